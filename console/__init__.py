@@ -1,0 +1,1 @@
+"""Paired namespaces for Azure Service Bus."""

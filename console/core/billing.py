@@ -1,0 +1,39 @@
+"""Billed operations: what the pairing itself adds to the bill (SPEC.md section 8, "Cost").
+
+The meter counts what really happens; the projections say what standing arrangements will cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PARKED_MESSAGE_OPERATIONS: Final = 4
+"""Sent to the backlog, received from it, sent to the primary, received from it."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """Operations by cause, since the engine started."""
+
+    sends: int = 0
+    """Attempts on the primary."""
+    parked: int = 0
+    """Attempts on backlog queues."""
+    pings: int = 0
+    receives: int = 0
+    """Receive calls of the syphon on backlog queues, empty ones included."""
+    moves: int = 0
+    """The syphon's attempts on destinations."""
+    settlements: int = 0
+    """Completions and dead-letterings of backlog messages."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+
+
+def idle_receives(*, backlog_queues: int, window: float, engines: int, seconds: float) -> float:
+    """Receive calls that idle syphons make: each pump asks once a receive window (seconds)."""
+    return backlog_queues * engines * seconds / window

@@ -1,0 +1,196 @@
+"""The life of one entity under a pairing (SPEC.md section 6).
+
+Everything that moves an entity from one state to another is in TABLE; nothing else in the project decides it. What
+happened is first made a `Trigger` (its guards, such as "enough pings", are looked at there); then the table is asked.
+A pair that is not in the table cannot happen: `IllegalEventError`, and the state stays as it was.
+
+    unknown ──send accepted──▶ healthy ◀──send accepted── suspect ◀──a failure that counts── healthy, unknown
+                                  ▲                          │
+                                  └──enough pings── failed over ◀──the interval ended, no send accepted
+    any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ what is known says
+
+Only sends, pings and operators move the state. This file knows no clock, no timer and no other entity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from console.core.errors import IllegalEventError
+
+
+class State(StrEnum):
+    """Where an entity is. The values are the words on the screen."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed over"
+    FORCED = "forced"
+    PINNED = "pinned"
+
+
+DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
+"""In these states no send touches the primary, and pings go on."""
+
+
+class Trigger(StrEnum):
+    """What can happen to an entity, its guards already looked at."""
+
+    SEND_ACCEPTED = "a send was accepted by the primary"
+    SEND_FAILED = "a send failed with a failure that counts"
+    INTERVAL_ENDED = "the failover interval ended with no send accepted"
+    PING_ACCEPTED = "a ping was accepted, and more are needed"
+    PINGS_ENOUGH = "enough pings in a row were accepted"
+    PING_FAILED = "a ping was not accepted"
+    FORCE = "an operator forced the failover"
+    PIN = "an operator pinned it to the primary"
+    RELEASE = "an operator released it; the primary's last answer was good"
+    RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or there is none"
+
+
+_UNKNOWN, _HEALTHY, _SUSPECT, _FAILED_OVER, _FORCED, _PINNED = State
+
+TABLE: Final[dict[tuple[State, Trigger], State]] = {
+    (_UNKNOWN, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_UNKNOWN, Trigger.SEND_FAILED): _SUSPECT,
+    (_UNKNOWN, Trigger.FORCE): _FORCED,
+    (_UNKNOWN, Trigger.PIN): _PINNED,
+    (_HEALTHY, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_HEALTHY, Trigger.SEND_FAILED): _SUSPECT,
+    (_HEALTHY, Trigger.FORCE): _FORCED,
+    (_HEALTHY, Trigger.PIN): _PINNED,
+    (_SUSPECT, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_SUSPECT, Trigger.SEND_FAILED): _SUSPECT,  # later failures don't restart the timer
+    (_SUSPECT, Trigger.INTERVAL_ENDED): _FAILED_OVER,
+    (_SUSPECT, Trigger.FORCE): _FORCED,
+    (_SUSPECT, Trigger.PIN): _PINNED,
+    (_FAILED_OVER, Trigger.SEND_ACCEPTED): _FAILED_OVER,  # one in flight at failover: recorded, nothing more
+    (_FAILED_OVER, Trigger.SEND_FAILED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.PING_ACCEPTED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.PINGS_ENOUGH): _HEALTHY,
+    (_FAILED_OVER, Trigger.PING_FAILED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.FORCE): _FORCED,
+    (_FAILED_OVER, Trigger.PIN): _PINNED,
+    (_FAILED_OVER, Trigger.RELEASE): _HEALTHY,  # "fails back now"
+    (_FAILED_OVER, Trigger.RELEASE_UNPROVEN): _HEALTHY,
+    (_FORCED, Trigger.SEND_ACCEPTED): _FORCED,
+    (_FORCED, Trigger.SEND_FAILED): _FORCED,
+    (_FORCED, Trigger.PING_ACCEPTED): _FORCED,
+    (_FORCED, Trigger.PINGS_ENOUGH): _FORCED,  # shown, no automatic failback
+    (_FORCED, Trigger.PING_FAILED): _FORCED,
+    (_FORCED, Trigger.PIN): _PINNED,
+    (_FORCED, Trigger.RELEASE): _HEALTHY,
+    (_FORCED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+    (_PINNED, Trigger.SEND_ACCEPTED): _PINNED,
+    (_PINNED, Trigger.SEND_FAILED): _PINNED,
+    (_PINNED, Trigger.FORCE): _FORCED,
+    (_PINNED, Trigger.RELEASE): _HEALTHY,
+    (_PINNED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+}
+"""State and trigger to the next state. A ping that returns after its entity failed back is illegal here, as is an
+interval that ends twice: the caller tells them from real events by `Entity.pinging` and `Entity.fails_over_at`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """One entity of a pairing, as its engine knows it. Times are seconds since the epoch."""
+
+    path: str
+    state: State = State.UNKNOWN
+    since: float
+    fails_over_at: float | None = None
+    """When a suspect entity fails over unless a send succeeds."""
+    first_failure: str = ""
+    """The failure that made it suspect."""
+    last_failure: str = ""
+    last_failure_at: float | None = None
+    last_success_at: float | None = None
+    left_primary_at: float | None = None
+    """When sends began to go to the backlog; None while they go to the primary."""
+    primary_good: bool | None = None
+    """The primary's last answer, to a send or a ping; None: none yet."""
+    pings: int = 0
+    """Pings since it left the primary."""
+    pings_in_a_row: int = 0
+    ping_due: float | None = None
+    """When the next ping leaves; None while none is to be sent, or while one is under way."""
+    ping_in_flight: bool = False
+    last_ping_at: float | None = None
+    last_ping_good: bool | None = None
+    last_ping_text: str = ""
+    by: str = ""
+    """Who forced or pinned it, and why."""
+    by_why: str = ""
+    failures_while_pinned: int = 0
+    failovers: int = 0
+    failbacks: int = 0
+    seconds_failed_over: float = 0.0
+    """Of the episodes that have ended."""
+
+    @property
+    def diverting(self) -> bool:
+        """Whether sends go to the backlog."""
+        return self.state in DIVERTING
+
+    @property
+    def pinging(self) -> bool:
+        """Whether a ping is due or under way."""
+        return self.ping_in_flight or self.ping_due is not None
+
+    def release_trigger(self) -> Trigger:
+        """Which release this is. An entity that was pinned before the primary was ever asked is given the benefit
+        of the doubt: with nothing known against the primary, diverting would be a guess."""
+        if self.state is State.PINNED:
+            return Trigger.RELEASE_UNPROVEN if self.primary_good is False else Trigger.RELEASE
+        return Trigger.RELEASE if self.last_ping_good else Trigger.RELEASE_UNPROVEN
+
+
+def next_state(entity: Entity, trigger: Trigger) -> State:
+    """What TABLE says.
+
+    Raises:
+        IllegalEventError: the trigger cannot happen in the entity's state.
+    """
+    found = TABLE.get((entity.state, trigger))
+    if found is None:
+        raise IllegalEventError(f"{entity.path} is {entity.state}: it cannot be that {trigger}")
+    return found
+
+
+def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> Entity:
+    """The entity in `state` from `at` on, with the counts and deadlines that belong to the change."""
+    was_diverting, diverts = entity.diverting, state in DIVERTING
+    changed = replace(
+        entity,
+        state=state,
+        since=at,
+        fails_over_at=None,
+        by=entity.by if state in (State.FORCED, State.PINNED) else "",
+        by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
+        failures_while_pinned=0,
+    )
+    if diverts and not was_diverting:
+        return replace(
+            changed,
+            failovers=entity.failovers + 1,
+            left_primary_at=at,
+            pings=0,
+            pings_in_a_row=0,
+            last_ping_good=None,
+            ping_due=at + ping_interval,
+            ping_in_flight=False,
+        )
+    if was_diverting and not diverts:
+        left = entity.since if entity.left_primary_at is None else entity.left_primary_at
+        return replace(
+            changed,
+            failbacks=entity.failbacks + 1,
+            seconds_failed_over=entity.seconds_failed_over + (at - left),
+            left_primary_at=None,
+            ping_due=None,
+            ping_in_flight=False,
+        )
+    return changed

@@ -1,0 +1,101 @@
+"""The options of SPEC.md section 3 that are values: names, defaults, ranges. Durations are seconds.
+
+Checked when made, before anything is contacted. The two clients belong to console.pairing, which builds a `Policy`
+from what the caller says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, Literal, NamedTuple, get_args
+
+from console.core.errors import ConfigurationError
+
+MINUTE: Final = 60.0
+
+PingKind = Literal["message", "link"]
+TtlPolicy = Literal["restart", "elapsed"]
+JournalKind = Literal["diverted", "all"]
+
+
+class Range(NamedTuple):
+    """An option's least and greatest value; None: no bound."""
+
+    least: float
+    greatest: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies inside, both ends included; NaN never does."""
+        return self.least <= value and (self.greatest is None or value <= self.greatest)
+
+    def __str__(self) -> str:
+        return f"at least {self.least:g}" if self.greatest is None else f"{self.least:g} to {self.greatest:g}"
+
+
+RANGES: Final[dict[str, Range]] = {
+    "backlog_queue_count": Range(1),
+    "failover_interval": Range(0, 60 * MINUTE),
+    "ping_primary_interval": Range(1, 30 * MINUTE),
+    "ping_timeout": Range(1, 2 * MINUTE),
+    "syphon_retry_interval": Range(1, 2 * MINUTE),
+    "syphon_receive_window": Range(1, 60 * MINUTE),
+    "close_grace": Range(0, 60 * MINUTE),
+    "send_timeout": Range(1, 5 * MINUTE),
+    "failback_pings": Range(1),
+    "cool_down": Range(0),
+    "undeliverable_after": Range(0),
+    "throttle_wait": Range(10),
+}
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "ping": get_args(PingKind),
+    "ttl_policy": get_args(TtlPolicy),
+    "journal": get_args(JournalKind),
+}
+WHOLE: Final = frozenset({"backlog_queue_count", "failback_pings"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How send availability behaves. Seconds, unless it is a number of something.
+
+    Raises:
+        ConfigurationError: naming the option, the value and the range.
+    """
+
+    backlog_queue_count: int = 10
+    failover_interval: float = MINUTE
+    enable_syphon: bool = False
+    ping_primary_interval: float = MINUTE
+    ping_timeout: float = 2 * MINUTE
+    ping: PingKind = "message"
+    syphon_retry_interval: float = 1.0
+    syphon_receive_window: float = 15 * MINUTE
+    close_grace: float = 5.0
+    send_timeout: float = 30.0
+    hold_until_failover: bool = False
+    failback_pings: int = 1
+    cool_down: float = 0.0
+    ttl_policy: TtlPolicy = "restart"
+    undeliverable_after: float = 15 * MINUTE
+    throttle_wait: float = 10.0
+    journal: JournalKind = "diverted"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name))
+
+
+def _check(name: str, value: object) -> None:
+    if name in WORDS:
+        if value not in WORDS[name]:
+            raise ConfigurationError(f"{name} is {value!r}; it is one of {', '.join(WORDS[name])}")
+    elif name in RANGES:
+        kind = int if name in WHOLE else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kind):
+            what = "a whole number" if name in WHOLE else "a number of seconds"
+            raise ConfigurationError(f"{name} is {value!r}; it is {what}, {RANGES[name]}")
+        if not RANGES[name].holds(value):
+            unit = "" if name in WHOLE else " seconds"
+            raise ConfigurationError(f"{name} is {value!r}; it must be {RANGES[name]}{unit}")
+    elif not isinstance(value, bool):
+        raise ConfigurationError(f"{name} is {value!r}; it is true or false")

@@ -1,0 +1,88 @@
+"""Which backlog queues senders may pick (SPEC.md section 7.1).
+
+A failed send pulls its queue for every sender of the pairing; it returns after a probe succeeded. A queue that is
+merely busy is not pulled. Probes of a queue that keeps failing grow apart, up to `SLOWEST` intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+SLOWEST: Final = 8
+"""The longest distance between two probes of one queue, in probe intervals."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One backlog queue's standing."""
+
+    index: int
+    pulled: bool = False
+    reason: str = ""
+    since: float = 0.0
+    probe_due: float | None = None
+    """When to try it again; None while it is in, or while a probe is under way."""
+    probes: int = 0
+    """Probes that failed since it was pulled, and returns that did not last."""
+
+
+class Rotation:
+    """The backlog queues 0 … count-1 of a pairing, all of them in at first."""
+
+    def __init__(self, count: int, *, probe_interval: float) -> None:
+        self._places = [Place(index) for index in range(count)]
+        self._interval = probe_interval
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every queue's standing, by index."""
+        return tuple(self._places)
+
+    def pick(self, draw: float, *, avoid: Collection[int] = ()) -> int | None:
+        """A queue that is in and not to be avoided, chosen by `draw` in [0, 1); None when there is none."""
+        choice = [place.index for place in self._places if not place.pulled and place.index not in avoid]
+        return choice[int(draw * len(choice))] if choice else None
+
+    def holds(self, index: int) -> bool:
+        """Whether the queue is in."""
+        return 0 <= index < len(self._places) and not self._places[index].pulled
+
+    def pull(self, index: int, *, at: float, reason: str) -> bool:
+        """Take a queue out; False when it was out already."""
+        place = self._places[index]
+        if place.pulled:
+            return False
+        # One that comes back only to fail again is probed less and less often.
+        place.probes = place.probes + 1 if place.since and at - place.since < SLOWEST * self._interval else 0
+        place.pulled, place.reason, place.since = True, reason, at
+        place.probe_due = at + self._distance(place)
+        return True
+
+    def probed(self, index: int, *, at: float, accepted: bool, reason: str = "") -> bool:
+        """What a probe found; True when the queue is back in."""
+        place = self._places[index]
+        if not place.pulled:
+            return False
+        if accepted:
+            place.pulled, place.reason, place.since, place.probe_due = False, "", at, None
+            return True
+        place.probes += 1
+        place.reason = reason or place.reason
+        place.probe_due = at + self._distance(place)
+        return False
+
+    def probes_due(self, at: float) -> list[int]:
+        """The queues to probe now; each is handed out once until its probe's outcome is known."""
+        due = [place for place in self._places if place.probe_due is not None and place.probe_due <= at]
+        for place in due:
+            place.probe_due = None
+        return [place.index for place in due]
+
+    def next_probe(self) -> float | None:
+        """When the next probe is due."""
+        return min((place.probe_due for place in self._places if place.probe_due is not None), default=None)
+
+    def _distance(self, place: Place) -> float:
+        return self._interval * min(2.0**place.probes, SLOWEST)

@@ -1,0 +1,131 @@
+"""How an engine stands at one moment: the frozen values that dashboard, status and metrics show.
+
+Rules: every number that was read somewhere carries when (`read_at`, seconds since the epoch, UTC); None means not
+known, never zero. An engine is named in each snapshot, so that one console can watch many. Sentences are made here or
+in why.py, in one place, so that screen, log and tests read the same words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from console.core.entity import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityView:
+    """One entity: its state, its one-sentence why-line, and what this engine sent."""
+
+    path: str
+    state: State
+    since: float
+    why: str
+    route: str
+    """Where a send goes now: "primary", "backlog", or "backlog/N" where one queue took the latest sends."""
+    sends_per_second: float
+    accepted: int
+    """Messages accepted by the primary, since the engine started."""
+    diverted: int
+    """Messages accepted by backlog queues."""
+    failed: int
+    """Attempts that failed."""
+    last_ping_at: float | None = None
+    last_ping_good: bool | None = None
+    last_ping_text: str = ""
+    next_ping_at: float | None = None
+    pings: int = 0
+    """Pings sent since the entity left the primary."""
+    pings_sent: int = 0
+    """Since the engine started."""
+    pings_accepted: int = 0
+    failovers: int = 0
+    failbacks: int = 0
+    seconds_failed_over: float = 0.0
+    """The running episode included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """One backlog queue."""
+
+    index: int
+    path: str
+    in_rotation: bool
+    pulled_since: float | None = None
+    pulled_reason: str = ""
+    depth: int | None = None
+    """Active messages when last read."""
+    dead_lettered: int | None = None
+    size_bytes: int | None = None
+    read_at: float | None = None
+    moved: int = 0
+    """Messages the syphon moved out of it, since the engine started."""
+    pump_text: str = ""
+    """What its pump last had to say; empty without a syphon."""
+
+
+class SyphonStatus(StrEnum):
+    """Derived from messages moved, never from a task being alive (SPEC.md section 8)."""
+
+    OFF = "off"
+    PAUSED = "paused"
+    RUNNING = "running"
+    IDLE = "idle"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonView:
+    """The syphon of one engine."""
+
+    status: SyphonStatus
+    text: str
+    per_second: float = 0.0
+    history: tuple[float, ...] = ()
+    """Messages moved in each of the last seconds, newest last, at most 60."""
+    moved: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledView:
+    """Operations since the engine started, by cause."""
+
+    sends: int = 0
+    parked: int = 0
+    pings: int = 0
+    receives: int = 0
+    moves: int = 0
+    settlements: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One engine at `at`."""
+
+    engine: str
+    boot: str
+    pid: int
+    seq: int
+    """The newest event's number in this boot."""
+    at: float
+    pairing: str
+    environment: str
+    primary: str
+    secondary: str
+    read_only: bool
+    entities: tuple[EntityView, ...]
+    queues: tuple[QueueView, ...]
+    syphon: SyphonView
+    billed: BilledView
+    times: str
+    """The times in force, as one line: send, failover, ping."""
+    alarms: tuple[str, ...] = ()
+    caption: str = ""
+    """What a demo is showing; empty otherwise."""

@@ -1,0 +1,152 @@
+"""Which failure counts towards a failover (SPEC.md section 5): one function, one table.
+
+An exception is first given its kind, by the names of its classes (so this file needs none of the SDK's modules)
+and, for the SDK's bare `ServiceBusError`, by the AMQP condition its text names. The kind then has one verdict.
+`_retryable` is never asked: the SDK overwrites it.
+
+Replaceable: whoever wants other rules passes another `exception -> Judgement` to the pairing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Verdict(StrEnum):
+    """What a failure means for the entity."""
+
+    COUNTS = "counts"
+    """Starts, or goes on with, a failover."""
+    THROTTLED = "throttled"
+    """Wait ten seconds, then send again; never a failover."""
+    CALLERS = "callers"
+    """The caller's own; raised, nothing else."""
+
+
+class FailureKind(StrEnum):
+    """The rows of the table."""
+
+    TIMEOUT = "timeout"
+    CONNECTION = "connection lost"
+    COMMUNICATION = "communication error"
+    INTERNAL = "internal server error"
+    DETACHED = "link detached"
+    UNEXPLAINED = "failure without a condition"
+    DISABLED = "entity disabled"
+    NOT_FOUND = "entity not found"
+    FULL = "entity full"
+    BUSY = "server busy"
+    UNAUTHENTICATED = "not authenticated"
+    UNAUTHORIZED = "not authorized"
+    TOO_LARGE = "message too large"
+    ARGUMENT = "bad argument"
+    UNLISTED = "not listed"
+
+
+VERDICTS: Final[dict[FailureKind, Verdict]] = {
+    FailureKind.TIMEOUT: Verdict.COUNTS,
+    FailureKind.CONNECTION: Verdict.COUNTS,
+    FailureKind.COMMUNICATION: Verdict.COUNTS,
+    FailureKind.INTERNAL: Verdict.COUNTS,
+    FailureKind.DETACHED: Verdict.COUNTS,
+    FailureKind.UNEXPLAINED: Verdict.COUNTS,
+    FailureKind.DISABLED: Verdict.COUNTS,
+    FailureKind.NOT_FOUND: Verdict.COUNTS,
+    FailureKind.FULL: Verdict.COUNTS,
+    FailureKind.BUSY: Verdict.THROTTLED,
+    FailureKind.UNAUTHENTICATED: Verdict.CALLERS,
+    FailureKind.UNAUTHORIZED: Verdict.CALLERS,
+    FailureKind.TOO_LARGE: Verdict.CALLERS,
+    FailureKind.ARGUMENT: Verdict.CALLERS,
+    FailureKind.UNLISTED: Verdict.CALLERS,
+}
+
+_SDK = "azure.servicebus.exceptions."
+KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
+    _SDK + "OperationTimeoutError": FailureKind.TIMEOUT,
+    _SDK + "ServiceBusConnectionError": FailureKind.CONNECTION,
+    _SDK + "ServiceBusCommunicationError": FailureKind.COMMUNICATION,
+    _SDK + "MessagingEntityDisabledError": FailureKind.DISABLED,
+    _SDK + "MessagingEntityNotFoundError": FailureKind.NOT_FOUND,
+    _SDK + "ServiceBusQuotaExceededError": FailureKind.FULL,
+    _SDK + "ServiceBusServerBusyError": FailureKind.BUSY,
+    _SDK + "ServiceBusAuthenticationError": FailureKind.UNAUTHENTICATED,
+    _SDK + "ServiceBusAuthorizationError": FailureKind.UNAUTHORIZED,
+    _SDK + "MessageSizeExceededError": FailureKind.TOO_LARGE,
+    _SDK + "ServiceBusError": FailureKind.UNEXPLAINED,
+    "azure.core.exceptions.ClientAuthenticationError": FailureKind.UNAUTHENTICATED,
+    "azure.core.exceptions.ServiceRequestError": FailureKind.CONNECTION,
+    "azure.core.exceptions.ServiceResponseError": FailureKind.CONNECTION,
+    "azure.servicebus._pyamqp.error.AMQPConnectionError": FailureKind.CONNECTION,
+    "azure.servicebus._pyamqp.error.AMQPLinkError": FailureKind.DETACHED,
+    "azure.servicebus._pyamqp.error.AMQPException": FailureKind.UNEXPLAINED,
+    "builtins.TimeoutError": FailureKind.TIMEOUT,
+    "builtins.OSError": FailureKind.CONNECTION,
+    "builtins.ValueError": FailureKind.ARGUMENT,
+    "builtins.TypeError": FailureKind.ARGUMENT,
+}
+"""Looked up along the exception's classes, nearest first."""
+
+KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
+    "amqp:internal-error": FailureKind.INTERNAL,
+    "amqp:resource-locked": FailureKind.INTERNAL,
+    "com.microsoft:operation-cancelled": FailureKind.INTERNAL,
+    "amqp:link:detach-forced": FailureKind.DETACHED,
+    "amqp:connection:forced": FailureKind.CONNECTION,
+    "com.microsoft:timeout": FailureKind.TIMEOUT,
+    "com.microsoft:server-busy": FailureKind.BUSY,
+    "com.microsoft:entity-disabled": FailureKind.DISABLED,
+    "com.microsoft:argument-error": FailureKind.ARGUMENT,
+    "com.microsoft:argument-out-of-range": FailureKind.ARGUMENT,
+    "amqp:not-allowed": FailureKind.ARGUMENT,
+    "amqp:not-implemented": FailureKind.ARGUMENT,
+    "amqp:decode-error": FailureKind.ARGUMENT,
+}
+"""Only asked where the class says no more than that the SDK failed."""
+
+_CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A failure's kind, its verdict, and one line of reason that is fit for a screen."""
+
+    kind: FailureKind
+    verdict: Verdict
+    reason: str
+
+
+Judge = Callable[[BaseException], Judgement]
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """The row of the table an exception belongs to."""
+    for cls in type(error).__mro__:
+        kind = KIND_BY_CLASS.get(f"{cls.__module__}.{cls.__qualname__}")
+        if kind is not None:
+            break
+    else:
+        return FailureKind.UNLISTED
+    if kind is FailureKind.UNEXPLAINED:
+        found = _CONDITION.search(str(error))
+        if found is not None:
+            return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
+    return kind
+
+
+def judge(error: BaseException) -> Judgement:
+    """What an exception means for the entity it was met on (SPEC.md section 5)."""
+    kind = kind_of(error)
+    return Judgement(kind, VERDICTS[kind], _reason(kind, error))
+
+
+def _reason(kind: FailureKind, error: BaseException) -> str:
+    """The kind, and what the failure itself says where that adds something; one line of at most 160 characters."""
+    if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
+        return str(kind)
+    said = " ".join(str(error).split())
+    return f"{kind}: {said}"[:160] if said else f"{kind}: {type(error).__name__}"

@@ -1,0 +1,79 @@
+"""The why-line: one sentence that says why an entity is where it is and what comes next.
+
+Screen, log, headless output and tests read the same sentence. Times are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from console.core.entity import Entity, State
+from console.core.verdict import FailureKind
+
+
+def clock(at: float) -> str:
+    """HH:MM:SS, UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+def why(entity: Entity) -> str:
+    """Why the entity is in its state, and what would change it."""
+    return _SENTENCES[entity.state](entity)
+
+
+def _unknown(entity: Entity) -> str:
+    return "nothing sent by this engine, no probe: state not known"
+
+
+def _healthy(entity: Entity) -> str:
+    if entity.last_failure_at is None:
+        return "sends go to the primary; no failure since the engine started"
+    return f"sends go to the primary; last failure {clock(entity.last_failure_at)} ({entity.last_failure})"
+
+
+def _suspect(entity: Entity) -> str:
+    until = "at once" if entity.fails_over_at is None else f"at {clock(entity.fails_over_at)}"
+    return f"{entity.first_failure} {clock(entity.since)}; fails over {until} unless a send succeeds"
+
+
+def _failed_over(entity: Entity) -> str:
+    return f'no send accepted since "{entity.first_failure or "released"}"; {_pings(entity)}'
+
+
+def _forced(entity: Entity) -> str:
+    return f"forced by {_hand(entity)}; {_pings(entity)}; stays until released"
+
+
+def _pinned(entity: Entity) -> str:
+    failures = entity.failures_while_pinned
+    count = f"{failures} failure{'' if failures == 1 else 's'} since, none diverted" if failures else "no failure since"
+    return f"pinned by {_hand(entity)}; {count}"
+
+
+def _hand(entity: Entity) -> str:
+    reason = f' "{entity.by_why}"' if entity.by_why else ""
+    return f"{entity.by} {clock(entity.since)}{reason}"
+
+
+def _pings(entity: Entity) -> str:
+    following = f"; next {clock(entity.ping_due)}" if entity.ping_due is not None else ""
+    if entity.last_ping_good is None or entity.last_ping_at is None:
+        return f"no ping answered yet{following}" if entity.pings else f"first ping {clock(entity.ping_due or 0)}"
+    if entity.last_ping_good:
+        return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
+    busy = ": partitioning the entity makes throttling less likely" if _throttled(entity) else ""
+    return f"ping {entity.pings} refused {clock(entity.last_ping_at)} ({entity.last_ping_text}{busy}){following}"
+
+
+def _throttled(entity: Entity) -> bool:
+    return entity.last_ping_text.startswith(FailureKind.BUSY)
+
+
+_SENTENCES = {
+    State.UNKNOWN: _unknown,
+    State.HEALTHY: _healthy,
+    State.SUSPECT: _suspect,
+    State.FAILED_OVER: _failed_over,
+    State.FORCED: _forced,
+    State.PINNED: _pinned,
+}
