@@ -1,0 +1,219 @@
+"""Queues, topics and subscriptions: settings, counts, what goes in and where it comes out.
+
+The namespace makes, changes and removes them. Message mechanics are in `message_queue`, admission is in `intake`.
+Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from console.sandbox.broker.agenda import Agenda
+from console.sandbox.broker.errors import BrokerError
+from console.sandbox.broker.intake import Intake
+from console.sandbox.broker.message import Message, StoredMessage
+from console.sandbox.broker.message_queue import MessageQueue
+from console.sandbox.broker.session_queue import SessionQueue
+from console.sandbox.broker.settings import (
+    DeliveryRules,
+    QueueSettings,
+    ReceivingSettings,
+    SubscriptionSettings,
+    TopicSettings,
+    seconds_or_none,
+)
+
+DEAD_LETTERS = "$DeadLetterQueue"
+TRANSFER_DEAD_LETTERS = "$Transfer/$DeadLetterQueue"
+SUBSCRIPTIONS = "Subscriptions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many messages an entity holds, by where they stand; active includes those locked or deferred."""
+
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.active + self.dead_letter + self.scheduled + self.transfer + self.transfer_dead_letter
+
+
+class _MessageQueues:
+    """The message queue of an entity with its two dead-letter queues."""
+
+    def __init__(self, path: str, settings: ReceivingSettings, agenda: Agenda) -> None:
+        self.new_number = count(1).__next__
+        dead_rules = DeliveryRules.for_dead_letters(settings)
+        self.dead_letters = MessageQueue(f"{path}/{DEAD_LETTERS}", dead_rules, agenda, self.new_number)
+        self.transfer_dead_letters = MessageQueue(
+            f"{path}/{TRANSFER_DEAD_LETTERS}", dead_rules, agenda, self.new_number
+        )
+        kind: type[MessageQueue] = SessionQueue if settings.requires_session else MessageQueue
+        self.messages = kind(path, DeliveryRules.of(settings), agenda, self.new_number, dead_letters=self.dead_letters)
+
+    def __iter__(self) -> Iterator[MessageQueue]:
+        return iter((self.messages, self.dead_letters, self.transfer_dead_letters))
+
+    def close(self, reason: BrokerError) -> None:
+        for queue in self:
+            queue.close(reason)
+
+    def apply(self, settings: ReceivingSettings) -> None:
+        self.messages.rules = DeliveryRules.of(settings)
+        self.dead_letters.rules = self.transfer_dead_letters.rules = DeliveryRules.for_dead_letters(settings)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(queue.size_bytes for queue in self)
+
+
+class Queue:
+    """A queue. Send through `intake`, receive from `messages`, `dead_letters` or `transfer_dead_letters`."""
+
+    def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, max_message_bytes: int) -> None:
+        self.path = path
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self.message_queues = _MessageQueues(path, settings, agenda)
+        self.messages = self.message_queues.messages
+        self.dead_letters = self.message_queues.dead_letters
+        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
+        self.intake = Intake(
+            path,
+            settings,
+            agenda,
+            default_max_message_bytes=max_message_bytes,
+            new_number=self.message_queues.new_number,
+            enter=self.messages.put,
+            size=lambda: self.size_bytes,
+        )
+        self.messages.scheduled = self.intake.schedule
+
+    def close(self, reason: BrokerError) -> None:
+        self.message_queues.close(reason)
+        self.intake.schedule.clear()
+
+    def apply(self, settings: QueueSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.message_queues.apply(settings)
+        self.intake.apply(settings)
+
+    @property
+    def accessed_at(self) -> float:
+        return max(self.intake.last_send_at, self.messages.accessed_at, self.dead_letters.accessed_at)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.message_queues.size_bytes + self.intake.schedule.size_bytes
+
+    def counts(self) -> Counts:
+        return Counts(
+            active=len(self.messages),
+            dead_letter=len(self.dead_letters),
+            scheduled=len(self.intake.schedule),
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
+
+
+class Subscription:
+    """A subscription; `path` is `topic/Subscriptions/name`. It takes every message of its topic."""
+
+    def __init__(self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda) -> None:
+        self.topic = topic
+        self.name = name
+        self.path = f"{topic.path}/{SUBSCRIPTIONS}/{name}"
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self.message_queues = _MessageQueues(self.path, settings, agenda)
+        self.messages = self.message_queues.messages
+        self.dead_letters = self.message_queues.dead_letters
+        self.transfer_dead_letters = self.message_queues.transfer_dead_letters
+
+    def apply(self, settings: SubscriptionSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.message_queues.apply(settings)
+
+    def close(self, reason: BrokerError) -> None:
+        self.message_queues.close(reason)
+
+    def put(self, message: Message, now: float, topic_number: int) -> None:
+        """Take a copy of a message that the topic accepted; without the session id it needs, as a dead letter."""
+        topic_ttl = seconds_or_none(self.topic.settings.default_ttl)
+        if self.settings.requires_session and message.session_id is None:
+            dead = StoredMessage(message, self.message_queues.new_number(), now)
+            self.dead_letters.put_dead(dead, "SessionIdMissing", f"'{self.path}' takes only messages with a session id")
+            return
+        self.messages.put(message, now, ttl_limit=topic_ttl, enqueued_sequence_number=topic_number)
+
+    @property
+    def accessed_at(self) -> float:
+        return max(self.messages.accessed_at, self.dead_letters.accessed_at)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.message_queues.size_bytes
+
+    def counts(self) -> Counts:
+        return Counts(
+            active=len(self.messages),
+            dead_letter=len(self.dead_letters),
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
+
+
+class Topic:
+    """A topic: every message that enters is copied to each subscription. Scheduled ones wait in the topic."""
+
+    def __init__(self, path: str, settings: TopicSettings, agenda: Agenda, max_message_bytes: int) -> None:
+        self.path = path
+        self.settings = settings
+        self.created_at = self.updated_at = agenda.clock()
+        self.subscriptions: dict[str, Subscription] = {}
+        self._new_number = count(1).__next__
+        self.intake = Intake(
+            path,
+            settings,
+            agenda,
+            default_max_message_bytes=max_message_bytes,
+            new_number=self._new_number,
+            enter=self._copy,
+            size=lambda: self.size_bytes,
+        )
+
+    def apply(self, settings: TopicSettings, now: float) -> None:
+        self.settings, self.updated_at = settings, now
+        self.intake.apply(settings)
+
+    def close(self, reason: BrokerError) -> None:
+        """Drop what is scheduled; the namespace closes the subscriptions."""
+        self.intake.schedule.clear()
+
+    def _copy(self, message: Message, now: float) -> int:
+        number = self._new_number()
+        for subscription in self.subscriptions.values():
+            subscription.put(message, now, number)
+        return number
+
+    @property
+    def accessed_at(self) -> float:
+        return self.intake.last_send_at
+
+    @property
+    def size_bytes(self) -> int:
+        copies = sum(subscription.size_bytes for subscription in self.subscriptions.values())
+        return copies + self.intake.schedule.size_bytes
+
+    def counts(self) -> Counts:
+        """A topic holds nothing but scheduled messages; its subscriptions hold the copies."""
+        return Counts(scheduled=len(self.intake.schedule))
+
+
+Entity = Queue | Topic | Subscription
+SendTarget = Queue | Topic

@@ -1,0 +1,94 @@
+"""What may enter a queue or a topic: status, size, quota, sessions, duplicates, pings, and what is for later.
+
+All of it is decided before a message is stored, so that a batch enters whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from console.sandbox.broker.agenda import Agenda
+from console.sandbox.broker.duplicates import DuplicateWindow
+from console.sandbox.broker.errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
+from console.sandbox.broker.message import Message
+from console.sandbox.broker.schedule import Schedule
+from console.sandbox.broker.settings import QueueSettings, TopicSettings
+
+ACCEPTED_AND_DROPPED = 0
+"""The sequence number of a ping or a duplicate: none was given."""
+
+
+class Intake:
+    """The way into one entity. `enter` stores a message and returns its sequence number; `size` is in bytes."""
+
+    def __init__(
+        self,
+        path: str,
+        settings: QueueSettings | TopicSettings,
+        agenda: Agenda,
+        *,
+        default_max_message_bytes: int,
+        new_number: Callable[[], int],
+        enter: Callable[[Message, float], int],
+        size: Callable[[], int],
+    ) -> None:
+        self.path = path
+        self.schedule = Schedule(path, agenda, new_number, enter)
+        self._agenda = agenda
+        self._default_max_message_bytes = default_max_message_bytes
+        self._enter = enter
+        self._size = size
+        self._duplicates: DuplicateWindow | None = None
+        self.last_send_at = agenda.clock()
+        self.apply(settings)
+
+    def apply(self, settings: QueueSettings | TopicSettings) -> None:
+        """Follow changed settings; what is known of duplicates stays."""
+        self._status = settings.status
+        self._quota_bytes = settings.max_size_mb * 1024 * 1024
+        self._needs_session = isinstance(settings, QueueSettings) and settings.requires_session
+        own_limit = settings.max_message_size_kb
+        self.max_message_bytes = own_limit * 1024 if own_limit else self._default_max_message_bytes
+        window = settings.duplicate_window.total_seconds()
+        if not settings.requires_duplicate_detection:
+            self._duplicates = None
+        elif self._duplicates is None:
+            self._duplicates = DuplicateWindow(window)
+        else:
+            self._duplicates.seconds = window
+
+    def check_open(self) -> None:
+        """Raise EntityDisabled unless the entity's status lets it take messages."""
+        if not self._status.can_send:
+            raise EntityDisabled(self.path, self._status.value, "messages")
+
+    def send(self, messages: Sequence[Message]) -> list[int]:
+        """Take all these messages or none; returns their sequence numbers (0 for a ping or a duplicate).
+
+        Raises EntityDisabled, MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
+        """
+        self.check_open()
+        arriving = 0
+        for message in messages:
+            if not message.is_ping:
+                self._check(message)
+                arriving += message.size
+        if arriving and self._size() + arriving > self._quota_bytes:
+            raise QuotaExceeded(self.path, self._quota_bytes)
+        now = self.last_send_at = self._agenda.clock()
+        return [self._store(message, now) for message in messages]
+
+    def _check(self, message: Message) -> None:
+        if message.size > self.max_message_bytes:
+            raise MessageTooLarge(self.path, message.size, self.max_message_bytes)
+        if self._needs_session and message.session_id is None:
+            raise InvalidOperation(f"'{self.path}' requires sessions and the message has no session id; set one")
+
+    def _store(self, message: Message, now: float) -> int:
+        if message.is_ping:
+            return ACCEPTED_AND_DROPPED
+        if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
+            return ACCEPTED_AND_DROPPED
+        if message.scheduled_at is not None and message.scheduled_at > now:
+            return self.schedule.add(message, message.scheduled_at, now)
+        return self._enter(message, now)
