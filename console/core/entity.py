@@ -107,7 +107,6 @@ class Entity:
     """The failure that made it suspect."""
     last_failure: str = ""
     last_failure_at: float | None = None
-    last_success_at: float | None = None
     left_primary_at: float | None = None
     """When sends began to go to the backlog; None while they go to the primary."""
     primary_good: bool | None = None

@@ -1,0 +1,73 @@
+"""Which destinations the syphon may try now: one circuit per destination (SPEC.md section 8).
+
+One failed destination must not delay the others' messages: after a failure there is one try per destination when its
+back-off has ended, not one per message. "Not found" for long enough makes its messages undeliverable; every other
+failure only makes them wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from console.core.verdict import FailureKind
+
+FIRST_BACKOFF: Final = 1.0
+LONGEST_BACKOFF: Final = 30.0
+
+
+@dataclass(slots=True)
+class Circuit:
+    """A destination that failed: since when, why, how often, and when it may be tried again."""
+
+    path: str
+    since: float
+    reason: str
+    missing_since: float | None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+class Destinations:
+    """The circuits of one engine's syphon, by destination path (compared without case)."""
+
+    def __init__(self, *, throttle_wait: float, undeliverable_after: float) -> None:
+        self._open: dict[str, Circuit] = {}
+        self._throttle_wait = throttle_wait
+        self._undeliverable_after = undeliverable_after
+
+    def available(self, path: str, at: float) -> bool:
+        """Whether a message may be sent there now."""
+        circuit = self._open.get(path.casefold())
+        return circuit is None or circuit.retry_at <= at
+
+    def failed(self, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
+        """A send there failed; the circuit with its next try."""
+        key = path.casefold()
+        missing = at if kind is FailureKind.NOT_FOUND else None
+        circuit = self._open.setdefault(key, Circuit(path, at, reason, missing))
+        circuit.reason = reason
+        circuit.missing_since = None if missing is None else (circuit.missing_since or at)
+        backoff = min(FIRST_BACKOFF * 2.0**circuit.failures, LONGEST_BACKOFF)
+        circuit.failures = min(circuit.failures + 1, 32)
+        circuit.retry_at = at + (max(backoff, self._throttle_wait) if kind is FailureKind.BUSY else backoff)
+        return circuit
+
+    def delivered(self, path: str) -> bool:
+        """A send there was accepted; True when the destination had failed before."""
+        return self._open.pop(path.casefold(), None) is not None
+
+    def undeliverable(self, path: str, at: float) -> bool:
+        """Whether the destination has been missing for so long that its messages are dead-lettered."""
+        circuit = self._open.get(path.casefold())
+        if circuit is None or circuit.missing_since is None:
+            return False
+        return at - circuit.missing_since >= self._undeliverable_after
+
+    def circuits(self) -> tuple[Circuit, ...]:
+        """The destinations that fail now."""
+        return tuple(self._open.values())
+
+    def next_try(self) -> float | None:
+        """When the first of them may be tried again."""
+        return min((circuit.retry_at for circuit in self._open.values()), default=None)

@@ -1,0 +1,290 @@
+"""The whole pairing as one pure machine: `step(event) -> effects`.
+
+Events carry their time; what is due by itself (the failover interval, pings, probes of pulled queues) comes with
+`Ticked`, and `next_deadline` says when the next one is wanted. Effects are what the world has to do: send a ping,
+probe a queue, announce an event. The machine does nothing itself and knows neither clock nor network.
+
+An event that cannot happen raises `IllegalEventError` and leaves everything as it was. The answer of a ping that was
+overtaken by a failback is not illegal, only late: it is announced and moves nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from console.core import entity as life
+from console.core.destinations import Destinations
+from console.core.entity import Entity, State, Trigger
+from console.core.errors import IllegalEventError
+from console.core.events import (
+    Event,
+    Forced,
+    PingAccepted,
+    PingFailed,
+    PingSent,
+    Pinned,
+    QueueProbed,
+    QueuePulled,
+    QueueRestored,
+    Released,
+    SendAccepted,
+    SendFailed,
+    StateChanged,
+    SyphonPaused,
+    SyphonResumed,
+    Ticked,
+)
+from console.core.options import Policy
+from console.core.rotation import Rotation
+from console.core.verdict import VERDICTS, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class SendPing:
+    """Send ping `number` to the primary's entity; tell the machine PingAccepted or PingFailed."""
+
+    entity: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeQueue:
+    """Try a pulled backlog queue; tell the machine QueueProbed."""
+
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write the event down and show it; wake whoever waits for a change."""
+
+    event: Event
+
+
+Effect = SendPing | ProbeQueue | Announce
+
+
+class Pairing:
+    """Entities, rotation and syphon of one engine's pairing.
+
+    Args:
+        policy: the options in force; seconds.
+        queues: the number of backlog queues found or created.
+    """
+
+    def __init__(self, policy: Policy, *, queues: int) -> None:
+        self.policy = policy
+        self.rotation = Rotation(queues, probe_interval=policy.ping_primary_interval)
+        self.destinations = Destinations(
+            throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
+        )
+        self.syphon_paused = False
+        self._entities: dict[str, Entity] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    # -- asked ------------------------------------------------------------------------------------------------
+
+    def entity(self, path: str, *, at: float) -> Entity:
+        """The entity at `path` (compared without case); one never seen before is unknown since `at`."""
+        key = path.casefold()
+        found = self._entities.get(key)
+        if found is None:
+            found = self._entities[key] = Entity(path=path, since=at)
+        return found
+
+    def entities(self) -> tuple[Entity, ...]:
+        """Every entity seen so far, in the order of first sight."""
+        return tuple(self._entities.values())
+
+    def may_deliver(self, path: str, *, at: float) -> bool:
+        """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
+        found = self._entities.get(path.casefold())
+        return (found is None or not found.diverting) and self.destinations.available(path, at)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When a `Ticked` is wanted; None: nothing is due by itself."""
+        probe = self.rotation.next_probe()
+        first = self._deadlines[0][0] if self._deadlines else None
+        return min((due for due in (probe, first) if due is not None), default=None)
+
+    # -- told -------------------------------------------------------------------------------------------------
+
+    def step(self, event: Event) -> list[Effect]:
+        """What follows from `event`.
+
+        Raises:
+            IllegalEventError: it cannot happen now; nothing has changed.
+        """
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            raise IllegalEventError(f"a {type(event).__name__} is told to others, not to the state machine")
+        return handler(self, event)
+
+    def _send_accepted(self, event: SendAccepted) -> list[Effect]:
+        if event.queue is not None:
+            return []
+        entity = self.entity(event.entity, at=event.at)
+        if entity.state is State.HEALTHY and entity.primary_good:
+            return []  # the healthy path: nothing is new
+        entity = replace(entity, primary_good=True)
+        return self._move(entity, Trigger.SEND_ACCEPTED, event.at, "a send was accepted by the primary")
+
+    def _send_failed(self, event: SendFailed) -> list[Effect]:
+        if VERDICTS[event.failure] is not Verdict.COUNTS:
+            return []
+        if event.queue is not None:
+            return self._queue_failed(event, event.queue)
+        entity = self.entity(event.entity, at=event.at)
+        first = entity.first_failure if entity.state in (State.SUSPECT, State.FAILED_OVER) else event.reason
+        entity = replace(
+            entity,
+            primary_good=False,
+            last_failure=event.reason,
+            last_failure_at=event.at,
+            first_failure=first,
+            failures_while_pinned=entity.failures_while_pinned + (entity.state is State.PINNED),
+        )
+        effects = self._move(entity, Trigger.SEND_FAILED, event.at, event.reason)
+        return effects + self._end_interval(event.entity, event.at)
+
+    def _queue_failed(self, event: SendFailed, queue: int) -> list[Effect]:
+        if not self.rotation.pull(queue, at=event.at, reason=event.reason):
+            return []
+        return [Announce(QueuePulled(at=event.at, queue=queue, reason=event.reason))]
+
+    def _queue_probed(self, event: QueueProbed) -> list[Effect]:
+        back = self.rotation.probed(event.queue, at=event.at, accepted=event.accepted, reason=event.reason)
+        return [Announce(QueueRestored(at=event.at, queue=event.queue))] if back else []
+
+    def _ticked(self, event: Ticked) -> list[Effect]:
+        effects: list[Effect] = [ProbeQueue(queue) for queue in self.rotation.probes_due(event.at)]
+        while self._deadlines and self._deadlines[0][0] <= event.at:
+            _, key = heapq.heappop(self._deadlines)
+            effects += self._end_interval(key, event.at)
+            effects += self._ping_if_due(key, event.at)
+        return effects
+
+    def _end_interval(self, path: str, at: float) -> list[Effect]:
+        entity = self._entities[path.casefold()]
+        if entity.fails_over_at is None or entity.fails_over_at > at:
+            return []
+        waited = self.policy.failover_interval
+        why = f'no send accepted for {waited:g} s after "{entity.first_failure}"' if waited else entity.first_failure
+        return self._move(entity, Trigger.INTERVAL_ENDED, at, why)
+
+    def _ping_if_due(self, key: str, at: float) -> list[Effect]:
+        entity = self._entities[key]
+        if entity.ping_due is None or entity.ping_due > at:
+            return []
+        number = entity.pings + 1
+        self._entities[key] = replace(entity, pings=number, ping_due=None, ping_in_flight=True, last_ping_at=at)
+        return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
+
+    def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
+        entity = self.entity(event.entity, at=event.at)
+        if self._overtaken(entity, event.number):
+            return [Announce(event)]
+        entity = self._after_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
+        trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
+        count = entity.pings_in_a_row
+        why = "a ping was accepted" if count == 1 else f"{count} pings in a row were accepted"
+        return [Announce(event), *self._move(entity, trigger, event.at, why)]
+
+    def _ping_failed(self, event: PingFailed) -> list[Effect]:
+        entity = self.entity(event.entity, at=event.at)
+        if self._overtaken(entity, event.number):
+            return [Announce(event)]
+        entity = self._after_ping(entity, event, good=False, text=event.reason)
+        return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
+
+    @staticmethod
+    def _overtaken(entity: Entity, number: int) -> bool:
+        return not entity.ping_in_flight or entity.pings != number
+
+    def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
+        """One ping an interval, counted from start to start; one that took longer is followed at once."""
+        began = event.at - event.took
+        return replace(
+            entity,
+            ping_in_flight=False,
+            ping_due=max(began + self.policy.ping_primary_interval, event.at),
+            pings_in_a_row=entity.pings_in_a_row + 1 if good else 0,
+            primary_good=good,
+            last_ping_at=event.at,
+            last_ping_good=good,
+            last_ping_text=text,
+        )
+
+    def _enough(self, entity: Entity, at: float) -> bool:
+        in_a_row = entity.pings_in_a_row >= self.policy.failback_pings
+        return in_a_row and at - entity.since >= self.policy.cool_down
+
+    def _forced(self, event: Forced) -> list[Effect]:
+        return self._by_hand(event, Trigger.FORCE, "forced")
+
+    def _pinned(self, event: Pinned) -> list[Effect]:
+        return self._by_hand(event, Trigger.PIN, "pinned")
+
+    def _released(self, event: Released) -> list[Effect]:
+        entity = self._entities.get(event.entity.casefold())
+        trigger = Trigger.RELEASE if entity is None else entity.release_trigger()
+        return self._by_hand(event, trigger, "released")
+
+    def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
+        if event.entity.casefold() not in self._entities:
+            known = ", ".join(entity.path for entity in self.entities()) or "none"
+            raise IllegalEventError(f"this engine knows no entity {event.entity!r}; it knows: {known}")
+        entity = self.entity(event.entity, at=event.at)
+        reason = f' "{event.why}"' if event.why else ""
+        entity = replace(entity, by=event.by, by_why=event.why)
+        return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
+
+    def _syphon_paused(self, event: SyphonPaused) -> list[Effect]:
+        if self.syphon_paused:
+            raise IllegalEventError("the syphon is paused already")
+        self.syphon_paused = True
+        return [Announce(event)]
+
+    def _syphon_resumed(self, event: SyphonResumed) -> list[Effect]:
+        if not self.syphon_paused:
+            raise IllegalEventError("the syphon is not paused")
+        self.syphon_paused = False
+        return [Announce(event)]
+
+    # -- moving -----------------------------------------------------------------------------------------------
+
+    def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> list[Effect]:
+        """Ask the table, enter the state it names, and keep the deadlines that follow."""
+        was, now = entity.state, life.next_state(entity, trigger)
+        if now is not was:
+            entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
+            if now is State.SUSPECT:
+                entity = replace(entity, fails_over_at=at + self.policy.failover_interval)
+        key = entity.path.casefold()
+        before = self._entities.get(key)
+        self._entities[key] = entity
+        for due in (entity.fails_over_at, entity.ping_due):
+            if due is not None and (before is None or due not in (before.fails_over_at, before.ping_due)):
+                heapq.heappush(self._deadlines, (due, key))
+        if now is was:
+            return []
+        return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
+
+
+_HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {
+    Ticked: Pairing._ticked,
+    SendAccepted: Pairing._send_accepted,
+    SendFailed: Pairing._send_failed,
+    QueueProbed: Pairing._queue_probed,
+    PingAccepted: Pairing._ping_accepted,
+    PingFailed: Pairing._ping_failed,
+    Forced: Pairing._forced,
+    Pinned: Pairing._pinned,
+    Released: Pairing._released,
+    SyphonPaused: Pairing._syphon_paused,
+    SyphonResumed: Pairing._syphon_resumed,
+}
