@@ -1,0 +1,188 @@
+"""The journal: every event of an engine as a line in rolling files, there before anything relies on it.
+
+`append` hands the line to the operating system at once: a killed engine loses nothing that was appended. Once a second
+what was appended is made to survive the machine as well (`sync` does so now). A file is whole after 64k events, 8 MB
+or some seconds, whichever comes first; a quiet engine makes no empty files.
+
+When the disk refuses, the engine goes on: lines are counted instead of written, `healthy` is False, `trouble` says
+why, and once a second the disk is tried. What follows from that (the syphon pauses, people are told) is the host's
+business. Whatever may wait for a disk runs in a thread of the journal's own; only the write itself is made in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from console.engine import spool
+from console.engine.spool import Recovered, SpoolFile
+
+MOST_LINES: Final = 64 * 1024
+MOST_BYTES: Final = 8 * 1024 * 1024
+ROLL_AFTER: Final = 10.0
+"""Seconds that a file with events stays open."""
+ROUND: Final = 1.0
+"""Seconds between two rounds of syncing, rolling and trying the disk again."""
+DISK_TIMEOUT: Final = 5.0
+"""Seconds after which a disk that does not answer counts as one that refuses."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class Journal:
+    """The journal of one engine's boot. An asynchronous context manager, for one event loop.
+
+    `lines` counts every line appended, `lost` those that the disk did not take.
+    """
+
+    def __init__(
+        self, folder: Path, *, engine: str, roll_after: float = ROLL_AFTER, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._stem = f"{engine}-{int(clock() * 1000):013d}"
+        self._roll_after = roll_after
+        self._file: SpoolFile | None = None
+        self._opened_at = 0.0
+        self._full: list[SpoolFile] = []
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._tasks = AsyncExitStack()
+        self._settling = asyncio.Lock()
+        self._synced = 0
+        self._closing = asyncio.Event()
+        self.lines = 0
+        self.lost = 0
+        self.trouble = ""
+        self.recovered: tuple[Recovered, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the disk took what was last given to it."""
+        return not self.trouble
+
+    async def __aenter__(self) -> Self:
+        """Takes over what a crash left behind, then stands ready.
+
+        Raises:
+            OSError: the folder cannot be made or read.
+        """
+        await self._on_disk(lambda: spool.prepare(self._folder))
+        self.recovered = await self._on_disk(lambda: spool.recover(self._folder))
+        group = await self._tasks.enter_async_context(asyncio.TaskGroup())
+        group.create_task(self._rounds(), name="journal")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        try:
+            await self._tasks.__aexit__(kind, error, trace)
+        finally:
+            self._roll()
+            await self._settle()
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def append(self, line: bytes) -> None:
+        """Writes a record's line. Never raises for the disk's sake: see `healthy`."""
+        self.lines += 1
+        if not self.healthy:  # tried again in the next round, not for every event
+            self.lost += 1
+            return
+        try:
+            self._writable().append(line)
+        except OSError as error:
+            self.lost += 1
+            self._fail(error)
+
+    async def sync(self) -> bool:
+        """Makes what was appended survive the machine; whether it does. Callers at the same time share the work."""
+        wanted = self.lines
+        if self.healthy and self._synced < wanted:
+            await self._settle(wanted)
+        return self.healthy
+
+    def _writable(self) -> SpoolFile:
+        file = self._file
+        if file is not None and (file.lines >= MOST_LINES or file.bytes >= MOST_BYTES):
+            self._roll()
+        if self._file is None:
+            self._opened_at = asyncio.get_running_loop().time()
+            self._file = SpoolFile(self._folder, f"{self._stem}-{self.lines:012d}{spool.SUFFIX}")
+        return self._file
+
+    def _roll(self) -> None:
+        if self._file is not None:
+            self._full.append(self._file)
+            self._file = None
+
+    async def _settle(self, wanted: int | None = None) -> None:
+        """Finishes the full files and syncs the open one, unless somebody else just did so up to line `wanted`."""
+        async with self._settling:
+            if wanted is not None and self._synced >= wanted:
+                return
+            reached, file = self.lines, self._file
+            try:
+                while self._full:
+                    await self._on_disk(self._full[0].finish)
+                    del self._full[0]
+                if file is not None and file is self._file:
+                    await self._on_disk(file.sync)
+            except OSError as error:
+                self._fail(error)
+            else:
+                self._synced = reached
+
+    async def _rounds(self) -> None:
+        while not self._closing.is_set():
+            try:
+                async with asyncio.timeout(ROUND):
+                    await self._closing.wait()
+            except TimeoutError:
+                await self._round()
+
+    async def _round(self) -> None:
+        if not self.healthy:
+            await self._try_disk()
+        due = self._opened_at + self._roll_after
+        if self._file is not None and asyncio.get_running_loop().time() >= due:
+            self._roll()
+        if self._full or self._synced < self.lines:
+            await self._settle()
+
+    async def _try_disk(self) -> None:
+        """Goes on in a new file if the disk takes data again: the old one may be torn."""
+        try:
+            await self._on_disk(lambda: spool.probe(self._folder))
+        except OSError as error:
+            self._fail(error)
+        else:
+            self._roll()
+            self.trouble = ""
+            _log.warning("the journal is written again; %d events are missing from it", self.lost)
+
+    def _fail(self, error: OSError) -> None:
+        trouble = f"{error.strerror or error} in {self._folder}"
+        if trouble != self.trouble:
+            _log.error("the journal is not written: %s", trouble)
+        self.trouble = trouble
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        """Runs `work` in the journal's thread.
+
+        Raises:
+            OSError: the disk refused, or did not answer in time (TimeoutError is one).
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            async with asyncio.timeout(DISK_TIMEOUT):
+                return await running
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer from the disk for {DISK_TIMEOUT:g} s") from error

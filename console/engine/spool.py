@@ -1,0 +1,172 @@
+"""The files of a journal: written in `.open/`, moved into `events/` when complete, read back in order.
+
+A file in `events/` is whole and never changes; readers ignore `.open/`, whose name begins with a dot for that reason.
+A crash leaves its file in `.open/`, torn at most in its last line: `recover` cuts that line off and moves the file.
+File names sort as the records do: engine, start of the boot, number of the file's first record.
+
+Not here: when a file is complete and what a full disk means (journal.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from console.core.events import Record
+from console.engine import records
+
+OPEN: Final = ".open"
+CLOSED: Final = "events"
+SUFFIX: Final = ".jsonl"
+_BLOCK: Final = 64 * 1024
+_PROBE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """One file that a crash had left."""
+
+    name: str
+    torn_bytes: int
+    """What was cut off its end: the record that was being written."""
+
+
+class SpoolFile:
+    """A file being written. Every method may raise OSError; a failed `append` leaves only whole lines behind."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / OPEN / name
+        self._target = folder / CLOSED / name
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._finished = False
+        self.lines = 0
+        self.bytes = 0
+
+    def append(self, line: bytes) -> None:
+        """Hands a line to the operating system: from here on it survives this process, though not the machine."""
+        data = line + b"\n"
+        written = os.write(self._fd, data)
+        if written != len(data):  # the disk filled up in the middle of the line
+            os.ftruncate(self._fd, self.bytes)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self.lines += 1
+        self.bytes += written
+
+    def sync(self) -> None:
+        """Waits until what was appended survives the machine."""
+        os.fsync(self._fd)
+
+    def finish(self) -> None:
+        """Makes the file whole for readers; an empty one vanishes. Nothing can be appended afterwards.
+
+        May be called again: after a failure it goes on where it failed.
+        """
+        if self._fd >= 0:
+            if self.lines:
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+        if self._finished:
+            return
+        if self.lines:
+            self._path.rename(self._target)
+        else:
+            self._path.unlink()
+        self._finished = True
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folders, readable by their owner alone."""
+    for place in (folder, folder / OPEN, folder / CLOSED):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def probe(folder: Path) -> None:
+    """Raises OSError unless the disk takes a moderate amount of data again."""
+    path = folder / OPEN / ".probe"
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(_PROBE))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def recover(folder: Path) -> tuple[Recovered, ...]:
+    """Cuts torn last lines off the files that a crash left, and moves them to the whole ones.
+
+    Only for the one who holds the engine's lock: nobody else may be writing here.
+    """
+    found = []
+    for path in sorted((folder / OPEN).glob(f"*{SUFFIX}")):
+        size = path.stat().st_size
+        whole = _whole_length(path, size)
+        if whole:
+            os.truncate(path, whole)
+            path.rename(folder / CLOSED / path.name)
+        else:
+            path.unlink()
+        found.append(Recovered(name=path.name, torn_bytes=size - whole))
+    return tuple(found)
+
+
+def _whole_length(path: Path, size: int) -> int:
+    """Bytes up to the end of the last line that is a record. A machine's crash can leave zeros after it."""
+    with path.open("rb") as file:
+        tail_at = max(0, size - _BLOCK)
+        file.seek(tail_at)
+        tail = file.read()
+    end = tail.rfind(b"\n") + 1
+    while end:
+        start = tail.rfind(b"\n", 0, end - 1) + 1
+        if start == 0 and tail_at:  # a line longer than the block: taken as it is
+            break
+        try:
+            records.decode(tail[start : end - 1])
+        except records.UnreadableLineError:
+            end = start
+            continue
+        break
+    return tail_at + end if end else 0
+
+
+class SpoolReader:
+    """Reads a journal's records back, oldest first within an engine; can be iterated again.
+
+    Lines of unknown kinds are skipped and counted in `unknown`, lines that are no records in `unreadable`; both counts
+    are those of the latest iteration.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.unknown = 0
+        self.unreadable = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        self.unknown = self.unreadable = 0
+        for path in sorted((self._folder / CLOSED).glob(f"*{SUFFIX}")):
+            with path.open("rb") as file:
+                for line in file:
+                    record = self._read(line)
+                    if record is not None:
+                        yield record
+
+    def _read(self, line: bytes) -> Record | None:
+        try:
+            record = records.decode(line)
+        except records.UnreadableLineError:
+            self.unreadable += 1
+            return None
+        if record is None:
+            self.unknown += 1
+        return record
+
+
+def read_records(folder: Path) -> SpoolReader:
+    """The records of the whole files in a journal's folder; what an engine is still writing is not among them."""
+    return SpoolReader(folder)
