@@ -88,9 +88,9 @@ class SessionQueue(MessageQueue):
         session.state, session.state_set_at = state, self._agenda.clock()
 
     def session_ids(self, *, state_set_since: float | None = None) -> list[str]:
-        """Sessions with messages in line or in hand; or those whose state was set at or after a time."""
+        """Sessions with messages or a state; given a time, those whose state was set then or later."""
         if state_set_since is None:
-            return sorted(session.id for session in self._sessions if session.ready or session.locked)
+            return sorted(s.id for s in self._sessions if s.ready or s.locked or s.state is not None)
         return sorted(s.id for s in self._sessions if s.state is not None and s.state_set_at >= state_set_since)
 
     def _new_lock_end(self) -> float:

@@ -1,0 +1,346 @@
+"""Queues: order, locks, settling, expiry, limits."""
+
+from datetime import timedelta
+
+import pytest
+
+from console.sandbox.broker.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+)
+from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState
+from console.sandbox.broker.settings import EntityStatus, QueueSettings
+
+FIVE_SECONDS = timedelta(seconds=5)
+
+
+def payloads(messages):
+    return [stored.message.payload for stored in messages]
+
+
+@pytest.fixture
+def orders(world):
+    return world.namespace.create_queue("orders", QueueSettings(max_delivery_count=3, lock_duration=FIVE_SECONDS))
+
+
+def test_messages_leave_in_the_order_in_which_they_came(world, orders, message):
+    orders.intake.send([message(name) for name in "abc"])
+    received = world.receiver(orders.messages).receive()
+    assert payloads(received) == ["a", "b", "c"]
+    assert [stored.sequence_number for stored in received] == [1, 2, 3]
+
+
+def test_no_more_messages_than_credit(world, orders, message):
+    orders.intake.send([message(name) for name in "abc"])
+    assert payloads(world.receiver(orders.messages).receive(2)) == ["a", "b"]
+
+
+def test_a_waiting_receiver_is_served_when_a_message_comes(world, orders, message):
+    receiver = world.receiver(orders.messages)
+    orders.messages.grant(receiver.consumer, 5)
+    world.namespace.run()
+    orders.intake.send([message("late")])
+    world.namespace.run()
+    assert payloads(receiver.got) == ["late"]
+
+
+def test_receivers_take_turns(world, orders, message):
+    receivers = [world.receiver(orders.messages) for _ in range(3)]
+    for receiver in receivers:
+        orders.messages.grant(receiver.consumer, 10)
+    orders.intake.send([message(str(index)) for index in range(9)])
+    world.namespace.run()
+    assert [payloads(receiver.got) for receiver in receivers] == [list("036"), list("147"), list("258")]
+
+
+def test_a_locked_message_is_given_to_nobody_else(world, orders, message):
+    orders.intake.send([message()])
+    world.receiver(orders.messages).receive()
+    assert world.receiver(orders.messages).receive() == []
+
+
+def test_complete_removes_and_a_second_complete_has_lost_the_lock(world, orders, message, token):
+    orders.intake.send([message()])
+    lock = token(world.receiver(orders.messages).receive_one())
+    orders.messages.complete(lock)
+    assert orders.counts().total == 0
+    assert orders.size_bytes == 0
+    with pytest.raises(MessageLockLost, match="orders"):
+        orders.messages.complete(lock)
+
+
+def test_abandoned_comes_back_at_its_place_and_counts(world, orders, message, token):
+    orders.intake.send([message("a"), message("b")])
+    receiver = world.receiver(orders.messages)
+    orders.messages.abandon(token(receiver.receive_one()), {"why": "later"})
+    again = receiver.receive_one()
+    assert (again.message.payload, again.delivery_count, again.added) == ("a", 1, {"why": "later"})
+
+
+def test_released_comes_back_uncounted(world, orders, message, token):
+    orders.intake.send([message()])
+    receiver = world.receiver(orders.messages)
+    orders.messages.release(token(receiver.receive_one()))
+    assert receiver.receive_one().delivery_count == 0
+
+
+def test_a_lock_outlives_its_receiver_and_then_expires(world, orders, message, token):
+    orders.intake.send([message()])
+    first = world.receiver(orders.messages)
+    lock = token(first.receive_one())
+    orders.messages.detach(first.consumer)
+    other = world.receiver(orders.messages)
+    world.pass_time(4.9)
+    assert other.receive() == []
+    world.pass_time(0.1)
+    assert other.receive_one().delivery_count == 1
+    with pytest.raises(MessageLockLost):
+        orders.messages.complete(lock)
+
+
+def test_the_token_settles_after_the_receiver_has_left(world, orders, message, token):
+    orders.intake.send([message()])
+    receiver = world.receiver(orders.messages)
+    lock = token(receiver.receive_one())
+    orders.messages.detach(receiver.consumer)
+    orders.messages.complete(lock)
+    assert len(orders.messages) == 0
+
+
+def test_a_renewed_lock_lasts_longer(world, orders, message, token):
+    orders.intake.send([message()])
+    lock = token(world.receiver(orders.messages).receive_one())
+    world.pass_time(4)
+    assert orders.messages.renew(lock) == world.clock.now + 5
+    world.pass_time(4.5)
+    orders.messages.complete(lock)
+    assert orders.counts().total == 0
+
+
+def test_too_many_deliveries_end_in_the_dead_letter_queue(world, orders, message, token):
+    orders.intake.send([message("bad")])
+    receiver = world.receiver(orders.messages)
+    for _ in range(3):
+        orders.messages.abandon(token(receiver.receive_one()))
+    dead = world.receiver(orders.dead_letters).receive_one()
+    assert dead.message.payload == "bad"
+    assert dead.added is not None
+    assert dead.added["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert orders.counts().dead_letter == 1
+    assert orders.counts().active == 0
+
+
+def test_expired_locks_count_as_deliveries(world, orders, message):
+    orders.intake.send([message()])
+    receiver = world.receiver(orders.messages)
+    for _ in range(3):
+        receiver.receive_one()
+        world.pass_time(5)
+    assert orders.counts().dead_letter == 1
+
+
+def test_dead_letter_keeps_reason_number_and_properties(world, orders, message, token):
+    orders.intake.send([message("a"), message("b")])
+    receiver = world.receiver(orders.messages)
+    _, second = receiver.receive(2)
+    orders.messages.dead_letter(token(second), "unreadable", "line 3", {"line": 3})
+    dead = world.receiver(orders.dead_letters).receive_one()
+    assert dead.sequence_number == 2
+    assert dead.added == {
+        "line": 3,
+        "DeadLetterReason": "unreadable",
+        "DeadLetterErrorDescription": "line 3",
+    }
+
+
+def test_dead_letters_can_be_completed_but_not_dead_lettered(world, orders, message, token):
+    orders.intake.send([message()])
+    orders.messages.dead_letter(token(world.receiver(orders.messages).receive_one()))
+    lock = token(world.receiver(orders.dead_letters).receive_one())
+    with pytest.raises(InvalidOperation):
+        orders.dead_letters.dead_letter(lock)
+    orders.dead_letters.complete(lock)
+    assert orders.counts().total == 0
+
+
+def test_dead_letters_never_expire_nor_run_out_of_deliveries(world, message, token):
+    queue = world.namespace.create_queue("q", QueueSettings(default_ttl=FIVE_SECONDS, max_delivery_count=1))
+    queue.intake.send([message()])
+    queue.messages.dead_letter(token(world.receiver(queue.messages).receive_one()))
+    receiver = world.receiver(queue.dead_letters)
+    for _ in range(5):
+        queue.dead_letters.abandon(token(receiver.receive_one()))
+    world.pass_time(timedelta(days=30))
+    assert queue.counts().dead_letter == 1
+
+
+def test_deferred_is_received_by_number_only(world, orders, message, token):
+    orders.intake.send([message("a")])
+    receiver = world.receiver(orders.messages)
+    orders.messages.defer(token(receiver.receive_one()))
+    assert receiver.receive() == []
+    (deferred,) = orders.messages.receive_deferred([1])
+    assert deferred.state is MessageState.DEFERRED
+    orders.messages.abandon(token(deferred))
+    assert receiver.receive() == []
+    (deferred,) = orders.messages.receive_deferred([1])
+    orders.messages.complete(token(deferred))
+    assert orders.counts().total == 0
+
+
+def test_receiving_deferred_is_all_or_nothing(world, orders, message, token):
+    orders.intake.send([message("a"), message("b")])
+    for stored in world.receiver(orders.messages).receive():
+        orders.messages.defer(token(stored))
+    with pytest.raises(MessageNotFound, match="9"):
+        orders.messages.receive_deferred([1, 9])
+    assert len(orders.messages.receive_deferred([2, 1])) == 2
+    with pytest.raises(MessageNotFound):
+        orders.messages.receive_deferred([1])
+
+
+def test_receive_and_delete_leaves_nothing(world, orders, message):
+    orders.intake.send([message("a"), message("b")])
+    received = world.receiver(orders.messages, settles_on_delivery=True).receive()
+    assert payloads(received) == ["a", "b"]
+    assert all(stored.lock_token is None for stored in received)
+    assert orders.counts().total == 0
+
+
+@pytest.mark.parametrize(("queue_ttl", "message_ttl", "lives"), [(None, 3, 3), (4, None, 4), (4, 3, 3), (3, 4, 3)])
+def test_the_shorter_time_to_live_counts(world, message, queue_ttl, message_ttl, lives):
+    ttl = timedelta(seconds=queue_ttl) if queue_ttl else None
+    queue = world.namespace.create_queue("q", QueueSettings(default_ttl=ttl))
+    queue.intake.send([message(ttl=message_ttl)])
+    world.pass_time(lives - 0.1)
+    assert queue.counts().active == 1
+    world.pass_time(0.1)
+    assert queue.counts().total == 0
+
+
+def test_expired_messages_are_dead_lettered_where_the_queue_says_so(world, message):
+    queue = world.namespace.create_queue("q", QueueSettings(dead_letter_on_expiration=True))
+    queue.intake.send([message(ttl=1), message("stays")])
+    world.pass_time(1)
+    assert payloads(world.receiver(queue.messages).receive()) == ["stays"]
+    assert world.receiver(queue.dead_letters).receive_one().added["DeadLetterReason"] == "TTLExpiredException"
+
+
+def test_a_locked_message_expires_when_its_lock_ends(world, message, token):
+    queue = world.namespace.create_queue("q", QueueSettings(lock_duration=FIVE_SECONDS))
+    queue.intake.send([message(ttl=1)])
+    world.receiver(queue.messages).receive_one()
+    world.pass_time(4)
+    assert queue.counts().active == 1
+    world.pass_time(1)
+    assert queue.counts().total == 0
+
+
+def test_scheduled_messages_wait_can_be_seen_and_get_a_new_number(world, orders, message):
+    (number,) = orders.intake.send([message("later", scheduled_at=world.clock.now + 10)])
+    orders.intake.send([message("now")])
+    receiver = world.receiver(orders.messages)
+    assert payloads(receiver.receive()) == ["now"]
+    assert [stored.state for stored in orders.messages.peek(0, 10)] == [MessageState.SCHEDULED, MessageState.ACTIVE]
+    assert orders.counts().scheduled == 1
+    world.pass_time(10)
+    later = receiver.receive()[-1]
+    assert (later.message.payload, later.enqueued_at) == ("later", world.clock.now)
+    assert later.sequence_number > number
+
+
+def test_a_schedule_in_the_past_is_now(world, orders, message):
+    orders.intake.send([message(scheduled_at=world.clock.now - 1)])
+    assert orders.counts().active == 1
+
+
+def test_cancelling_is_all_or_nothing(world, orders, message):
+    first, second = orders.intake.send([message(scheduled_at=world.clock.now + 10) for _ in range(2)])
+    with pytest.raises(MessageNotFound):
+        orders.intake.schedule.cancel([first, 99])
+    assert orders.counts().scheduled == 2
+    orders.intake.schedule.cancel([first, second])
+    world.pass_time(20)
+    assert orders.counts().total == 0
+
+
+def test_peek_shows_all_states_from_a_number_on(world, orders, message, token):
+    orders.intake.send([message(name) for name in "abcde"])
+    stored = world.receiver(orders.messages).receive(3)
+    orders.messages.complete(token(stored[0]))
+    orders.messages.defer(token(stored[1]))
+    assert payloads(orders.messages.peek(1, 10)) == ["b", "c", "d", "e"]
+    assert payloads(orders.messages.peek(4, 1)) == ["d"]
+
+
+def test_pings_are_accepted_and_never_seen(world, orders, message):
+    orders.intake.send([message(content_type=PING_CONTENT_TYPE, ttl=1)])
+    assert orders.counts().total == 0
+    assert world.receiver(orders.messages).receive() == []
+
+
+def test_a_ping_is_refused_where_messages_are(world, orders, message):
+    world.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    with pytest.raises(EntityDisabled, match="SendDisabled"):
+        orders.intake.send([message(content_type=PING_CONTENT_TYPE)])
+
+
+def test_a_message_may_be_as_large_as_the_tier_allows(orders, message):
+    orders.intake.send([message(size=256 * 1024)])
+    with pytest.raises(MessageTooLarge, match="262144"):
+        orders.intake.send([message(size=256 * 1024 + 1)])
+
+
+def test_a_full_queue_takes_no_more_and_a_batch_enters_whole_or_not(world, message, token):
+    queue = world.namespace.create_queue("small", QueueSettings(max_size_mb=1))
+    chunk = 200 * 1024
+    queue.intake.send([message(size=chunk) for _ in range(4)])
+    with pytest.raises(QuotaExceeded, match="small"):
+        queue.intake.send([message(size=chunk), message(size=chunk)])
+    assert queue.counts().active == 4
+    queue.messages.complete(token(world.receiver(queue.messages).receive_one()))
+    queue.intake.send([message(size=chunk), message(size=chunk)])
+    assert queue.counts().active == 5
+
+
+def test_duplicates_are_dropped_within_the_window(world, message):
+    settings = QueueSettings(requires_duplicate_detection=True, duplicate_window=timedelta(seconds=30))
+    queue = world.namespace.create_queue("q", settings)
+    queue.intake.send([message(message_id="1"), message(message_id="1"), message(), message()])
+    assert queue.counts().active == 3
+    world.pass_time(29)
+    queue.intake.send([message(message_id="1")])
+    assert queue.counts().active == 3
+    world.pass_time(1)
+    queue.intake.send([message(message_id="1")])
+    assert queue.counts().active == 4
+
+
+def test_closing_for_receivers_ends_those_there_are(world, orders):
+    receiver = world.receiver(orders.messages)
+    world.namespace.update_queue("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    assert [type(error) for error in receiver.ended] == [EntityDisabled]
+    with pytest.raises(EntityDisabled):
+        world.receiver(orders.messages)
+
+
+def test_deleting_ends_receivers_and_drops_messages(world, orders, message):
+    receiver = world.receiver(orders.messages)
+    orders.intake.send([message(ttl=5)])
+    world.namespace.delete("ORDERS")
+    assert [type(error) for error in receiver.ended] == [EntityNotFound]
+    world.pass_time(60)
+    assert orders.counts().total == 0
+
+
+def test_next_deadline_is_when_something_happens(world, orders, message):
+    assert world.namespace.next_deadline() is None
+    orders.intake.send([message(ttl=30), message(ttl=20), message(scheduled_at=world.clock.now + 25)])
+    assert world.namespace.next_deadline() == world.clock.now + 20
+    world.receiver(orders.messages).receive(1)
+    assert world.namespace.next_deadline() == world.clock.now + 5

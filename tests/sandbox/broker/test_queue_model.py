@@ -1,0 +1,208 @@
+"""A queue against a model that is too simple to be wrong: a list of messages and what is known of each."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from console.sandbox.broker.errors import MessageLockLost
+from console.sandbox.broker.lane import Consumer
+from console.sandbox.broker.message import Message
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import QueueSettings
+
+LOCK, MAX_DELIVERIES = 10, 3
+
+
+@dataclass
+class Known:
+    """One message as the model knows it; `place` is ready, locked, deferred, scheduled or dead."""
+
+    name: int
+    number: int
+    place: str = "ready"
+    expires: float | None = None
+    due: float | None = None
+    ttl: float | None = None
+    failures: int = 0
+    locked_until: float = 0.0
+    deferred: bool = False
+    token: bytes = b""
+
+
+class QueueMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.namespace = Namespace("n", clock=lambda: self.now)
+        self.queue = self.namespace.create_queue(
+            "q",
+            QueueSettings(
+                lock_duration=timedelta(seconds=LOCK),
+                max_delivery_count=MAX_DELIVERIES,
+                dead_letter_on_expiration=True,
+            ),
+        )
+        self.got = []
+        self.consumer = Consumer(self.got.append, self.fail)
+        self.deleting = Consumer(self.got.append, self.fail, settles_on_delivery=True)
+        self.queue.messages.attach(self.consumer)
+        self.queue.messages.attach(self.deleting)
+        self.model: list[Known] = []
+        self.lost_tokens: list[bytes] = []
+        self.names = self.numbers = 0
+
+    def fail(self, error) -> None:
+        raise AssertionError(f"no receiver is to be ended: {error}")
+
+    # ---------------------------------------------------------------- what the model does by itself
+
+    def new_number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def at(self, place: str) -> list[Known]:
+        return sorted((known for known in self.model if known.place == place), key=lambda known: known.number)
+
+    def come_back(self, known: Known, *, failed: bool) -> None:
+        known.failures += failed
+        self.lost_tokens.append(known.token)
+        if (failed and known.failures >= MAX_DELIVERIES) or (known.expires is not None and known.expires <= self.now):
+            known.place = "dead"
+        else:
+            known.place = "deferred" if known.deferred else "ready"
+
+    def pass_time(self) -> None:
+        for known in self.at("locked"):
+            if known.locked_until <= self.now:
+                self.come_back(known, failed=True)
+        for known in self.at("ready") + self.at("deferred"):
+            if known.expires is not None and known.expires <= self.now:
+                known.place = "dead"
+        for known in sorted(self.at("scheduled"), key=lambda known: (known.due, known.number)):
+            if known.due is not None and known.due <= self.now:
+                known.number, known.place = self.new_number(), "ready"
+                known.expires = self.now + known.ttl if known.ttl else None
+
+    # ---------------------------------------------------------------- what happens
+
+    @rule(
+        count=st.integers(1, 3),
+        ttl=st.one_of(st.none(), st.integers(1, 30)),
+        delay=st.one_of(st.none(), st.integers(1, 30)),
+    )
+    def send(self, count, ttl, delay):
+        due = self.now + delay if delay else None
+        messages = []
+        for _ in range(count):
+            self.names += 1
+            messages.append(Message(self.names, 7, ttl=ttl, scheduled_at=due))
+            known = Known(self.names, self.new_number(), ttl=ttl, due=due)
+            known.place = "scheduled" if due else "ready"
+            known.expires = self.now + ttl if ttl and not due else None
+            self.model.append(known)
+        self.queue.intake.send(messages)
+        self.namespace.run()
+
+    @rule(credit=st.integers(1, 4), deleting=st.booleans())
+    def receive(self, credit, deleting):
+        consumer = self.deleting if deleting else self.consumer
+        self.got.clear()
+        self.queue.messages.grant(consumer, credit)
+        self.namespace.run()
+        self.queue.messages.grant(consumer, 0)
+        expected = self.at("ready")[:credit]
+        seen = [(s.message.payload, s.sequence_number, s.delivery_count) for s in self.got]
+        assert seen == [(known.name, known.number, known.failures) for known in expected]
+        for known, stored in zip(expected, self.got, strict=True):
+            if deleting:
+                self.model.remove(known)
+            else:
+                self.lock(known, stored)
+
+    def lock(self, known, stored):
+        known.place, known.locked_until, known.token = "locked", self.now + LOCK, stored.lock_token
+        assert stored.locked_until == known.locked_until
+
+    @precondition(lambda self: self.at("locked"))
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["complete", "abandon", "release", "defer", "dead_letter", "renew"]),
+    )
+    def settle(self, data, how):
+        known = data.draw(st.sampled_from(self.at("locked")))
+        getattr(self.queue.messages, how)(known.token)
+        match how:
+            case "complete":
+                self.model.remove(known)
+                self.lost_tokens.append(known.token)
+            case "abandon" | "release":
+                self.come_back(known, failed=how == "abandon")
+            case "defer":
+                known.deferred = True
+                self.come_back(known, failed=False)
+            case "dead_letter":
+                known.place = "dead"
+                self.lost_tokens.append(known.token)
+            case "renew":
+                known.locked_until = self.now + LOCK
+
+    @precondition(lambda self: self.at("deferred"))
+    @rule(data=st.data())
+    def receive_deferred(self, data):
+        known = data.draw(st.sampled_from(self.at("deferred")))
+        (stored,) = self.queue.messages.receive_deferred([known.number])
+        self.lock(known, stored)
+
+    @precondition(lambda self: self.at("scheduled"))
+    @rule(data=st.data())
+    def cancel(self, data):
+        known = data.draw(st.sampled_from(self.at("scheduled")))
+        self.queue.intake.schedule.cancel([known.number])
+        self.model.remove(known)
+
+    @rule(seconds=st.integers(1, 25))
+    def wait(self, seconds):
+        self.now += seconds
+        self.namespace.run()
+        self.pass_time()
+
+    # ---------------------------------------------------------------- what always holds
+
+    @invariant()
+    def counts_agree(self):
+        counts = self.queue.counts()
+        active = len(self.at("ready") + self.at("locked") + self.at("deferred"))
+        assert (counts.active, counts.dead_letter, counts.scheduled) == (
+            active,
+            len(self.at("dead")),
+            len(self.at("scheduled")),
+        )
+        assert self.queue.size_bytes == 7 * len(self.model)
+
+    @invariant()
+    def peeking_agrees(self):
+        alive = sorted((k for k in self.model if k.place != "dead"), key=lambda known: known.number)
+        assert [s.message.payload for s in self.queue.messages.peek(0, 1000)] == [k.name for k in alive]
+        dead = [(s.message.payload, s.sequence_number) for s in self.queue.dead_letters.peek(0, 1000)]
+        assert dead == [(known.name, known.number) for known in self.at("dead")]
+
+    @invariant()
+    def lost_locks_stay_lost(self):
+        for token in self.lost_tokens[-2:]:
+            try:
+                self.queue.messages.complete(token)
+            except MessageLockLost:
+                continue
+            raise AssertionError("a lost lock settled a message")
+
+    @invariant()
+    def nothing_due_is_left_undone(self):
+        deadline = self.namespace.next_deadline()
+        assert deadline is None or deadline > self.now
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
