@@ -63,9 +63,7 @@ def verify(token: str, *, audience: str, keys: Mapping[str, str], now: float) ->
     # unquote, not unquote_plus: a client that leaves base64's "+" as it is means "+"
     given, right = unquote(fields["sig"]), _signature(fields["sr"], fields["se"], keys[key_name])
     if not hmac.compare_digest(given.encode(), right.encode()):
-        raise SasError(
-            f"The signature was not made with the key '{key_name}' of this namespace; check the key."
-        )
+        raise SasError(f"The signature was not made with the key '{key_name}' of this namespace; check the key.")
     if expires_at <= now:
         raise SasError(f"The token expired {now - expires_at:.0f} seconds ago; sign a new one.")
     resource = unquote_plus(fields["sr"])
@@ -81,9 +79,7 @@ def _signature(encoded_resource: str, expiry: str, key: str) -> str:
 
 def _fields(token: str) -> dict[str, str]:
     if not token.startswith(PREFIX):
-        raise SasError(
-            "The token is not a shared access signature: it has to start with 'SharedAccessSignature sr='."
-        )
+        raise SasError("The token is not a shared access signature: it has to start with 'SharedAccessSignature sr='.")
     pairs = (item.partition("=") for item in token[len(PREFIX) :].split("&"))
     fields = {name.strip(): value.strip() for name, _, value in pairs}
     missing = [name for name in _FIELDS if not fields.get(name)]

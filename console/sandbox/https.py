@@ -1,0 +1,87 @@
+"""HTTP/1.1 for the management API, over connections that somebody else accepted and decrypted.
+
+Keep-alive, chunked bodies and limits are aiohttp's; here are the time limits and what the namespace's faults do to a
+request. What is answered is decided in `management`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiohttp import web
+
+from console.sandbox.faults import ConnectionVerdict, FaultBoard
+from console.sandbox.management import Answer, Management, Request
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 60.0
+_SHUTDOWN_SECONDS = 1.0
+
+
+class HttpsServer:
+    """Makes the protocol for each management connection of one namespace, and ends them. Needs a running loop."""
+
+    def __init__(self, management: Management, faults: FaultBoard, *, patience: float = 10.0) -> None:
+        """`patience` is how many seconds the body of a request may take to arrive."""
+        self._management = management
+        self._faults = faults
+        self._patience = patience
+        self._closing = False
+        self._change = asyncio.Event()
+        self._server = web.Server(self._serve, access_log=None, logger=log, keepalive_timeout=_IDLE_SECONDS)
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for one connection."""
+        return self._server()
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    def faults_changed(self) -> None:
+        """Cut connections that are to be reset; requests held back by a fault look at it again."""
+        self._change.set()
+        self._change = asyncio.Event()
+        if self._faults.connection_verdict() is ConnectionVerdict.RESET:
+            for connection in self._server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
+
+    async def close(self) -> None:
+        """End every connection; an answer under way has a second to leave."""
+        self._closing = True
+        self._change.set()
+        await self._server.shutdown(_SHUTDOWN_SECONDS)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(self._patience):
+                body = await request.read()
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
+        if await self._lost(request):
+            return web.Response()  # never leaves: the connection is gone
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        answer = self._answer(Request(method=request.method, target=request.raw_path, headers=headers, body=body))
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    def _answer(self, request: Request) -> Answer:
+        try:
+            return self._management.answer(request)
+        except Exception:
+            log.exception("management request %s %s failed", request.method, request.target)
+            return Answer(500, b"<Error><Code>500</Code><Detail>internal error, see the sandbox's log</Detail></Error>")
+
+    async def _lost(self, request: web.BaseRequest) -> bool:
+        """Whether a fault took the connection: at once, or after it had swallowed the request for a while."""
+        verdict = self._faults.connection_verdict()
+        if verdict is ConnectionVerdict.SERVE:
+            return False
+        while verdict is ConnectionVerdict.SWALLOW and not self._closing:
+            await self._change.wait()
+            verdict = self._faults.connection_verdict()
+        if request.transport is not None:
+            request.transport.abort()
+        return True

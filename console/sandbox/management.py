@@ -1,0 +1,325 @@
+"""The management API of one namespace: a request in, an answer out, with no socket in between.
+
+Queues, topics, subscriptions and their one rule, the namespace itself; lists in pages; every request needs a shared
+access signature that covers what it touches. XML is in `atom` and `descriptions`, HTTP in `https`.
+Which rights (Send, Listen, Manage) a key has is not asked yet: `_authorize` is the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import parse_qs, unquote
+from xml.etree import ElementTree
+
+from console.sandbox import atom
+from console.sandbox.broker.entities import Entity, Subscription
+from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from console.sandbox.descriptions import DEFAULT_RULE, DescriptionError, describe_namespace, describe_rule, kind_of
+from console.sandbox.resources import (
+    EntityAt,
+    EntityList,
+    Listed,
+    NamespaceInfo,
+    Resource,
+    RuleAt,
+    RuleList,
+    SubscriptionAt,
+    SubscriptionList,
+    resource_at,
+    url_path,
+)
+from console.sandbox.sas import SasError, verify
+
+Item = TypeVar("Item")
+
+NEWEST_VERSION = "2024-05"
+MAX_PAGE = 100
+_FEED = {"Content-Type": "application/atom+xml;type=feed;charset=utf-8"}
+_SUPPLEMENTS = (
+    ("forward_to", "servicebussupplementaryauthorization"),
+    ("forward_dead_lettered_to", "servicebusdlqsupplementaryauthorization"),
+)
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (EntityNotFound, 404),
+    (EntityExists, 409),
+    (QuotaExceeded, 403),
+    (BrokerError, 400),
+    (DescriptionError, 400),
+    (atom.AtomError, 400),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`target` is the path and query as sent; names of headers are in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {name: values[-1] for name, values in parse_qs(self.target.partition("?")[2]).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`body` is XML, or empty."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Refusal(Exception):
+    """The request is answered with an error: the HTTP status and one sentence."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Management:
+    """Answers for one namespace. `keys` maps key names to keys; `changed` is called after entities changed."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        keys: Mapping[str, str],
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self._namespace = namespace
+        self._keys = keys
+        self._clock = clock
+        self._changed = changed
+
+    def answer(self, request: Request) -> Answer:
+        """Never raises for what a client sent."""
+        try:
+            return self._act(request)
+        except Refusal as refusal:
+            return _refused(refusal.status, str(refusal))
+        except tuple(error for error, _ in _STATUS) as error:
+            status = next(status for kind, status in _STATUS if isinstance(error, kind))
+            return _refused(status, str(error))
+
+    def _act(self, request: Request) -> Answer:
+        self._authorize(request)
+        version = request.query.get("api-version", NEWEST_VERSION)
+        if version > NEWEST_VERSION:
+            raise Refusal(400, f"api-version '{version}' is not known; the newest is {NEWEST_VERSION}")
+        resource = resource_at(request.path)
+        if resource is None:
+            raise Refusal(404, f"nothing can be managed at '{unquote(request.path)}'")
+        action = self._ACTIONS.get((request.method, type(resource)))
+        if action is None:
+            raise Refusal(405, f"{request.method} does not apply to '{unquote(request.path)}'")
+        return action(self, request, resource)
+
+    # ------------------------------------------------------------------ who may
+
+    def _authorize(self, request: Request) -> None:
+        token = request.headers.get("authorization", "")
+        if not token:
+            raise Refusal(401, "the request has no Authorization header; send a shared access signature")
+        self._verify(token, f"https://{self._authority(request)}{request.path}")
+
+    def _authorize_forwarding(self, request: Request, settings: EntitySettings) -> None:
+        """Whoever forwards to an entity needs a token for it: a supplementary one, or one that covers both."""
+        for name, header in _SUPPLEMENTS:
+            target = getattr(settings, name, None)
+            if target is not None:
+                token = request.headers.get(header, request.headers["authorization"])
+                self._verify(token, f"https://{self._authority(request)}/{target}")
+
+    def _verify(self, token: str, audience: str) -> None:
+        try:
+            verify(token, audience=audience, keys=self._keys, now=self._clock())
+        except SasError as error:
+            raise Refusal(401, error.reason) from error
+
+    # ------------------------------------------------------------------ reading
+
+    def _get_namespace(self, request: Request, resource: NamespaceInfo) -> Answer:
+        namespace = self._namespace
+        content = describe_namespace(namespace)
+        return _one(self._entry(request, resource, namespace.name, namespace.created_at, content))
+
+    def _get_entity(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
+        entity = self._find(resource)
+        return _one(self._describe(request, entity), _etag(entity))
+
+    def _get_rule(self, request: Request, resource: RuleAt) -> Answer:
+        subscription = self._find(SubscriptionAt(resource.topic, resource.subscription))
+        if resource.name.lower() != DEFAULT_RULE.lower():
+            raise EntityNotFound(f"{subscription.path}/rules/{resource.name}")
+        return _one(self._describe_rule(request, resource, subscription))
+
+    def _list_entities(self, request: Request, resource: EntityList) -> Answer:
+        queues = resource.listed is Listed.QUEUES
+        found: Sequence[Entity] = self._namespace.queues() if queues else self._namespace.topics()
+        return self._page(request, resource, found, lambda entity: self._describe(request, entity))
+
+    def _list_subscriptions(self, request: Request, resource: SubscriptionList) -> Answer:
+        found = self._namespace.subscriptions(resource.topic)
+        return self._page(request, resource, found, lambda entity: self._describe(request, entity))
+
+    def _list_rules(self, request: Request, resource: RuleList) -> Answer:
+        subscription = self._find(SubscriptionAt(resource.topic, resource.subscription))
+        rules = [RuleAt(resource.topic, resource.subscription, DEFAULT_RULE)]
+        return self._page(request, resource, rules, lambda rule: self._describe_rule(request, rule, subscription))
+
+    def _page(
+        self, request: Request, resource: Resource, found: Sequence[Item], describe: Callable[[Item], atom.Entry]
+    ) -> Answer:
+        query = request.query
+        skip, top = _count(query, "$skip", 0), min(_count(query, "$top", MAX_PAGE), MAX_PAGE)
+        address, next_page = self._address(request, resource), None
+        if top and skip + top < len(found):
+            version = query.get("api-version", NEWEST_VERSION)
+            next_page = f"{address}?api-version={version}&$skip={skip + top}&$top={top}"
+        entries = [describe(item) for item in found[skip : skip + top]]
+        title = url_path(resource).rpartition("/")[2]
+        return Answer(200, atom.feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED)
+
+    # ------------------------------------------------------------------ changing
+
+    def _put(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
+        description = atom.content_of(request.body)
+        existing = self._matched(request, resource)
+        settings = kind_of(description).read(description, current=existing.settings if existing else None)
+        self._authorize_forwarding(request, settings)
+        entity = self._store(resource, settings, update=existing is not None)
+        self._changed()
+        return _one(self._describe(request, entity), _etag(entity), status=200 if existing else 201)
+
+    def _store(self, at: EntityAt | SubscriptionAt, settings: EntitySettings, *, update: bool) -> Entity:
+        namespace = self._namespace
+        match at, settings:
+            case EntityAt(path), QueueSettings():
+                return (namespace.update_queue if update else namespace.create_queue)(path, settings)
+            case EntityAt(path), TopicSettings():
+                return (namespace.update_topic if update else namespace.create_topic)(path, settings)
+            case SubscriptionAt(topic, name), SubscriptionSettings():
+                act = namespace.update_subscription if update else namespace.create_subscription
+                return act(topic, name, settings)
+        raise Refusal(400, f"what is described is not what belongs at '/{url_path(at)}'")
+
+    def _delete(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
+        self._matched(request, resource)
+        match resource:
+            case EntityAt(path):
+                self._namespace.delete(path)
+            case SubscriptionAt(topic, name):
+                self._namespace.delete_subscription(topic, name)
+        self._changed()
+        return Answer(200)
+
+    def _change_rule(self, request: Request, resource: RuleAt) -> Answer:
+        self._find(SubscriptionAt(resource.topic, resource.subscription))
+        if request.method == "PUT" and resource.name.lower() == DEFAULT_RULE.lower():
+            raise Refusal(409, f"the rule '{DEFAULT_RULE}' is there already")
+        raise Refusal(501, f"subscriptions have the rule '{DEFAULT_RULE}', which takes every message, and no other")
+
+    def _matched(self, request: Request, resource: EntityAt | SubscriptionAt) -> Entity | None:
+        """The entity that an If-Match header asks for, None without one. Raises EntityNotFound and Refusal (412)."""
+        condition = request.headers.get("if-match")
+        if condition is None:
+            return None
+        entity = self._find(resource)
+        if condition.strip() not in ("*", _etag(entity)):
+            raise Refusal(412, f"'{entity.path}' was changed since; read it again and repeat the change")
+        return entity
+
+    # ------------------------------------------------------------------ describing
+
+    def _find(self, resource: EntityAt | SubscriptionAt) -> Entity:
+        match resource:
+            case EntityAt(path):
+                entity = self._namespace.entity(path)
+            case SubscriptionAt(topic, name):
+                entity = self._namespace.subscription(topic, name)
+        return entity
+
+    def _describe(self, request: Request, entity: Entity) -> atom.Entry:
+        at: Resource = EntityAt(entity.path)
+        title, kind = entity.path, kind_of(entity.settings)
+        if isinstance(entity, Subscription):
+            at, title = SubscriptionAt(entity.topic.path, entity.name), entity.name
+        content = kind.write(entity, self._authority(request))
+        return self._entry(request, at, title, entity.created_at, content, entity.updated_at)
+
+    def _describe_rule(self, request: Request, at: RuleAt, subscription: Entity) -> atom.Entry:
+        content = describe_rule(subscription.created_at)
+        return self._entry(request, at, DEFAULT_RULE, subscription.created_at, content)
+
+    def _entry(
+        self,
+        request: Request,
+        at: Resource,
+        title: str,
+        published: float,
+        content: ElementTree.Element,
+        updated: float | None = None,
+    ) -> atom.Entry:
+        return atom.Entry(
+            address=self._address(request, at),
+            title=title,
+            author=self._namespace.name,
+            published=published,
+            updated=published if updated is None else updated,
+            content=content,
+        )
+
+    def _address(self, request: Request, at: Resource) -> str:
+        return f"https://{self._authority(request)}/{url_path(at)}"
+
+    def _authority(self, request: Request) -> str:
+        return request.headers.get("host") or self._namespace.name
+
+    _ACTIONS: ClassVar[Mapping[tuple[str, type[Any]], Callable[[Management, Request, Any], Answer]]] = {
+        ("GET", NamespaceInfo): _get_namespace,
+        ("GET", EntityList): _list_entities,
+        ("GET", SubscriptionList): _list_subscriptions,
+        ("GET", RuleList): _list_rules,
+        ("GET", EntityAt): _get_entity,
+        ("GET", SubscriptionAt): _get_entity,
+        ("GET", RuleAt): _get_rule,
+        ("PUT", EntityAt): _put,
+        ("PUT", SubscriptionAt): _put,
+        ("PUT", RuleAt): _change_rule,
+        ("DELETE", EntityAt): _delete,
+        ("DELETE", SubscriptionAt): _delete,
+        ("DELETE", RuleAt): _change_rule,
+    }
+
+
+def _one(entry: atom.Entry, etag: str | None = None, *, status: int = 200) -> Answer:
+    headers = {"Content-Type": "application/atom+xml;type=entry;charset=utf-8"}
+    return Answer(status, atom.entry_document(entry), headers if etag is None else headers | {"ETag": etag})
+
+
+def _refused(status: int, detail: str) -> Answer:
+    return Answer(status, atom.error_document(status, detail), {"Content-Type": "application/xml; charset=utf-8"})
+
+
+def _etag(entity: Entity) -> str:
+    return f'"{entity.updated_at * 1_000_000:.0f}"'
+
+
+def _count(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit()):
+        raise Refusal(400, f"{name} is '{text}'; it has to be a whole number, 0 or more")
+    return int(text)

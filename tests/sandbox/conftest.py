@@ -1,0 +1,82 @@
+"""What several tests of the sandbox share: certificates, made once, and a namespace behind its port."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.faults import FaultBoard
+from console.sandbox.https import HttpsServer
+from console.sandbox.listener import Listener
+from console.sandbox.management import Management
+from console.sandbox.tls import Certificates, make_certificates
+
+KEYS = {"Root": "top+secret/="}
+
+
+class Echo(asyncio.Protocol):
+    """Stands for AMQP: says `echo:` and then whatever it is told."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        transport.write(b"echo:")
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+@dataclass
+class Port:
+    """A namespace with its management on a port; an echo stands for AMQP."""
+
+    namespace: Namespace
+    board: FaultBoard
+    listener: Listener
+    https: HttpsServer
+    number: int
+    ca_file: Path
+    changes: list[float]
+
+    @property
+    def connection_string(self) -> str:
+        key = f"SharedAccessKeyName=Root;SharedAccessKey={KEYS['Root']}"
+        return f"Endpoint=sb://127.0.0.1:{self.number};{key};UseDevelopmentEmulator=true"
+
+    def client_tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.ca_file)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+async def port(certificates: Certificates) -> AsyncIterator[Port]:
+    namespace, changes = Namespace("contoso", clock=time.time), []
+    board = FaultBoard("contoso", lambda: [queue.path for queue in namespace.queues()])
+    management = Management(namespace, keys=KEYS, clock=time.time, changed=lambda: changes.append(time.time()))
+    https = HttpsServer(management, board, patience=0.4)
+    listener = Listener(
+        namespace="contoso",
+        amqp=Echo,
+        https=https.protocol,
+        tls=certificates.server_context(),
+        faults=board,
+        patience=0.4,
+    )
+    board.watch(https.faults_changed)
+    board.watch(listener.faults_changed)
+    number = await listener.open()
+    try:
+        yield Port(namespace, board, listener, https, number, certificates.ca_file, changes)
+    finally:
+        await listener.close()
+        await https.close()
