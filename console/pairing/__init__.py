@@ -1,0 +1,19 @@
+"""asyncio around the core, on azure-servicebus: everything an application or an engine needs to send under a pairing.
+
+Rules: every await on the SDK is bounded by a deadline of ours (deadlines.py); one send in flight per SDK sender
+(links.py); tasks have one owner (steering.py). What is decided is decided in console.core.
+"""
+
+from console.pairing.client import PairedServiceBusClient, pair_namespaces
+from console.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
+from console.pairing.receiver import PairedReceiver
+from console.pairing.sender import PairedSender
+
+__all__ = [
+    "PairedNamespaceOptions",
+    "PairedReceiver",
+    "PairedSender",
+    "PairedServiceBusClient",
+    "SendAvailabilityPairedNamespaceOptions",
+    "pair_namespaces",
+]

@@ -1,0 +1,251 @@
+"""The paired client: what an application holds instead of its `ServiceBusClient` (SPEC.md sections 1, 4 and 9).
+
+It answers to the names of the SDK's client, gives no handle to the secondary namespace, and owns every task and link
+of the pairing. `pair_namespaces` returns it only once the backlog queues are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.core.engine import Pairing
+from console.core.errors import SameNamespaceError
+from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
+from console.core.verdict import Judge, Verdict, judge
+from console.core.why import why
+from console.pairing import backlog, views
+from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.links import SenderLink
+from console.pairing.options import SendAvailabilityPairedNamespaceOptions
+from console.pairing.pinger import Pinger
+from console.pairing.receiver import PairedReceiver
+from console.pairing.sender import PairedSender
+from console.pairing.soundings import Soundings
+from console.pairing.steering import Steering
+from console.pairing.syphon import Syphon
+from console.pairing.tasks import Tasks
+
+
+async def pair_namespaces(
+    primary_client: ServiceBusClient,
+    options: SendAvailabilityPairedNamespaceOptions,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    judge: Judge = judge,
+) -> PairedServiceBusClient:
+    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+
+    Args:
+        primary_client: the namespace the application talks to.
+        options: the secondary namespace's clients, and how to behave.
+        on_event: told every journalled event, in order, at once; must not block.
+        judge: the verdict on failures, replaceable (SPEC.md section 5).
+
+    Raises:
+        ConfigurationError: an option out of range.
+        SameNamespaceError: both clients belong to one namespace.
+        NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
+    """
+    policy = options.policy()
+    primary, secondary = _host(primary_client), _host(options.secondary_client)
+    if primary.casefold() == secondary.casefold():
+        raise SameNamespaceError(
+            f"{primary} would be paired with itself: the secondary has to be another namespace, best in another region"
+        )
+    name = options.primary_name or _first_label(primary)
+    found = await backlog.ensure(options.secondary_admin, name, policy.backlog_queue_count)
+    tasks = Tasks()
+    await tasks.open()
+    steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
+    paired = PairedServiceBusClient(primary_client, options, steering, found.paths, name)
+    for text in found.warnings:
+        steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text))
+    return paired
+
+
+class PairedServiceBusClient:
+    """A primary namespace with a secondary one behind it. Made by `pair_namespaces`; close it, or use it as a context
+    manager; that closes both namespaces' clients too."""
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        options: SendAvailabilityPairedNamespaceOptions,
+        steering: Steering,
+        queues: tuple[str, ...],
+        name: str,
+    ) -> None:
+        self.primary_name = name
+        self.secondary_name = _first_label(_host(options.secondary_client))
+        self.fully_qualified_namespace: str = primary.fully_qualified_namespace
+        self._primary = primary
+        self._options = options
+        self._steering = steering
+        self._queues = queues
+        self._backlog = [SenderLink(options.secondary_client, path, steering.tasks) for path in queues]
+        self._syphon: Syphon | None = None
+        self._soundings = Soundings(steering, options.secondary_admin, queues)
+        self._closed = False
+        steering.hands = Pinger(steering, primary, options.secondary_client, queues)
+        self._start()
+
+    def _start(self) -> None:
+        steering, tasks = self._steering, self._steering.tasks
+        tasks.start(self._count(), name="the count of sends")
+        tasks.start(self._soundings.run(), name="the depth of the backlog")
+        for link in self._backlog:
+            tasks.start(self._ready(link), name=f"open the link to {link.path}")
+        if steering.policy.enable_syphon:
+            self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues)
+            self._syphon.start()
+
+    # -- what applications use --------------------------------------------------------------------------------
+
+    @property
+    def backlog_queue_count(self) -> int:
+        """The number of backlog queues really found or created."""
+        return len(self._queues)
+
+    def get_queue_sender(self, queue_name: str) -> PairedSender:
+        """A sender to a queue of the primary namespace, under the pairing."""
+        return self._sender(queue_name)
+
+    def get_topic_sender(self, topic_name: str) -> PairedSender:
+        """A sender to a topic of the primary namespace, under the pairing."""
+        return self._sender(topic_name)
+
+    def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
+        """A receiver on the primary namespace; the SDK's options."""
+        return PairedReceiver(self._primary.get_queue_receiver(queue_name, **options))
+
+    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
+        """A receiver on the primary namespace; the SDK's options."""
+        return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
+
+    def watch(self, path: str) -> None:
+        """List an entity that nothing may have been sent to yet."""
+        self._steering.machine.entity(path, at=self._steering.clock())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the pairing: pumps and pings end, links detach, both namespaces' clients are closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._steering.stop()
+        await self._steering.tasks.close()
+        if self._syphon is not None:
+            await self._syphon.close()
+        await asyncio.gather(*(link.close() for link in self._backlog))
+        for client in (self._primary, self._options.secondary_client, self._options.secondary_admin):
+            try:
+                await bounded(client.close(), CLOSING, "closing a client")
+            except (ServiceBusError, OSError, TimeoutError) as error:
+                text = f"a client did not close in order: {type(error).__name__}"
+                self._steering.announce(Warned(at=self._steering.clock(), about="close", text=text))
+
+    # -- what operators use -----------------------------------------------------------------------------------
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        """Fail an entity over by hand; a sentence that says how it stands now. Raises IllegalEventError."""
+        self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        """Keep an entity on the primary, whatever fails. Raises IllegalEventError."""
+        self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        """Give an entity back to the rules. Raises IllegalEventError."""
+        self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pause_syphon(self, *, by: str, why: str = "") -> str:
+        """Stop moving messages; parked ones stay. Raises IllegalEventError."""
+        self._steering.tell(SyphonPaused(at=self._steering.clock(), by=by, why=why))
+        return "the syphon is paused: parked messages stay"
+
+    def resume_syphon(self, *, by: str, why: str = "") -> str:
+        """Move messages again. Raises IllegalEventError."""
+        self._steering.tell(SyphonResumed(at=self._steering.clock(), by=by, why=why))
+        return "the syphon moves messages again"
+
+    # -- how it stands ----------------------------------------------------------------------------------------
+
+    def entity_views(self) -> tuple[EntityView, ...]:
+        """Every entity seen or watched."""
+        return views.entities(self._steering)
+
+    def queue_views(self) -> tuple[QueueView, ...]:
+        """Every backlog queue in use."""
+        return views.queues(self._steering, self._queues, self._soundings.found, self._syphon)
+
+    def syphon_view(self) -> SyphonView:
+        """The syphon of this engine."""
+        return views.syphon(self._syphon, self._soundings.found)
+
+    def billed(self) -> BilledView:
+        """Operations since the start."""
+        return views.billed(self._steering.meter)
+
+    def alarms(self) -> tuple[str, ...]:
+        """What a person should look at (SPEC.md section 4.6)."""
+        return views.alarms(self._soundings.found, self._syphon, self._steering.tasks)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _sender(self, path: str) -> PairedSender:
+        self.watch(path)
+        link = SenderLink(self._primary, path, self._steering.tasks)
+        return PairedSender(self._steering, link, self._backlog)
+
+    def _stands(self, path: str) -> str:
+        entity = self._steering.machine.entity(path, at=self._steering.clock())
+        return f"{entity.path} is {entity.state}: {why(entity)}"
+
+    async def _ready(self, link: SenderLink) -> None:
+        """Open a backlog link before it is needed; what cannot be opened now is opened when it is."""
+        try:
+            await link.open(self._steering.policy.send_timeout)
+        except Exception as error:  # noqa: BLE001 - not ready is a warning, whatever was raised
+            judgement = self._steering.judge(error)
+            text = f"the link to {link.path} is not open: {judgement.reason}"
+            if judgement.verdict is Verdict.CALLERS:
+                text += "; the credential needs Send on the secondary namespace"
+            self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))
+
+    async def _count(self) -> None:
+        while True:
+            await self._steering.count_once()
+            if self._syphon is not None:
+                self._syphon.count()
+
+
+def _host(client: ServiceBusClient) -> str:
+    return client.fully_qualified_namespace.rstrip("/")
+
+
+def _first_label(host: str) -> str:
+    """`contoso` of contoso.servicebus.windows.net; an address stays whole, since its first number names nothing."""
+    bare = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+    try:
+        ipaddress.ip_address(bare.strip("[]"))
+    except ValueError:
+        return bare.split(".", 1)[0]
+    return bare

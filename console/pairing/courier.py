@@ -1,0 +1,114 @@
+"""The way from the syphon to the destinations: one link per destination, one try per destination.
+
+Takes messages of one destination, in order, and says of each run of them what came of it. Whether a destination may
+be tried is the core's circuit to say; it is told here of every failure and every success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from console.core.envelope import Enclosed
+from console.core.events import DestinationFailed, DestinationHealed
+from console.core.verdict import FailureKind, Judgement
+from console.pairing.links import SenderLink, packed
+from console.pairing.messages import Sendable, unpark
+from console.pairing.steering import Steering
+
+_MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
+"""The destination will never take this message; every other failure is the destination's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A backlog message and what its envelope held."""
+
+    message: ServiceBusReceivedMessage
+    enclosed: Enclosed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of some messages: accepted, undeliverable for good, or neither: they wait."""
+
+    load: Sequence[Load]
+    accepted: bool
+    undeliverable: bool = False
+    reason: str = ""
+
+
+class Courier:
+    """Delivers to the primary namespace for all pumps of one syphon."""
+
+    def __init__(self, steering: Steering, primary: ServiceBusClient) -> None:
+        self._steering = steering
+        self._primary = primary
+        self._links: dict[str, SenderLink] = {}
+
+    async def deliver(self, path: str, load: Sequence[Load]) -> AsyncIterator[Outcome]:
+        """Send the messages in order, in as few batches as they fit in, until the destination fails."""
+        link = self._link(path)
+        messages: list[Sendable] = [unpark(one.message.raw_amqp_message, one.enclosed) for one in load]
+        done = 0
+        for pack in packed(messages, link.limit()):
+            part = load[done : done + len(pack)]
+            failure = await self._try(link, pack)
+            if failure is not None and failure.kind in _MESSAGES_FAULT and len(pack) > 1:
+                # A batch may be refused for one message, or for being mixed: each of them on its own then.
+                for message, one in zip(pack, part, strict=True):
+                    failure = await self._try(link, [message])
+                    if failure is not None and failure.kind not in _MESSAGES_FAULT:
+                        break
+                    yield self._outcome(path, [one], failure)
+                    done += 1
+                else:
+                    continue
+            elif failure is None or failure.kind in _MESSAGES_FAULT:
+                yield self._outcome(path, part, failure)
+                done += len(pack)
+                continue
+            yield self._outcome(path, load[done:], failure)
+            return
+
+    async def close(self) -> None:
+        """Close every link."""
+        for link in self._links.values():
+            await link.close()
+
+    async def _try(self, link: SenderLink, pack: list[Sendable]) -> Judgement | None:
+        self._steering.meter.moves += len(pack)
+        try:
+            await link.send(pack, self._steering.policy.send_timeout)
+        except Exception as error:  # noqa: BLE001 - whatever was raised, nothing of it is completed
+            return self._steering.judge(error)
+        return None
+
+    def _outcome(self, path: str, load: Sequence[Load], failure: Judgement | None) -> Outcome:
+        steering, destinations = self._steering, self._steering.machine.destinations
+        now = steering.clock()
+        if failure is None:
+            if destinations.delivered(path):
+                steering.announce(DestinationHealed(at=now, entity=path))
+                steering.changed()
+            return Outcome(load, accepted=True)
+        if failure.kind in _MESSAGES_FAULT:
+            return Outcome(load, accepted=False, undeliverable=True, reason=f"{path} refused it: {failure.reason}")
+        circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
+        if circuit.failures == 1:
+            steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
+        if destinations.undeliverable(path, now):
+            waited = now - (circuit.missing_since or now)
+            return Outcome(load, False, undeliverable=True, reason=f"{path} was not found for {waited:.0f} s")
+        return Outcome(load, accepted=False, reason=failure.reason)
+
+    def _link(self, path: str) -> SenderLink:
+        key = path.casefold()
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = SenderLink(self._primary, path, self._steering.tasks)
+        return link

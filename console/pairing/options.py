@@ -1,0 +1,66 @@
+"""What a caller says when it pairs two namespaces (SPEC.md section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.core.options import JournalKind, PingKind, Policy, TtlPolicy
+
+DEFAULTS = Policy()
+Duration = timedelta | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedNamespaceOptions:
+    """The base of pairing kinds. The clients stay the caller's until the pairing closes them with itself."""
+
+    secondary_admin: ServiceBusAdministrationClient
+    """Finds and makes the backlog queues; needs Manage."""
+    secondary_client: ServiceBusClient
+    """Sends to the backlog queues; needs Send, and Listen with the syphon."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
+    """Keep the ability to send: park messages in the secondary namespace while the primary takes none.
+
+    Durations are `timedelta` or seconds. Names, defaults and ranges are those of SPEC.md section 3.
+    """
+
+    primary_name: str | None = None
+    """What the backlog queues are named after; None: the first label of the primary's host."""
+    backlog_queue_count: int = DEFAULTS.backlog_queue_count
+    failover_interval: Duration = DEFAULTS.failover_interval
+    enable_syphon: bool = DEFAULTS.enable_syphon
+    ping_primary_interval: Duration = DEFAULTS.ping_primary_interval
+    ping_timeout: Duration = DEFAULTS.ping_timeout
+    ping: PingKind = DEFAULTS.ping
+    syphon_retry_interval: Duration = DEFAULTS.syphon_retry_interval
+    syphon_receive_window: Duration = DEFAULTS.syphon_receive_window
+    close_grace: Duration = DEFAULTS.close_grace
+    send_timeout: Duration = DEFAULTS.send_timeout
+    hold_until_failover: bool = DEFAULTS.hold_until_failover
+    failback_pings: int = DEFAULTS.failback_pings
+    cool_down: Duration = DEFAULTS.cool_down
+    ttl_policy: TtlPolicy = DEFAULTS.ttl_policy
+    undeliverable_after: Duration = DEFAULTS.undeliverable_after
+    throttle_wait: Duration = DEFAULTS.throttle_wait
+    journal: JournalKind = DEFAULTS.journal
+
+    def policy(self) -> Policy:
+        """The options that are values, checked.
+
+        Raises:
+            ConfigurationError (a ValueError): naming the option, its value and its range.
+        """
+        chosen: dict[str, Any] = {field.name: _seconds(getattr(self, field.name)) for field in fields(Policy)}
+        return Policy(**chosen)
+
+
+def _seconds(value: object) -> object:
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,257 @@
+"""The syphon's worker for one backlog queue (SPEC.md section 8), on the SDK.
+
+A cycle: what was set aside for a destination that is available again goes first, in its order; then what the queue
+gives. A message is completed only after its destination accepted it, with the receipt announced in between. What
+cannot go now is set aside by deferring it: not abandoned, since a queue may have a delivery limit. No list of it has
+to survive: peeking finds deferred messages again.
+
+`Courier` (courier.py) knows destinations; this file knows the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
+
+from console.core.errors import EnvelopeError
+from console.core.events import DeadLettered, Moved, PumpStopped
+from console.pairing.courier import Courier, Load, Outcome
+from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.messages import destination_of, text
+from console.pairing.steering import Steering
+
+BATCH: Final = 100
+SLICE: Final = 1.0
+"""Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
+SETTLE: Final = 30.0
+MANAGE: Final = 30.0
+RESCAN: Final = 60.0
+"""Seconds between two searches for messages that somebody else set aside."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one pump did since it started."""
+
+    moved: int = 0
+    dead_lettered: int = 0
+    last_moved_at: float | None = None
+    text: str = "not started"
+    failing_since: float | None = None
+    set_aside: int = 0
+
+
+class Pump:
+    """Moves what lies in one backlog queue to where it belongs."""
+
+    def __init__(
+        self, steering: Steering, client: ServiceBusClient, courier: Courier, *, index: int, path: str
+    ) -> None:
+        self.index = index
+        self.path = path
+        self.progress = Progress()
+        self._steering = steering
+        self._client = client
+        self._courier = courier
+        self._aside: dict[str, list[int]] = {}
+        """Sequence numbers of deferred messages, by destination."""
+        self._scanned_at = 0.0
+
+    async def run(self) -> None:
+        """Cycle until cancelled; a failure ends a cycle, not the pump."""
+        while True:
+            await self._while_paused()
+            receiver = self._client.get_queue_receiver(self.path)
+            try:
+                await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
+                self._scanned_at = 0.0
+                while not self._steering.machine.syphon_paused:
+                    await self._cycle(receiver)
+            except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
+                await self._failed(error)
+            finally:
+                await _close(receiver)
+
+    async def _while_paused(self) -> None:
+        while self._steering.machine.syphon_paused:
+            self.progress.text = "paused"
+            await self._steering.change(self._steering.clock() + 60.0)
+
+    async def _failed(self, error: BaseException) -> None:
+        steering, progress = self._steering, self.progress
+        now = steering.clock()
+        reason = steering.judge(error).reason
+        retry_at = now + steering.policy.syphon_retry_interval
+        if progress.failing_since is None:  # said once, not once a second
+            progress.failing_since = now
+            steering.announce(PumpStopped(at=now, queue=self.index, reason=reason, retry_at=retry_at))
+        progress.text = f"cannot receive: {reason}"
+        await asyncio.sleep(steering.policy.syphon_retry_interval)
+
+    async def _cycle(self, receiver: ServiceBusReceiver) -> None:
+        now = self._steering.clock()
+        if now - self._scanned_at >= RESCAN:
+            await self._find_set_aside(receiver)
+            self._scanned_at = now
+        for path in [path for path in self._aside if self._steering.machine.may_deliver(path, at=now)]:
+            await self._move_set_aside(receiver, path)
+        received = await bounded(
+            receiver.receive_messages(BATCH, max_wait_time=SLICE), SLICE + SETTLE, f"receiving from {self.path}"
+        )
+        self.progress.failing_since = None
+        if received:
+            self._steering.meter.receives += 1
+            await self._move(receiver, received)
+        self.progress.set_aside = sum(map(len, self._aside.values()))
+        self.progress.text = self._said()
+
+    # -- moving -----------------------------------------------------------------------------------------------
+
+    async def _move(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Each destination's messages in their order, one destination after the other."""
+        for path, load in (await self._sorted(receiver, received)).items():
+            # What was set aside goes before newer messages of its destination.
+            if path in self._aside or not self._steering.machine.may_deliver(path, at=self._steering.clock()):
+                await self._set_aside(receiver, path, load)
+            else:
+                await self._deliver(receiver, path, load)
+
+    async def _sorted(
+        self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]
+    ) -> dict[str, list[Load]]:
+        """Messages by destination; those without a readable one are dead-lettered with the reason."""
+        loads: dict[str, list[Load]] = {}
+        for message in received:
+            try:
+                enclosed = destination_of(message.raw_amqp_message)
+            except EnvelopeError as error:
+                await self._dead_letter(receiver, message, "", str(error))
+            else:
+                loads.setdefault(enclosed.path, []).append(Load(message, enclosed))
+        return loads
+
+    async def _deliver(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
+        """Give a load to its destination; what it does not take now is set aside."""
+        async for outcome in self._courier.deliver(path, load):
+            await self._settle(receiver, path, outcome)
+
+    async def _settle(self, receiver: ServiceBusReceiver, path: str, outcome: Outcome) -> None:
+        if outcome.accepted:
+            now = self._steering.clock()
+            for one in outcome.load:
+                self._steering.announce(Moved(at=now, entity=path, message_id=_id(one.message), queue=self.index))
+            for one in outcome.load:
+                await self._settled(receiver.complete_message(one.message), one.message)
+            self.progress.moved += len(outcome.load)
+            self.progress.last_moved_at = now
+        elif outcome.undeliverable:
+            for one in outcome.load:
+                await self._dead_letter(receiver, one.message, path, outcome.reason)
+        else:
+            await self._set_aside(receiver, path, outcome.load)
+
+    async def _dead_letter(
+        self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, path: str, reason: str
+    ) -> None:
+        now = self._steering.clock()
+        self._steering.announce(
+            DeadLettered(at=now, entity=path, message_id=_id(message), queue=self.index, reason=reason)
+        )
+        await self._settled(
+            receiver.dead_letter_message(message, reason="Undeliverable", error_description=reason), message
+        )
+        self.progress.dead_lettered += 1
+
+    async def _settled(self, settlement: object, message: ServiceBusReceivedMessage) -> None:
+        """One settlement; a lock that is lost means the message comes again, which a stable id makes harmless."""
+        try:
+            await bounded(settlement, SETTLE, f"settling message {_id(message)}")  # type: ignore[arg-type]
+        except MessageLockLostError:
+            self.progress.text = "a lock was lost: its message comes again"
+        self._steering.meter.settlements += 1
+
+    # -- set aside --------------------------------------------------------------------------------------------
+
+    async def _set_aside(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
+        for one in load:
+            number = one.message.sequence_number
+            await self._settled(receiver.defer_message(one.message), one.message)
+            if number is not None:
+                self._aside.setdefault(path, []).append(number)
+
+    async def _move_set_aside(self, receiver: ServiceBusReceiver, path: str) -> None:
+        """Deliver what was set aside for a destination, oldest first, as long as it takes them."""
+        numbers = sorted(self._aside.pop(path))
+        while numbers:
+            chunk, numbers = numbers[:BATCH], numbers[BATCH:]
+            received = await self._received_again(receiver, chunk)
+            for destination, load in (await self._sorted(receiver, received)).items():
+                await self._deliver(receiver, destination, load)
+            if path in self._aside:  # it failed again: everything later waits behind it
+                self._aside[path] += numbers
+                return
+
+    async def _received_again(
+        self, receiver: ServiceBusReceiver, numbers: list[int]
+    ) -> list[ServiceBusReceivedMessage]:
+        """Deferred messages by number. All or nothing, so one that is gone makes them be asked for one by one."""
+        self._steering.meter.receives += 1
+        try:
+            return await bounded(receiver.receive_deferred_messages(numbers), MANAGE, "receiving deferred messages")
+        except MessageNotFoundError:
+            pass
+        found: list[ServiceBusReceivedMessage] = []
+        for number in numbers:
+            try:
+                found += await bounded(receiver.receive_deferred_messages(number), MANAGE, "receiving one of them")
+            except MessageNotFoundError:
+                continue  # another syphon took it
+        return found
+
+    async def _find_set_aside(self, receiver: ServiceBusReceiver) -> None:
+        """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""
+        known: dict[str, list[int]] = {}
+        number = 1
+        while True:
+            peeked = await bounded(
+                receiver.peek_messages(BATCH, sequence_number=number), MANAGE, f"peeking into {self.path}"
+            )
+            self._steering.meter.receives += 1
+            for message in peeked:
+                number = max(number, (message.sequence_number or 0) + 1)
+                if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:
+                    known.setdefault(_path(message), []).append(message.sequence_number)
+            if len(peeked) < BATCH:
+                break
+        self._aside = known
+
+    def _said(self) -> str:
+        if self._aside:
+            count = self.progress.set_aside
+            return f"holds {count} message{'' if count == 1 else 's'} for {', '.join(sorted(self._aside))}"
+        return "receiving"
+
+
+def _path(message: ServiceBusReceivedMessage) -> str:
+    """A deferred message's destination; "" where it has none that can be read."""
+    try:
+        return destination_of(message.raw_amqp_message).path
+    except EnvelopeError:
+        return ""
+
+
+def _id(message: ServiceBusReceivedMessage) -> str:
+    return text(message.message_id) if message.message_id is not None else ""
+
+
+async def _close(receiver: ServiceBusReceiver) -> None:
+    try:
+        await bounded(receiver.close(), CLOSING, "closing a receiver")
+    except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
+        return  # the SDK fails to close what is broken already; its locks end by themselves

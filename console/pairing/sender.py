@@ -1,0 +1,286 @@
+"""A sender under a pairing: answers to the names of the SDK's `ServiceBusSender`, and goes where the core says.
+
+Where each attempt goes is decided by `console.core.routes.Journey`; this file attempts it, says what came of it, and
+writes the receipts. The healthy path hands the caller's own object to the SDK and adds next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServerBusyError
+
+from console.core.errors import BacklogMessageSizeError, BacklogUnavailableError, ScheduledInBacklogError
+from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed
+from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
+from console.core.verdict import FailureKind, Judgement, Verdict
+from console.pairing.links import SenderLink, packed, size_of
+from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
+from console.pairing.steering import Steering
+
+_DOUBTFUL: Final = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.CONNECTION,
+        FailureKind.COMMUNICATION,
+        FailureKind.DETACHED,
+        FailureKind.INTERNAL,
+        FailureKind.UNEXPLAINED,
+    }
+)
+"""After these a message may have arrived all the same."""
+_NEAR: Final = 0.9
+"""A message whose body alone fills this much of a limit is measured before it is sent."""
+
+
+class PairedSender:
+    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over.
+
+    Made by the paired client. Several callers may share it. Times are seconds.
+    """
+
+    def __init__(self, steering: Steering, primary: SenderLink, backlog: Sequence[SenderLink]) -> None:
+        self._steering = steering
+        self._primary = primary
+        self._backlog = backlog
+        self._memory = Sender()
+        self._numbers: dict[int, str] = {}
+        """Numbers given for messages scheduled into the backlog: number to message_id."""
+
+    @property
+    def entity_name(self) -> str:
+        """The entity's path."""
+        return self._primary.path
+
+    async def __aenter__(self) -> Self:
+        """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
+        steering = self._steering
+        if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
+            try:
+                await self._primary.open(steering.policy.send_timeout)
+            except Exception as error:
+                if self._failed(PRIMARY, error, messages=0).verdict is Verdict.CALLERS:
+                    raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Detach from the primary. The backlog's links are the pairing's."""
+        await self._primary.close()
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch as the entity takes it; while the primary cannot be asked, as the Standard tier takes it."""
+        limit = self._primary.limit()
+        if max_size_in_bytes is not None and max_size_in_bytes > limit:
+            raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
+        return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or min(limit, 1024 * 1024))
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
+
+        Args:
+            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            timeout: for the whole call; None: `send_timeout` at the primary, and again at the backlog.
+
+        Raises:
+            ReservedPropertyError: before anything is sent.
+            BacklogMessageSizeError, BacklogUnavailableError: while failed over.
+            ServiceBusError, TimeoutError: what the attempt on the primary ended with.
+        """
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"timeout is {timeout}; it must be greater than 0")
+        messages = outgoing(message)
+        if messages:
+            whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
+            await self._deliver(messages, whole, timeout)
+
+    async def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+
+        Raises: as `send_messages`.
+        """
+        steering = self._steering
+        singles = outgoing(messages)
+        if not singles:
+            return []
+        entity = steering.machine.entity(self.entity_name, at=steering.clock())
+        if not entity.diverting:
+            numbers = await self._schedule_at_primary(singles, schedule_time_utc, timeout)
+            if numbers is not None:
+                return numbers
+        await self._deliver([_scheduled(single, schedule_time_utc) for single in singles], None, timeout)
+        first = -len(self._numbers) - 1
+        given = [first - index for index in range(len(singles))]
+        self._numbers.update(zip(given, map(id_of, singles), strict=True))
+        return given
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None
+    ) -> None:
+        """Cancel scheduled messages by the numbers the primary gave.
+
+        Raises:
+            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+        """
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        for number in numbers:
+            if number < 0:
+                name = self._numbers.get(number, "one that another sender scheduled")
+                raise ScheduledInBacklogError(
+                    f"message {name!r} was scheduled while {self.entity_name} was failed over; it goes through the "
+                    f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
+                )
+        limit = timeout or self._steering.policy.send_timeout
+        await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
+
+    # -- one call's way ---------------------------------------------------------------------------------------
+
+    async def _deliver(
+        self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
+    ) -> None:
+        """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
+        steering = self._steering
+        machine = steering.machine
+        journey = Journey(self._memory, steering.policy, at=steering.clock(), timeout=timeout)
+        left = list(messages)
+        failure: BaseException | None = None
+        while True:
+            now = steering.clock()
+            entity = machine.entity(self.entity_name, at=now)
+            step = journey.next(entity, machine.rotation, at=now, draw=steering.draw())
+            if isinstance(step, Wait):
+                await steering.change(step.until)
+            elif isinstance(step, Try):
+                try:
+                    await self._attempt(step, left, whole)
+                except Exception as error:
+                    judgement = self._failed(step.route, error, messages=len(left), ids=left)
+                    if judgement.verdict is Verdict.CALLERS:
+                        raise
+                    journey.ended(step.route, judgement.verdict, at=steering.clock())
+                    failure = error
+                else:
+                    return
+            else:
+                raise self._given_up(step, failure, len(left), len(messages)) from failure
+
+    async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
+        if step.route.queue is None:
+            await self._primary.send(whole if whole is not None else left, step.timeout)
+            self._accepted(PRIMARY, left)
+        else:
+            await self._divert(step.route, left, step.timeout)
+
+    async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
+        """Park what is left, as many batches as it takes; what was accepted leaves `left`."""
+        assert route.queue is not None
+        link = self._backlog[route.queue]
+        limit = link.limit()
+        parked = [park(message, self.entity_name) for message in left]
+        for message in parked:
+            _refuse_too_large(message, limit)
+        for pack in packed(parked, limit) if len(parked) > 1 else [parked]:
+            try:
+                await link.send(pack, timeout)
+            except MessageSizeExceededError as error:
+                size = max(map(size_of, pack))
+                raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(pack[0])) from error
+            self._accepted(route, left[: len(pack)])
+            del left[: len(pack)]
+
+    async def _schedule_at_primary(
+        self, singles: list[Sendable], when: datetime, timeout: float | None
+    ) -> list[int] | None:
+        """The numbers the primary gave; None when this call has to go on to the backlog."""
+        limit = timeout or self._steering.policy.send_timeout
+        payload: Any = list(singles)
+        try:
+            numbers: list[int] = await self._primary.call(
+                lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit
+            )
+        except Exception as error:
+            self._failed(PRIMARY, error, messages=len(singles), ids=singles)
+            now = self._steering.clock()
+            if self._steering.machine.entity(self.entity_name, at=now).diverting:
+                return None
+            raise
+        self._accepted(PRIMARY, singles)
+        return numbers
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def _accepted(self, route: Route, messages: Sequence[Sendable]) -> None:
+        steering, name = self._steering, self.entity_name
+        now = steering.clock()
+        if route.queue is not None:
+            for message in messages:
+                steering.announce(Diverted(at=now, entity=name, message_id=id_of(message), queue=route.queue))
+        elif steering.policy.journal == "all":
+            for message in messages:
+                steering.announce(Delivered(at=now, entity=name, message_id=id_of(message)))
+        steering.tell(SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+
+    def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
+        steering, name = self._steering, self.entity_name
+        judgement = steering.judge(error)
+        now = steering.clock()
+        if judgement.kind in _DOUBTFUL:
+            for message in ids:
+                steering.announce(
+                    InDoubt(at=now, entity=name, message_id=id_of(message), route=str(route), reason=judgement.reason)
+                )
+        steering.tell(
+            SendFailed(
+                at=now,
+                entity=name,
+                queue=route.queue,
+                failure=judgement.kind,
+                reason=judgement.reason,
+                messages=messages,
+            )
+        )
+        return judgement
+
+    def _given_up(self, step: GiveUp, failure: BaseException | None, left: int, all_of: int) -> BaseException:
+        """The error a call ends with; what the SDK raised itself where it says it best."""
+        if step is GiveUp.FAILED and failure is not None:
+            return failure
+        if step is GiveUp.BUSY:
+            return ServiceBusServerBusyError(
+                message=f"{self.entity_name} is throttled: after the namespace said it is busy, nothing is sent for "
+                f"{self._steering.policy.throttle_wait:g} s. Send again later; partitioning makes it less likely."
+            )
+        why = f"; last: {self._steering.judge(failure).reason}" if failure is not None else ""
+        parts = f"{all_of - left} of {all_of} messages were parked, {left} were not" if left < all_of else ""
+        return BacklogUnavailableError(
+            f"{self.entity_name} is failed over and no backlog queue of the secondary namespace took the message"
+            f"{why}. {parts or 'You still own it'}: send it again later"
+        )
+
+
+def _refuse_too_large(parked: Sendable, limit: int) -> None:
+    """Measured before the wire, where it can matter (SPEC.md section 7.4)."""
+    body = raw_of(parked)
+    guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
+    if guess < limit * _NEAR:
+        return
+    size = size_of(parked)
+    if size > limit:
+        raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(parked))
+
+
+def _scheduled(message: Sendable, when: datetime) -> Sendable:
+    """The message with its time to be enqueued, as the SDK would have written it."""
+    scheduled = copy(raw_of(message))
+    scheduled.annotations = {**(scheduled.annotations or {}), SCHEDULED_ANNOTATION: when}
+    return scheduled

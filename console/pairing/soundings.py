@@ -1,0 +1,59 @@
+"""The depth of the backlog queues, read now and then: every number with the time it was read.
+
+Polling costs operations and, on a small namespace, credits; so it is slow while nothing happens, and quicker while
+messages are parked. A count read while the namespace cannot be reached is not there, and nobody takes it for zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.pairing.backlog import Depth, depth
+from console.pairing.steering import Steering
+
+QUICK: Final = 5.0
+SLOW: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sounding:
+    """One queue's counts and when they were read."""
+
+    depth: Depth
+    read_at: float
+
+
+class Soundings:
+    """Reads the queues' counts until cancelled; `found` holds the latest by index."""
+
+    def __init__(self, steering: Steering, admin: ServiceBusAdministrationClient, queues: tuple[str, ...]) -> None:
+        self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
+        self.trouble = ""
+        """Why the last reading failed; empty when it did not."""
+        self._steering = steering
+        self._admin = admin
+        self._queues = queues
+
+    async def run(self) -> None:
+        """Read all queues, one after the other; quicker while something is parked or an entity is failed over."""
+        while True:
+            for index, path in enumerate(self._queues):
+                await self._read(index, path)
+            parked = any(one is not None and one.depth.messages for one in self.found.values())
+            diverting = any(entity.diverting for entity in self._steering.machine.entities())
+            now = self._steering.clock()
+            await asyncio.sleep(QUICK) if parked or diverting else await self._steering.change(now + SLOW)
+
+    async def _read(self, index: int, path: str) -> None:
+        try:
+            found = await depth(self._admin, path)
+        except (AzureError, OSError, TimeoutError) as error:
+            self.trouble = self._steering.judge(error).reason
+        else:
+            self.trouble = ""
+            self.found[index] = Sounding(found, self._steering.clock())

@@ -1,0 +1,212 @@
+"""The asyncio side of the core's machine: tells it what happened, does what it asks for, wakes who waits.
+
+`tell` is synchronous and costs a healthy send next to nothing. Counters that the screen shows are kept here; the truth
+about messages is in the receipts, which go out through `on_event` before anything that depends on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from console.core.billing import Meter
+from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
+from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, Ticked
+from console.core.options import Policy
+from console.core.routes import Route
+from console.core.verdict import Judge
+from console.pairing.deadlines import Clock
+from console.pairing.tasks import Tasks
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Sends:
+    """What one entity sent over one route: since the engine started, and since the last count."""
+
+    accepted: int = 0
+    failed: int = 0
+    new_accepted: int = 0
+    new_failed: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """One entity's counters."""
+
+    routes: dict[Route, Sends] = field(default_factory=dict)
+    last_route: Route = field(default_factory=Route)
+    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=10))
+    """Messages accepted in each of the last counted spans: seconds, messages."""
+    pings_sent: int = 0
+    pings_accepted: int = 0
+
+    def on(self, route: Route) -> Sends:
+        """The counters of a route."""
+        found = self.routes.get(route)
+        if found is None:
+            found = self.routes[route] = Sends()
+        return found
+
+
+class Hands(Protocol):
+    """What the machine's effects need done; see pinger.py."""
+
+    def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
+        """Send a ping and tell its outcome."""
+
+    def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
+        """Probe a backlog queue and tell its outcome."""
+
+
+class Steering:
+    """One pairing's machine at work.
+
+    Args:
+        machine: the rules and the state.
+        tasks: owns pings, probes and the count.
+        judge: the verdict on exceptions (SPEC.md section 5).
+        on_event: told every journalled event, in order, at once.
+    """
+
+    def __init__(self, machine: Pairing, tasks: Tasks, judge: Judge, on_event: OnEvent | None) -> None:
+        self.machine = machine
+        self.tasks = tasks
+        self.judge = judge
+        self.clock = Clock()
+        self.meter = Meter()
+        self.tallies: dict[str, Tally] = {}
+        self.hands: Hands | None = None
+        self._on_event = on_event
+        self._change: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed: float | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The options in force."""
+        return self.machine.policy
+
+    def draw(self) -> float:
+        """A number in [0, 1) for the machine's choices."""
+        return random.random()
+
+    def tally(self, entity: str) -> Tally:
+        """One entity's counters."""
+        key = entity.casefold()
+        found = self.tallies.get(key)
+        if found is None:
+            found = self.tallies[key] = Tally()
+        return found
+
+    # -- told -------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Step the machine and set to work what it asks for."""
+        if isinstance(event, SendAccepted | SendFailed):
+            self._count(event)
+        for effect in self.machine.step(event):
+            self._perform(effect)
+        if self.machine.next_deadline != self._armed:
+            self._arm()
+
+    def announce(self, event: Event) -> None:
+        """An event that moves no state: written down and shown."""
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _count(self, event: SendAccepted | SendFailed) -> None:
+        tally = self.tally(event.entity)
+        route = tally.last_route if tally.last_route.queue == event.queue else Route(event.queue)
+        tally.last_route = route
+        sends = tally.on(route)
+        if isinstance(event, SendAccepted):
+            sends.accepted += event.messages
+            sends.new_accepted += event.messages
+        else:
+            sends.failed += event.messages
+            sends.new_failed += event.messages
+        if event.queue is None:
+            self.meter.sends += event.messages
+        else:
+            self.meter.parked += event.messages
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Announce):
+            self.announce(effect.event)
+            self.changed()
+        elif self.hands is None:
+            raise RuntimeError(f"{effect} came before the pairing was open")
+        elif isinstance(effect, SendPing):
+            self.tally(effect.entity).pings_sent += 1
+            self.meter.pings += 1
+            self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
+        else:
+            self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
+
+    # -- waiting ----------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Wake everybody who waits for a change."""
+        change, self._change = self._change, None
+        if change is not None and not change.done():
+            change.set_result(None)
+
+    async def change(self, until: float) -> None:
+        """Wait for the next change, at most until the time `until`."""
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._change], timeout=max(0.0, until - self.clock()))
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = self.machine.next_deadline
+        if self._armed is not None:
+            delay = max(0.0, self._armed - self.clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._armed = None
+        self.tell(Ticked(at=self.clock()))
+        if self._armed is None:
+            self._arm()
+
+    # -- once a second ----------------------------------------------------------------------------------------
+
+    async def count_once(self, after: float = 1.0) -> None:
+        """Wait, then sum up what was sent in the meantime."""
+        began = self.clock()
+        await asyncio.sleep(after)
+        now = self.clock()
+        self._sum_up(now, now - began)
+
+    def _sum_up(self, at: float, seconds: float) -> None:
+        for entity in self.machine.entities():
+            tally = self.tally(entity.path)
+            accepted = 0
+            for route, sends in tally.routes.items():
+                if sends.new_accepted or sends.new_failed:
+                    accepted += sends.new_accepted
+                    self.announce(
+                        SendsCounted(
+                            at=at,
+                            entity=entity.path,
+                            route=str(route),
+                            accepted=sends.new_accepted,
+                            failed=sends.new_failed,
+                            seconds=round(seconds, 3),
+                        )
+                    )
+                    sends.new_accepted = sends.new_failed = 0
+            tally.recent.append((seconds, accepted))
+
+    def stop(self) -> None:
+        """No more timers."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,59 @@
+"""The owner of a pairing's tasks: everything that runs beside the caller starts here and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Tasks:
+    """A task group that lives as long as its pairing.
+
+    A task that ends with an error takes the group down: `failed` then carries the error, and whoever owns the group
+    says so (SPEC.md section 9: "a task of ours that owned it crashed").
+    """
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._end = asyncio.Event()
+        self.failed: BaseExceptionGroup[BaseException] | None = None
+
+    async def open(self) -> None:
+        """Ready to start tasks."""
+        ready = asyncio.Event()
+        self._runner = asyncio.create_task(self._run(ready), name="the pairing's tasks")
+        await ready.wait()
+
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
+        """Run `work` until it ends or the group does; None when the group has ended already."""
+        if self._group is None:
+            work.close()
+            return None
+        return self._group.create_task(work, name=name)
+
+    async def close(self) -> None:
+        """Cancel what runs and wait for its end."""
+        self._end.set()
+        if self._runner is not None:
+            await asyncio.gather(self._runner, return_exceptions=True)
+
+    async def _run(self, ready: asyncio.Event) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                ready.set()
+                await self._end.wait()
+                raise _Ended
+        except* _Ended:
+            pass
+        except* Exception as failures:
+            self.failed = failures
+            raise
+        finally:
+            self._group = None
+
+
+class _Ended(Exception):
+    """Ends the group in order: a task group cancels its tasks when its body raises."""

@@ -1,0 +1,115 @@
+"""How a pairing stands, as the core's frozen values: what the engine puts into its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from console.core.billing import Meter
+from console.core.entity import Entity
+from console.core.routes import Route
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
+from console.core.why import why
+from console.pairing.soundings import Sounding
+from console.pairing.steering import Steering, Tally
+from console.pairing.syphon import Syphon
+from console.pairing.tasks import Tasks
+
+Found = Mapping[int, Sounding | None]
+
+
+def entities(steering: Steering) -> tuple[EntityView, ...]:
+    """Every entity, in the order of first sight."""
+    now = steering.clock()
+    return tuple(_entity(entity, steering.tally(entity.path), now) for entity in steering.machine.entities())
+
+
+def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
+    primary = tally.routes.get(Route())
+    backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
+    seconds = sum(span for span, _ in tally.recent)
+    running = now - entity.left_primary_at if entity.left_primary_at is not None else 0.0
+    return EntityView(
+        path=entity.path,
+        state=entity.state,
+        since=entity.since,
+        why=why(entity),
+        route=_route(entity, tally),
+        sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
+        accepted=primary.accepted if primary is not None else 0,
+        diverted=sum(sends.accepted for sends in backlog),
+        failed=sum(sends.failed for sends in tally.routes.values()),
+        last_ping_at=entity.last_ping_at,
+        last_ping_good=entity.last_ping_good,
+        last_ping_text=entity.last_ping_text,
+        next_ping_at=entity.ping_due,
+        pings=entity.pings,
+        pings_sent=tally.pings_sent,
+        pings_accepted=tally.pings_accepted,
+        failovers=entity.failovers,
+        failbacks=entity.failbacks,
+        seconds_failed_over=entity.seconds_failed_over + running,
+    )
+
+
+def _route(entity: Entity, tally: Tally) -> str:
+    if not entity.diverting:
+        return "primary"
+    return str(tally.last_route) if tally.last_route.queue is not None else "backlog"
+
+
+def queues(steering: Steering, paths: tuple[str, ...], found: Found, syphon_: Syphon | None) -> tuple[QueueView, ...]:
+    """Every backlog queue in use, by index."""
+    views: list[QueueView] = []
+    for place, path in zip(steering.machine.rotation.places, paths, strict=True):
+        sounding = found.get(place.index)
+        progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
+        views.append(
+            QueueView(
+                index=place.index,
+                path=path,
+                in_rotation=not place.pulled,
+                pulled_since=place.since if place.pulled else None,
+                pulled_reason=place.reason,
+                depth=sounding.depth.messages if sounding is not None else None,
+                dead_lettered=sounding.depth.dead_lettered if sounding is not None else None,
+                size_bytes=sounding.depth.size_bytes if sounding is not None else None,
+                read_at=sounding.read_at if sounding is not None else None,
+                moved=progress.moved if progress is not None else 0,
+                pump_text=progress.text if progress is not None else "",
+            )
+        )
+    return tuple(views)
+
+
+def syphon(syphon_: Syphon | None, found: Found) -> SyphonView:
+    """The syphon, or that there is none here."""
+    if syphon_ is None:
+        return SyphonView(status=SyphonStatus.OFF, text="this engine runs no syphon")
+    depths = {index: sounding.depth.messages if sounding is not None else None for index, sounding in found.items()}
+    return syphon_.view(depths)
+
+
+def billed(meter: Meter) -> BilledView:
+    """The meter's counts."""
+    return BilledView(
+        sends=meter.sends,
+        parked=meter.parked,
+        pings=meter.pings,
+        receives=meter.receives,
+        moves=meter.moves,
+        settlements=meter.settlements,
+    )
+
+
+def alarms(found: Found, syphon_: Syphon | None, tasks: Tasks) -> tuple[str, ...]:
+    """What a person should look at."""
+    said: list[str] = []
+    parked = sum(sounding.depth.messages for sounding in found.values() if sounding is not None)
+    dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
+    if parked and syphon_ is None:
+        said.append(f"{parked} messages are parked and no syphon is known to run: start an engine with one")
+    if dead:
+        said.append(f"{dead} dead-lettered messages lie in the backlog queues")
+    if tasks.failed is not None:
+        said.append("the pairing is faulted: a task of its own crashed; restart the engine (its log says why)")
+    return tuple(said)
