@@ -34,21 +34,29 @@ DISK_TIMEOUT: Final = 5.0
 """Seconds after which a disk that does not answer counts as one that refuses."""
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Journal:
     """The journal of one engine's boot. An asynchronous context manager, for one event loop.
 
-    `lines` counts every line appended, `lost` those that the disk did not take.
+    `lines` counts every line appended, `lost` those that the disk did not take. `on_change` is called when `healthy`
+    changed; it must be quick, and append nothing.
     """
 
     def __init__(
-        self, folder: Path, *, engine: str, roll_after: float = ROLL_AFTER, clock: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        *,
+        engine: str,
+        roll_after: float = ROLL_AFTER,
+        clock: Callable[[], float] = time.time,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._stem = f"{engine}-{int(clock() * 1000):013d}"
         self._roll_after = roll_after
+        self._on_change = on_change
         self._file: SpoolFile | None = None
         self._opened_at = 0.0
         self._full: list[SpoolFile] = []
@@ -166,13 +174,16 @@ class Journal:
         else:
             self._roll()
             self.trouble = ""
-            _log.warning("the journal is written again; %d events are missing from it", self.lost)
+            self._on_change()
+            log.warning("the journal is written again; %d events are missing from it", self.lost)
 
     def _fail(self, error: OSError) -> None:
         trouble = f"{error.strerror or error} in {self._folder}"
         if trouble != self.trouble:
-            _log.error("the journal is not written: %s", trouble)
-        self.trouble = trouble
+            log.error("the journal is not written: %s", trouble)
+        was_healthy, self.trouble = self.healthy, trouble
+        if was_healthy:
+            self._on_change()
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         """Runs `work` in the journal's thread.

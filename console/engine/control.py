@@ -1,0 +1,275 @@
+"""The engine's end of its control socket: tells every console what happens, and takes orders.
+
+No console can hold the engine up. What it does not read waits in a bounded mailbox; one that talks nonsense, or stops
+talking half-way, is told so and dropped. Only processes of the engine's own user are heard: the socket has mode 0600
+and the kernel is asked who the peer is.
+
+Not here: what an order means and whether it may be done (guard.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from console.core.snapshot import Snapshot
+from console.engine import protocol
+from console.engine.mailbox import Mailbox
+from console.engine.peer import is_ours
+from console.engine.protocol import (
+    Command,
+    CommandDone,
+    EventSent,
+    Goodbye,
+    Hello,
+    ProtocolError,
+    Skipped,
+    SnapshotSent,
+    Welcome,
+)
+
+HISTORY: Final = 10_000
+"""Events remembered for consoles that come back, and kept for one that reads slowly."""
+RECENT: Final = 500
+"""Events that a console is sent which was never here before."""
+MOST_CONSOLES: Final = 32
+HELLO_TIMEOUT: Final = 5.0
+GOODBYE_TIMEOUT: Final = 1.0
+
+Execute = Callable[[Command], Awaitable[CommandDone]]
+
+log = logging.getLogger(__name__)
+
+
+class _Console:
+    """One connected console."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=HISTORY)
+        self.answering = asyncio.Lock()
+        """Held from a command to its answer: a goodbye waits for that."""
+        self.told = asyncio.Event()
+        """Set when the mailbox was closed and all of it was written."""
+
+    async def hear(self) -> protocol.FromClient:
+        """Its next line.
+
+        Raises:
+            ProtocolError: it is no message, or there will be none; the text is for the console.
+        """
+        try:
+            line = await self.reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:
+            raise ProtocolError(f"a line may have {protocol.LONGEST_FROM_CLIENT} bytes; this one has more") from error
+        except asyncio.IncompleteReadError as error:
+            raise ProtocolError("you closed your end of the connection") from error
+        return protocol.decode_from_client(line)
+
+    async def say(self, line: bytes) -> None:
+        """Writes a line, and waits while the console is slow to read."""
+        self.writer.write(line)
+        await self.writer.drain()
+
+    async def leave(self, reason: str) -> None:
+        """Says goodbye to a console that is dropped, if it still reads; then the connection ends."""
+        with suppress(OSError, TimeoutError):  # it went first, or stalls: the goodbye is a courtesy
+            async with asyncio.timeout(GOODBYE_TIMEOUT):
+                await self.say(protocol.encode(Goodbye(reason)))
+                self.writer.close()
+                await self.writer.wait_closed()
+        self.writer.transport.abort()
+
+    async def dismiss(self, reason: str) -> None:
+        """Ends the conversation in order: the answer under way, what is in the mailbox, the goodbye."""
+        with suppress(OSError, TimeoutError):  # it went first, or stalls
+            async with asyncio.timeout(GOODBYE_TIMEOUT):
+                async with self.answering:
+                    self.mailbox.put_event(protocol.encode(Goodbye(reason)))
+                    self.mailbox.close()
+                await self.told.wait()
+                self.writer.close()
+                await self.writer.wait_closed()
+        self.writer.transport.abort()
+
+
+class ControlServer:
+    """Serves consoles on a Unix socket while its context lasts. For the holder of the engine's lock: a socket that
+    lies at `path` is taken for a dead engine's and replaced.
+
+    Args:
+        path: where consoles look for the engine; its folder must be the owner's alone.
+        welcome: what the engine says of itself.
+        execute: does a command and returns its answer; asked by one console for one command at a time.
+    """
+
+    def __init__(self, path: Path, *, welcome: Welcome, execute: Execute) -> None:
+        self._path = path
+        self._welcome = welcome
+        self._execute = execute
+        self._connected: set[_Console] = set()
+        self._consoles: set[_Console] = set()
+        """Those that were welcomed."""
+        self._history: deque[tuple[int, bytes]] = deque()
+        self._forgotten = 0
+        self._forgotten_seq = 0
+        self._snapshot: Snapshot | None = None
+        self._server: asyncio.AbstractServer | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup | None = None
+        self.farewell = "the engine ended"
+
+    async def __aenter__(self) -> Self:
+        """Raises:
+        OSError: the socket cannot be made.
+        """
+        listening = _listen(self._path)
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._server = await asyncio.start_unix_server(
+            self._welcome_in, sock=listening, limit=protocol.LONGEST_FROM_CLIENT
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._path.unlink(missing_ok=True)
+        self._server.close()
+        strangers = self._connected - self._consoles
+        await asyncio.gather(
+            *(console.dismiss(self.farewell) for console in self._consoles),
+            *(console.leave(self.farewell) for console in strangers),
+        )
+        await self._stack.__aexit__(kind, error, trace)
+
+    def tell_event(self, seq: int, record: bytes) -> None:
+        """Sends a record, in the form of console.engine.records, to every console, now or when it comes back."""
+        line = protocol.encode(EventSent(msgspec.Raw(record)))
+        if len(self._history) >= HISTORY:
+            self._forgotten_seq, _ = self._history.popleft()
+            self._forgotten += 1
+        self._history.append((seq, line))
+        for console in self._consoles:
+            console.mailbox.put_event(line)
+
+    def tell_snapshot(self, snapshot: Snapshot) -> None:
+        """Sends a snapshot to every console that reads; newer ones replace it where it is still unsent."""
+        self._snapshot = snapshot
+        for console in self._consoles:
+            console.mailbox.put_state(snapshot)
+
+    def _welcome_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(self._serve(_Console(reader, writer)), name="console")
+
+    async def _serve(self, console: _Console) -> None:
+        self._connected.add(console)
+        try:
+            await self._converse(console)
+        except ProtocolError as error:
+            log.info("a console was dropped: %s", error)
+            await console.leave(str(error))
+        except OSError as error:
+            log.info("a console went: %s", error)
+        except Exception:  # a fault of ours in serving one console must not end the engine
+            log.exception("serving a console failed")
+            await console.leave("the engine failed to serve this console; its log says how")
+        finally:
+            self._connected.discard(console)
+            self._consoles.discard(console)
+            console.writer.transport.abort()
+
+    async def _converse(self, console: _Console) -> None:
+        await self._check_in(console)
+        async with asyncio.TaskGroup() as both:
+            telling = both.create_task(self._tell(console))
+            try:
+                await self._obey(console)
+            except (ProtocolError, OSError) as error:
+                telling.cancel()
+                ending = error
+        raise ending
+
+    async def _check_in(self, console: _Console) -> None:
+        if not is_ours(console.writer.transport):
+            raise ProtocolError("only processes of the engine's own user are heard")
+        if len(self._connected) > MOST_CONSOLES:
+            raise ProtocolError(f"{MOST_CONSOLES} consoles are connected already: close one")
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                hello = await console.hear()
+        except TimeoutError as error:
+            raise ProtocolError(f"no hello came within {HELLO_TIMEOUT:g} s") from error
+        if not isinstance(hello, Hello):
+            raise ProtocolError("the first line is a hello")
+        if hello.version != protocol.VERSION:
+            raise ProtocolError(
+                f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
+                f"{hello.version}: use the same release for both"
+            )
+        console.writer.write(protocol.encode(self._welcome))
+        self._catch_up(console, hello)
+        self._consoles.add(console)
+
+    def _catch_up(self, console: _Console, hello: Hello) -> None:
+        """Puts into the mailbox what the console has missed. No await from here to its registration: no gap."""
+        missed = [line for seq, line in self._history if hello.boot != self._welcome.boot or seq > hello.seq]
+        forgotten = self._forgotten
+        if hello.boot == self._welcome.boot:  # receipts have numbers too but are not told: this may count too many
+            forgotten = max(0, min(forgotten, self._forgotten_seq - hello.seq))
+        elif not hello.boot:
+            missed, forgotten = missed[-RECENT:], 0
+        if forgotten:
+            console.mailbox.put_event(Skipped(forgotten))
+        for line in missed:
+            console.mailbox.put_event(line)
+        if self._snapshot is not None:
+            console.mailbox.put_state(self._snapshot)
+
+    async def _tell(self, console: _Console) -> None:
+        try:
+            while (item := await console.mailbox.take()) is not None:
+                if isinstance(item, Snapshot):
+                    item = protocol.encode(SnapshotSent(item))
+                elif isinstance(item, Skipped):
+                    item = protocol.encode(item)
+                await console.say(item)
+            console.told.set()
+        except OSError:  # it went; hearing it notices as well, and says so
+            console.writer.transport.abort()
+
+    async def _obey(self, console: _Console) -> None:
+        while True:
+            message = await console.hear()
+            if not isinstance(message, Command):
+                raise ProtocolError("after the hello come commands")
+            async with console.answering:
+                await console.say(protocol.encode(await self._execute(message)))
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket that has mode 0600 before anyone can see it under its name."""
+    unready = path.with_name(path.name + "~")
+    unready.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(unready))
+        unready.chmod(0o600)
+        listening.listen(MOST_CONSOLES)
+        unready.rename(path)
+    except BaseException:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening

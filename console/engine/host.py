@@ -1,0 +1,275 @@
+"""One engine: a pairing with its journal, its control socket and a snapshot a second.
+
+    async with EngineHost(identity, spool=..., socket=..., policy=...) as host:
+        paired = await pair_namespaces(client, options, on_event=host.record)
+        await host.adopt(paired)        # consoles can attach from here on
+        reason = await host.ended()     # a `stop` command, or whoever calls host.stop
+        await paired.close()
+
+Every event gets its number here, goes to the journal first and to the consoles next. Receipts and counts stay in the
+journal: a busy outage makes thousands a second, and screens show sums. Not here: processes, signals, SDK clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from console.core.errors import PairedError
+from console.core.events import (
+    Delivered,
+    Diverted,
+    EngineStarted,
+    EngineStopped,
+    Event,
+    InDoubt,
+    Moved,
+    Record,
+    SendsCounted,
+    StateChanged,
+    Warned,
+)
+from console.core.options import Policy
+from console.core.snapshot import Snapshot, SyphonStatus
+from console.engine import records
+from console.engine.control import ControlServer
+from console.engine.guard import Guard, Reach
+from console.engine.identity import EngineIdentity, program_version
+from console.engine.journal import Journal
+from console.engine.protocol import Command, CommandDone, Welcome
+from console.engine.steered import Steered
+
+SNAPSHOT_INTERVAL: Final = 1.0
+SNAPSHOT_PAUSE: Final = 0.1
+"""Seconds between two snapshots at least, whatever happens."""
+JOURNAL_ONLY: Final = (Delivered, Diverted, InDoubt, Moved, SendsCounted)
+
+log = logging.getLogger(__name__)
+
+
+class EngineHost:
+    """Hosts one pairing. An asynchronous context manager; enter, `adopt` and leave in one task.
+
+    Args:
+        identity: who the engine is.
+        spool: the journal's folder.
+        socket: where consoles find the engine; must fit a Unix socket's address (about 100 bytes).
+        policy: the times in force, for the screen.
+        caption: what a demo is showing just now.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        identity: EngineIdentity,
+        *,
+        spool: Path,
+        socket: Path,
+        policy: Policy,
+        caption: Callable[[], str] = str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._identity = identity
+        self._policy = policy
+        self._caption = caption
+        self._clock = clock
+        self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
+        self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
+        self._stack = AsyncExitStack()
+        self._paired: Steered | None = None
+        self._guard: Guard | None = None
+        self._showing: asyncio.Task[None] | None = None
+        self._seq = 0
+        self._woken = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._reason = ""
+        self._disk_said = True
+        self._paused_by_us = False
+
+    async def __aenter__(self) -> Self:
+        """Opens the journal.
+
+        Raises:
+            OSError: its folder cannot be made or read.
+        """
+        await self._stack.enter_async_context(self._journal)
+        for found in self._journal.recovered:
+            torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
+            self._warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+        reason = self._reason or (f"failed: {kind.__name__}" if kind else "its owner closed it")
+        if self._paired is not None:
+            self.record(EngineStopped(at=self._clock(), reason=reason))
+        self._control.farewell = f"the engine ended: {reason}"
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def adopt(self, paired: Steered) -> None:
+        """Takes charge of a pairing: consoles can attach and steer it.
+
+        Raises:
+            OSError: the control socket cannot be made.
+        """
+        self._paired = paired
+        self._guard = Guard(Reach(paired, self.stop), self, read_only=self._identity.read_only, clock=self._clock)
+        self.record(
+            EngineStarted(
+                at=self._clock(),
+                pairing=self._identity.pairing,
+                primary=paired.primary_name,
+                secondary=paired.secondary_name,
+                backlog_queues=paired.backlog_queue_count,
+                syphon=self._policy.enable_syphon,
+                version=program_version(),
+            )
+        )
+        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._control.tell_snapshot(self._snapshot(paired))
+        await self._stack.enter_async_context(self._control)
+        self._showing = tasks.create_task(self._show(paired), name="snapshots")
+
+    def record(self, event: Event) -> int:
+        """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
+        self._seq += 1
+        identity = self._identity
+        line = records.encode(Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event))
+        self._journal.append(line)
+        if not isinstance(event, JOURNAL_ONLY):
+            self._control.tell_event(self._seq, line)
+        if isinstance(event, StateChanged):
+            self._wake()
+        return self._seq
+
+    async def sync(self) -> bool:
+        """Waits until every recorded event is on disk; whether it is."""
+        return await self._journal.sync()
+
+    @property
+    def trouble(self) -> str:
+        """Why the journal is not written at present; empty if it is."""
+        return self._journal.trouble
+
+    def stop(self, reason: str) -> None:
+        """Asks for the end of the engine; the first reason stays."""
+        self._reason = self._reason or reason
+        self._ending.set()
+
+    async def ended(self) -> str:
+        """Waits until the end is asked for; the reason."""
+        await self._ending.wait()
+        return self._reason
+
+    # -- what consoles are told -----------------------------------------------------------------------------------
+
+    def _welcome(self) -> Welcome:
+        identity = self._identity
+        return Welcome(
+            engine=identity.engine,
+            boot=identity.boot,
+            pid=os.getpid(),
+            pairing=identity.pairing,
+            environment=identity.environment,
+            read_only=identity.read_only,
+        )
+
+    async def _execute(self, order: Command) -> CommandDone:
+        assert self._guard is not None, "the control socket opens after the pairing was adopted"
+        done = await self._guard.execute(order)
+        self._wake()
+        return done
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    async def _show(self, paired: Steered) -> None:
+        while True:
+            await asyncio.sleep(SNAPSHOT_PAUSE)
+            try:
+                async with asyncio.timeout(SNAPSHOT_INTERVAL - SNAPSHOT_PAUSE):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            try:
+                self._mind_the_disk(paired)
+                self._control.tell_snapshot(self._snapshot(paired))
+            except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
+                log.exception("no snapshot could be made")
+
+    def _snapshot(self, paired: Steered) -> Snapshot:
+        identity = self._identity
+        return Snapshot(
+            engine=identity.engine,
+            boot=identity.boot,
+            pid=os.getpid(),
+            seq=self._seq,
+            at=self._clock(),
+            pairing=identity.pairing,
+            environment=identity.environment,
+            primary=paired.primary_name,
+            secondary=paired.secondary_name,
+            read_only=identity.read_only,
+            entities=paired.entity_views(),
+            queues=paired.queue_views(),
+            syphon=paired.syphon_view(),
+            billed=paired.billed(),
+            times=times_line(self._policy),
+            alarms=(*self._own_alarms(), *paired.alarms()),
+            caption=self._caption(),
+        )
+
+    def _own_alarms(self) -> tuple[str, ...]:
+        if self._journal.healthy:
+            return ()
+        return (f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing",)
+
+    # -- a disk that refuses --------------------------------------------------------------------------------------
+
+    def _mind_the_disk(self, paired: Steered) -> None:
+        """Receipts come before settlements: with no journal the syphon waits, and sends go on (SPEC.md section 11)."""
+        healthy = self._journal.healthy
+        if healthy == self._disk_said:
+            return
+        self._disk_said = healthy
+        if healthy:
+            self._warn("journal", f"the journal is written again; {self._journal.lost} events are missing from it")
+            if self._paused_by_us:
+                self._steer_syphon(paired.resume_syphon, "the journal is written again")
+            self._paused_by_us = False
+        else:
+            self._warn("journal", f"the journal is not written: {self._journal.trouble}; sends go on, the syphon waits")
+            if paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+                self._paused_by_us = self._steer_syphon(paired.pause_syphon, "the journal is not written")
+
+    def _steer_syphon(self, act: Callable[..., str], why: str) -> bool:
+        try:
+            act(by="the engine", why=why)
+        except PairedError as error:  # an operator was faster
+            log.info("the syphon is as it was: %s", error)
+            return False
+        return True
+
+    def _warn(self, about: str, text: str) -> None:
+        self.record(Warned(at=self._clock(), about=about, text=text))
+
+
+def times_line(policy: Policy) -> str:
+    """The times in force, as one line."""
+    named = (
+        ("send", policy.send_timeout),
+        ("failover", policy.failover_interval),
+        ("ping", policy.ping_primary_interval),
+    )
+    return " · ".join(f"{name} {seconds:g} s" for name, seconds in named)

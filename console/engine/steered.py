@@ -1,0 +1,56 @@
+"""What an engine asks of the pairing it hosts: to be looked at, and to be steered."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
+
+
+class Steered(Protocol):
+    """A pairing, as its engine sees it. The acts return a sentence saying what came of them and raise PairedError."""
+
+    @property
+    def backlog_queue_count(self) -> int:
+        """Backlog queues found or created."""
+
+    @property
+    def primary_name(self) -> str:
+        """The primary namespace's name."""
+
+    @property
+    def secondary_name(self) -> str:
+        """The secondary namespace's name."""
+
+    def watch(self, path: str) -> None:
+        """Lists an entity that may send nothing yet."""
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        """Fails an entity over by hand."""
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        """Keeps an entity on the primary whatever fails."""
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        """Gives an entity back to the rules."""
+
+    def pause_syphon(self, *, by: str, why: str = "") -> str:
+        """Moves nothing until it is resumed."""
+
+    def resume_syphon(self, *, by: str, why: str = "") -> str:
+        """Moves messages again."""
+
+    def entity_views(self) -> tuple[EntityView, ...]:
+        """The entities, as they are now."""
+
+    def queue_views(self) -> tuple[QueueView, ...]:
+        """The backlog queues."""
+
+    def syphon_view(self) -> SyphonView:
+        """The syphon."""
+
+    def billed(self) -> BilledView:
+        """Operations so far."""
+
+    def alarms(self) -> tuple[str, ...]:
+        """What a person should look at, a sentence each."""
