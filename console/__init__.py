@@ -1,1 +1,94 @@
-"""Paired namespaces for Azure Service Bus."""
+"""Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and lose nothing.
+
+What applications import; names are looked up when they are first used, so that the command line stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from console.core.errors import (
+        BacklogMessageSizeError,
+        BacklogQueueError,
+        BacklogUnavailableError,
+        ConfigurationError,
+        NamespaceUnreachableError,
+        PairedClientError,
+        PairedError,
+        PairingError,
+        ReservedPropertyError,
+        SameNamespaceError,
+        ScheduledInBacklogError,
+        SendError,
+    )
+    from console.core.verdict import FailureKind, Judgement, Verdict, judge
+    from console.pairing import (
+        PairedNamespaceOptions,
+        PairedReceiver,
+        PairedSender,
+        PairedServiceBusClient,
+        SendAvailabilityPairedNamespaceOptions,
+        pair_namespaces,
+    )
+
+_ERRORS = "console.core.errors"
+_VERDICT = "console.core.verdict"
+_PAIRING = "console.pairing"
+_HOMES = {
+    "BacklogMessageSizeError": _ERRORS,
+    "BacklogQueueError": _ERRORS,
+    "BacklogUnavailableError": _ERRORS,
+    "ConfigurationError": _ERRORS,
+    "FailureKind": _VERDICT,
+    "Judgement": _VERDICT,
+    "NamespaceUnreachableError": _ERRORS,
+    "PairedClientError": _ERRORS,
+    "PairedError": _ERRORS,
+    "PairedNamespaceOptions": _PAIRING,
+    "PairedReceiver": _PAIRING,
+    "PairedSender": _PAIRING,
+    "PairedServiceBusClient": _PAIRING,
+    "PairingError": _ERRORS,
+    "ReservedPropertyError": _ERRORS,
+    "SameNamespaceError": _ERRORS,
+    "ScheduledInBacklogError": _ERRORS,
+    "SendAvailabilityPairedNamespaceOptions": _PAIRING,
+    "SendError": _ERRORS,
+    "Verdict": _VERDICT,
+    "judge": _VERDICT,
+    "pair_namespaces": _PAIRING,
+}
+
+__all__ = [
+    "BacklogMessageSizeError",
+    "BacklogQueueError",
+    "BacklogUnavailableError",
+    "ConfigurationError",
+    "FailureKind",
+    "Judgement",
+    "NamespaceUnreachableError",
+    "PairedClientError",
+    "PairedError",
+    "PairedNamespaceOptions",
+    "PairedReceiver",
+    "PairedSender",
+    "PairedServiceBusClient",
+    "PairingError",
+    "ReservedPropertyError",
+    "SameNamespaceError",
+    "ScheduledInBacklogError",
+    "SendAvailabilityPairedNamespaceOptions",
+    "SendError",
+    "Verdict",
+    "judge",
+    "pair_namespaces",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -38,7 +38,7 @@ async def pair_namespaces(
     primary_client: ServiceBusClient,
     options: SendAvailabilityPairedNamespaceOptions,
     *,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.

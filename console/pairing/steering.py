@@ -22,7 +22,7 @@ from console.core.verdict import Judge
 from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
 
-OnEvent = Callable[[Event], None]
+OnEvent = Callable[[Event], object]
 
 
 @dataclass(slots=True)

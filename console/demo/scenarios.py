@@ -1,0 +1,87 @@
+"""The scripted outages, as data: which fault is switched on where, and what there is to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from console.core.errors import ConfigurationError
+from console.core.options import Policy
+
+BEGINS: Final = 0.15
+ENDS: Final = 0.55
+"""The fault lasts from here to there, as shares of the duration."""
+DRAIN_WITHIN: Final = 60.0
+"""Seconds after the last send in which everything has to have arrived."""
+LEAST_DURATION: Final = 15.0
+QUEUES: Final = 5
+
+POLICY: Final = Policy(
+    backlog_queue_count=QUEUES,
+    send_timeout=1.0,
+    failover_interval=3.0,
+    ping_primary_interval=2.0,
+    ping_timeout=2.0,
+    enable_syphon=True,
+    journal="all",
+)
+"""The demo's own times: an outage of minutes in seconds."""
+
+ORDERS: Final = "orders"
+PAYMENTS: Final = "payments"
+AUDIT: Final = "audit"
+SUBSCRIPTION: Final = "all"
+ENTITIES: Final = (ORDERS, PAYMENTS, AUDIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A fault of the primary namespace, and the captions while it is played."""
+
+    name: str
+    fault: str
+    entity: str | None
+    before: str
+    during: str
+    after: str
+
+
+SCENARIOS: Final = (
+    Scenario(
+        name="datacenter-outage",
+        fault="black-holed",
+        entity=None,
+        before="the primary namespace is healthy; soon its data centre goes silent",
+        during="the primary's data centre is silent: sends fail over entity by entity and are parked in the backlog",
+        after="the data centre answers again: pings find out, sends return, the syphon empties the backlog",
+    ),
+    Scenario(
+        name="node-outage",
+        fault="refused",
+        entity=ORDERS,
+        before="the primary namespace is healthy; soon the node that serves orders restarts",
+        during="the node that serves orders is down: only orders fails over, the others notice nothing",
+        after="the node is back: orders fails back and its backlog is emptied",
+    ),
+    Scenario(
+        name="throttling",
+        fault="busy",
+        entity=None,
+        before="the primary namespace is healthy; soon it is throttled",
+        during='the primary says "server busy": senders wait ten seconds and nothing fails over',
+        after="the throttling is over: sends go on",
+    ),
+)
+
+
+def scenario_named(name: str) -> Scenario:
+    """The scenario called `name`.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for scenario in SCENARIOS:
+        if scenario.name == name:
+            return scenario
+    known = ", ".join(scenario.name for scenario in SCENARIOS)
+    raise ConfigurationError(f"there is no scenario {name!r}; there are: {known}")

@@ -1,0 +1,112 @@
+"""The namespaces of a demo: a sandbox in a process of its own, and the switches of its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from console.core.errors import PairedError
+
+START: Final = 20.0
+STOP: Final = 5.0
+SWITCH: Final = 5.0
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """A namespace as the sandbox announces it."""
+
+    name: str
+    connection_string: str
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """The sandbox's first line."""
+
+    namespaces: list[Namespace]
+    ca_file: str
+    control_url: str
+
+    def connection_string(self, name: str) -> str:
+        """How to connect to the namespace called `name`."""
+        return next(one.connection_string for one in self.namespaces if one.name == name)
+
+
+class _Switched(msgspec.Struct, frozen=True):
+    id: str | int
+
+
+@asynccontextmanager
+async def stage(log: Path) -> AsyncIterator[Stage]:
+    """A running sandbox, gone in the end; its standard error goes to `log`.
+
+    Raises:
+        PairedError: it did not start.
+    """
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "console", "sandbox", "--json", stdin=DEVNULL, stdout=PIPE, stderr=errors
+        )
+    try:
+        yield await _announced(process, log)
+    finally:
+        await _ended(process)
+
+
+async def _announced(process: Process, log: Path) -> Stage:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START):
+            line = await process.stdout.readline()
+        return msgspec.json.decode(line, type=Stage)
+    except (TimeoutError, msgspec.DecodeError) as error:
+        raise PairedError(f"the sandbox did not start: {_last_line(log)}") from error
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+async def _ended(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+class Faults:
+    """Switches faults of the sandbox on and off while it runs."""
+
+    def __init__(self, control_url: str) -> None:
+        self._url = control_url.rstrip("/") + "/faults"
+        self._timeout = aiohttp.ClientTimeout(total=SWITCH)
+
+    async def on(self, *, namespace: str, fault: str, entity: str | None) -> str:
+        """Switch a fault on; what to switch it off by."""
+        order = {"namespace": namespace, "fault": fault} | ({"entity": entity} if entity else {})
+        async with (
+            aiohttp.ClientSession(timeout=self._timeout) as session,
+            session.post(self._url, json=order) as answer,
+        ):
+            answer.raise_for_status()
+            return str(msgspec.json.decode(await answer.read(), type=_Switched).id)
+
+    async def off(self, name: str) -> None:
+        """Switch a fault off."""
+        async with (
+            aiohttp.ClientSession(timeout=self._timeout) as session,
+            session.delete(f"{self._url}/{name}") as answer,
+        ):
+            answer.raise_for_status()

@@ -1,0 +1,124 @@
+"""The demo's engine: a process that hosts the application, the pairing, its journal and its control socket.
+
+Started by command.py with one JSON line on standard input; ends when that input ends, so that nothing outlives a
+demo. Says on standard output, a JSON line each: what happens, and at last the result. Its log is standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.core.errors import PairedError
+from console.demo.lines import Done, Failed, Line, Order, Said
+from console.demo.player import Player
+from console.demo.result import Result
+from console.demo.scenarios import ENTITIES, POLICY, Scenario, scenario_named
+from console.demo.stage import Stage, stage
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+
+PAIRING: Final = "demo"
+
+
+def main() -> None:
+    """Play what standard input orders."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    try:
+        asyncio.run(_until_input_ends(order))
+    except PairedError as error:
+        tell(Failed(str(error)))
+        raise SystemExit(2) from error
+
+
+def tell(line: Line) -> None:
+    """One line to whoever started the demo."""
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _until_input_ends(order: Order) -> None:
+    """Play, then stay for whoever looks at it; the end of standard input ends everything at once."""
+    playing = asyncio.create_task(_play(order), name="the demo")
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    watching = asyncio.create_task(reader.read(), name="the end of standard input")
+    await asyncio.wait([playing, watching], return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    if not playing.done():
+        playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+    if not playing.cancelled():
+        playing.result()
+
+
+async def _play(order: Order) -> None:
+    scenario = scenario_named(order.scenario)
+    folder = Path(order.folder)
+    async with AsyncExitStack() as stack:
+        standing = await stack.enter_async_context(stage(folder / "sandbox.log"))
+        await _perform(stack, order, scenario, standing)
+
+
+async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, standing: Stage) -> None:
+    caption = ""
+
+    def say(text: str) -> None:
+        nonlocal caption
+        caption = text
+        tell(Said(text))
+
+    folder = Path(order.folder)
+    host = EngineHost(
+        EngineIdentity.of(PAIRING, environment="demo"),
+        spool=folder / "journal",
+        socket=Path(order.socket),
+        policy=POLICY,
+        caption=lambda: caption,
+    )
+    await stack.enter_async_context(host)
+    paired = await stack.enter_async_context(await _pair(standing, host))
+    for entity in ENTITIES:
+        paired.watch(entity)
+    await host.adopt(paired)
+    result = await Player(scenario, standing, paired, seed=order.seed, say=say).play(order.duration)
+    say(_closing_words(result))
+    tell(Done(result))
+    await asyncio.Event().wait()  # the dashboard may be looked at until the person has seen enough
+
+
+async def _pair(standing: Stage, host: EngineHost) -> PairedServiceBusClient:
+    secondary = standing.connection_string("secondary")
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=ServiceBusAdministrationClient.from_connection_string(
+            secondary, connection_verify=standing.ca_file
+        ),
+        secondary_client=ServiceBusClient.from_connection_string(secondary, retry_total=0),
+        primary_name="primary",
+        **{name: getattr(POLICY, name) for name in POLICY.__dataclass_fields__},
+    )
+    primary = ServiceBusClient.from_connection_string(standing.connection_string("primary"), retry_total=0)
+    return await pair_namespaces(primary, options, on_event=host.record)
+
+
+def _closing_words(result: Result) -> str:
+    messages = result.messages
+    return (
+        f"{result.verdict}: {messages.accepted} accepted, {messages.delivered} delivered, {messages.lost} lost, "
+        f"{messages.unexpected} unexpected, {messages.duplicates} duplicates"
+    )
+
+
+if __name__ == "__main__":
+    main()
