@@ -17,6 +17,7 @@ from console.sandbox.management import Answer, Management, Request
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 60.0
+_LINGERING_SECONDS = 1.0  # for the rest of a body that nobody reads any more
 _SHUTDOWN_SECONDS = 1.0
 
 
@@ -30,7 +31,13 @@ class HttpsServer:
         self._patience = patience
         self._closing = False
         self._change = asyncio.Event()
-        self._server = web.Server(self._serve, access_log=None, logger=log, keepalive_timeout=_IDLE_SECONDS)
+        self._server = web.Server(
+            self._serve,
+            access_log=None,
+            logger=log,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+        )
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one connection."""

@@ -63,16 +63,7 @@ class Listener:
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `host`, loopback unless its owner wants others in; returns the port. Raises ListenError."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        except (OSError, OverflowError) as error:
-            cause = getattr(error, "strerror", None) or error
-            raise ListenError(
-                f"namespace '{self._namespace}' cannot listen on {host}:{port} ({cause}); "
-                "choose another port, or 0 for any that is free"
-            ) from error
-        server.setblocking(False)
+        server = bind(f"namespace '{self._namespace}'", host, port)
         self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
         return int(server.getsockname()[1])
 
@@ -169,6 +160,20 @@ class Listener:
         self.rejected[reason] += 1
         if self.rejected[reason] == 1:
             log.warning("namespace '%s' turned a connection away: %s (told once)", self._namespace, reason)
+
+
+def bind(who: str, host: str, port: int) -> socket.socket:
+    """A listening socket that does not block; ListenError says for `who` why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise ListenError(
+            f"{who} cannot listen on {host}:{port} ({cause}); choose another port, or 0 for any that is free"
+        ) from error
+    server.setblocking(False)
+    return server
 
 
 async def _peek(connection: socket.socket) -> bytes:

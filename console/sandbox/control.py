@@ -1,0 +1,145 @@
+"""The control URL: plain HTTP on loopback, by which faults are switched and the sandbox's state is read.
+
+`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`; JSON both ways, and every refusal is an object with
+one sentence under `error`. What faults do is in `faults`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from console.sandbox.broker.entities import Entity, Queue, Topic
+from console.sandbox.faults import Fault, FaultError, FaultKind
+from console.sandbox.listener import bind
+from console.sandbox.node import Node
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_SHUTDOWN_SECONDS = 1.0
+_FAULT_FIELDS = ("namespace", "fault", "entity")
+_USAGE = "use POST /faults, GET /faults, DELETE /faults/ID or GET /state"
+
+
+class ControlServer:
+    """Serves the control URL for some namespaces. Open it once, close it once."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        app = web.Application(middlewares=[_errors_as_json])
+        app.router.add_post("/faults", self._begin_fault)
+        app.router.add_get("/faults", self._list_faults)
+        app.router.add_delete("/faults/{id}", self._end_fault)
+        app.router.add_get("/state", self._state)
+        self._runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=_SHUTDOWN_SECONDS)
+
+    async def open(self, host: str, port: int = 0) -> str:
+        """Listen; returns the URL without a slash at its end. Raises ListenError."""
+        server = bind("the control URL", host, port)
+        await self._runner.setup()
+        await web.SockSite(self._runner, server).start()
+        return f"http://{host}:{server.getsockname()[1]}"
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    async def _begin_fault(self, request: web.Request) -> web.Response:
+        wanted = await _fault_fields(request)
+        name, kind = wanted.get("namespace"), wanted.get("fault")
+        if name not in self._nodes:
+            raise _Refusal(400, f"namespace is {name!r}; there are {', '.join(self._nodes)}")
+        if kind is None:
+            raise _Refusal(400, f"fault is missing; it is one of {', '.join(FaultKind)}")
+        try:
+            fault = self._nodes[name].faults.add(kind, entity=wanted.get("entity"))
+        except FaultError as error:
+            raise _Refusal(400, str(error)) from error
+        return web.json_response({"id": fault.id}, status=201)
+
+    async def _list_faults(self, _: web.Request) -> web.Response:
+        faults = [_fault(node, fault) for node in self._nodes.values() for fault in node.faults.active()]
+        return web.json_response({"faults": faults})
+
+    async def _end_fault(self, request: web.Request) -> web.Response:
+        fault_id = request.match_info["id"]
+        for node in self._nodes.values():
+            if any(fault.id == fault_id for fault in node.faults.active()):
+                node.faults.remove(fault_id)
+                return web.json_response({"id": fault_id})
+        raise _Refusal(404, f"no fault '{fault_id}' is active; GET /faults lists those that are")
+
+    async def _state(self, _: web.Request) -> web.Response:
+        return web.json_response({"namespaces": [_namespace(node) for node in self._nodes.values()]})
+
+
+class _Refusal(Exception):
+    """Answered with this status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _Refusal as refusal:
+        return web.json_response({"error": str(refusal)}, status=refusal.status)
+    except web.HTTPException as error:
+        sentence = f"{request.method} {request.path}: {error.reason}; {_USAGE}"
+        return web.json_response({"error": sentence}, status=error.status)
+
+
+async def _fault_fields(request: web.Request) -> dict[str, str | None]:
+    try:
+        wanted = json.loads(await request.text())
+    except ValueError as error:
+        raise _Refusal(400, f"the body is not JSON: {error}") from error
+    if not isinstance(wanted, dict):
+        raise _Refusal(400, f"the body has to be an object with {', '.join(_FAULT_FIELDS)}")
+    for name, value in wanted.items():
+        if name not in _FAULT_FIELDS:
+            raise _Refusal(400, f"unknown field '{name}'; known are {', '.join(_FAULT_FIELDS)}")
+        if not isinstance(value, str) and not (value is None and name == "entity"):
+            raise _Refusal(400, f"{name} has to be a string, not {json.dumps(value)}")
+    return wanted
+
+
+def _fault(node: Node, fault: Fault) -> dict[str, str | None]:
+    return {"id": fault.id, "namespace": node.name, "entity": fault.entity, "fault": fault.kind.value}
+
+
+def _namespace(node: Node) -> dict[str, Any]:
+    namespace = node.namespace
+    entities: list[Entity] = [*namespace.queues(), *namespace.topics()]
+    for topic in namespace.topics():
+        entities += namespace.subscriptions(topic.path)
+    return {
+        "name": node.name,
+        "connections": len(node.connections),
+        "entities": [_entity(entity) for entity in entities],
+        "faults": [_fault(node, fault) for fault in node.faults.active()],
+    }
+
+
+def _entity(entity: Entity) -> dict[str, Any]:
+    counts = entity.counts()
+    kind = "queue" if isinstance(entity, Queue) else "topic" if isinstance(entity, Topic) else "subscription"
+    return {
+        "path": entity.path,
+        "kind": kind,
+        "status": entity.settings.status.value,
+        "active": counts.active,
+        "dead_letter": counts.dead_letter,
+        "scheduled": counts.scheduled,
+        "transfer": counts.transfer,
+        "transfer_dead_letter": counts.transfer_dead_letter,
+        "size_bytes": entity.size_bytes,
+    }

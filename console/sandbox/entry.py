@@ -1,0 +1,76 @@
+"""`paired sandbox`: a sandbox as a process of its own, until it is told to end.
+
+This process is nothing but the sandbox, so it sets the garbage collector to its needs: messages are many small objects
+without cycles, and the default thresholds cost half of what it can take in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import sys
+from collections.abc import Sequence
+
+from console.sandbox.host import Sandbox
+from console.sandbox.listener import ListenError
+from console.sandbox.specs import NamespaceSpec, primary_and_secondary
+
+_GC_THRESHOLDS = (50_000, 20, 100)
+
+
+def run_sandbox(*, json_line: bool, primary_port: int = 0, secondary_port: int = 0, control_port: int = 0) -> int:
+    """Serve a primary and a secondary namespace until SIGTERM or SIGINT; ports of 0 are any that are free.
+
+    First tells on stdout how they are reached: with `json_line` as one line of JSON. Returns the exit status: 0, or 2
+    with a sentence on stderr when a port is taken.
+    """
+    specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
+    try:
+        asyncio.run(_serve(specs, control_port, json_line=json_line))
+    except ListenError as error:
+        sys.stderr.write(f"paired sandbox: {error}\n")
+        return 2
+    return 0
+
+
+async def _serve(specs: Sequence[NamespaceSpec], control_port: int, *, json_line: bool) -> None:
+    told_to_end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+    async with Sandbox.start(specs, control_port=control_port) as sandbox:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        sys.stdout.write(describe_as_json(sandbox) if json_line else describe(sandbox))
+        sys.stdout.flush()
+        await told_to_end.wait()
+
+
+def describe_as_json(sandbox: Sandbox) -> str:
+    """One line of JSON for programs."""
+    namespaces = [
+        {
+            "name": namespace.name,
+            "connection_string": namespace.connection_string,
+            "amqp_port": namespace.amqp_port,
+            "admin_url": namespace.admin_url,
+            "key_name": namespace.key_name,
+            "key": namespace.key,
+        }
+        for namespace in sandbox.namespaces
+    ]
+    whole = {"namespaces": namespaces, "ca_file": str(sandbox.ca_file), "control_url": sandbox.control_url}
+    return json.dumps(whole) + "\n"
+
+
+def describe(sandbox: Sandbox) -> str:
+    """The same for people."""
+    lines = [f"{namespace.name:10} {namespace.connection_string}" for namespace in sandbox.namespaces]
+    lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}", "Ctrl-C ends it."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(run_sandbox(json_line="--json" in sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""What a sandbox is to contain, as values: namespaces with their queues and topics. Building them is `host`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue at `path`."""
+
+    path: str
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSpec:
+    """A subscription called `name`."""
+
+    name: str
+    settings: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic at `path` with its subscriptions."""
+
+    path: str
+    subscriptions: Sequence[SubscriptionSpec] = ()
+    settings: TopicSettings = field(default_factory=TopicSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSpec:
+    """A namespace; `port` 0 takes any that is free."""
+
+    name: str
+    queues: Sequence[QueueSpec] = ()
+    topics: Sequence[TopicSpec] = ()
+    tier: Tier = Tier.STANDARD
+    port: int = 0
+
+    def fill(self, namespace: Namespace) -> None:
+        """Create the entities. Raises EntityExists and InvalidSettings."""
+        for queue in self.queues:
+            namespace.create_queue(queue.path, queue.settings)
+        for topic in self.topics:
+            namespace.create_topic(topic.path, topic.settings)
+            for subscription in topic.subscriptions:
+                namespace.create_subscription(topic.path, subscription.name, subscription.settings)
+
+
+def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> tuple[NamespaceSpec, NamespaceSpec]:
+    """What a pairing needs to be tried: a primary namespace with one entity of each kind, an empty secondary."""
+    return (
+        NamespaceSpec(
+            "primary",
+            queues=(QueueSpec("orders"), QueueSpec("payments", QueueSettings(requires_session=True))),
+            topics=(TopicSpec("audit", (SubscriptionSpec("all"),)),),
+            port=primary_port,
+        ),
+        NamespaceSpec("secondary", port=secondary_port),
+    )
