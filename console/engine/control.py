@@ -14,7 +14,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -23,6 +23,7 @@ import msgspec
 
 from console.core.snapshot import Snapshot
 from console.engine import protocol
+from console.engine.crew import Crew
 from console.engine.mailbox import Mailbox
 from console.engine.peer import is_ours
 from console.engine.protocol import (
@@ -125,8 +126,7 @@ class ControlServer:
         self._forgotten_seq = 0
         self._snapshot: Snapshot | None = None
         self._server: asyncio.AbstractServer | None = None
-        self._stack = AsyncExitStack()
-        self._tasks: asyncio.TaskGroup | None = None
+        self._crew = Crew()
         self.farewell = "the engine ended"
 
     async def __aenter__(self) -> Self:
@@ -134,7 +134,6 @@ class ControlServer:
         OSError: the socket cannot be made.
         """
         listening = _listen(self._path)
-        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._server = await asyncio.start_unix_server(
             self._welcome_in, sock=listening, limit=protocol.LONGEST_FROM_CLIENT
         )
@@ -151,7 +150,7 @@ class ControlServer:
             *(console.dismiss(self.farewell) for console in self._consoles),
             *(console.leave(self.farewell) for console in strangers),
         )
-        await self._stack.__aexit__(kind, error, trace)
+        await self._crew.close()
 
     def tell_event(self, seq: int, record: bytes) -> None:
         """Sends a record, in the form of console.engine.records, to every console, now or when it comes back."""
@@ -170,8 +169,7 @@ class ControlServer:
             console.mailbox.put_state(snapshot)
 
     def _welcome_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert self._tasks is not None
-        self._tasks.create_task(self._serve(_Console(reader, writer)), name="console")
+        self._crew.start(self._serve(_Console(reader, writer)), name="serving a console")
 
     async def _serve(self, console: _Console) -> None:
         self._connected.add(console)
@@ -182,9 +180,6 @@ class ControlServer:
             await console.leave(str(error))
         except OSError as error:
             log.info("a console went: %s", error)
-        except Exception:  # a fault of ours in serving one console must not end the engine
-            log.exception("serving a console failed")
-            await console.leave("the engine failed to serve this console; its log says how")
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
@@ -192,14 +187,11 @@ class ControlServer:
 
     async def _converse(self, console: _Console) -> None:
         await self._check_in(console)
-        async with asyncio.TaskGroup() as both:
-            telling = both.create_task(self._tell(console))
-            try:
-                await self._obey(console)
-            except (ProtocolError, OSError) as error:
-                telling.cancel()
-                ending = error
-        raise ending
+        telling = self._crew.start(self._tell(console), name="telling a console")
+        try:
+            await self._obey(console)
+        finally:
+            telling.cancel()
 
     async def _check_in(self, console: _Console) -> None:
         if not is_ours(console.writer.transport):
@@ -246,8 +238,12 @@ class ControlServer:
                     item = protocol.encode(item)
                 await console.say(item)
             console.told.set()
-        except OSError:  # it went; hearing it notices as well, and says so
+        except OSError as error:
+            log.info("a console does not read any more: %s", error)
             console.writer.transport.abort()
+        except Exception:
+            console.writer.transport.abort()  # nothing more will be told: better it knows
+            raise
 
     async def _obey(self, console: _Console) -> None:
         while True:

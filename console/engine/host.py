@@ -40,6 +40,7 @@ from console.core.options import Policy
 from console.core.snapshot import Snapshot, SyphonStatus
 from console.engine import records
 from console.engine.control import ControlServer
+from console.engine.crew import Crew
 from console.engine.guard import Guard, Reach
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import Journal
@@ -55,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """Hosts one pairing. An asynchronous context manager; enter, `adopt` and leave in one task.
+    """Hosts one pairing. An asynchronous context manager; `record` may be called once it is entered.
 
     Args:
         identity: who the engine is.
@@ -83,9 +84,9 @@ class EngineHost:
         self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
+        self._crew = Crew()
         self._paired: Steered | None = None
         self._guard: Guard | None = None
-        self._showing: asyncio.Task[None] | None = None
         self._seq = 0
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
@@ -108,8 +109,7 @@ class EngineHost:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._showing is not None:
-            self._showing.cancel()
+        await self._crew.close()
         reason = self._reason or (f"failed: {kind.__name__}" if kind else "its owner closed it")
         if self._paired is not None:
             self.record(EngineStopped(at=self._clock(), reason=reason))
@@ -135,10 +135,9 @@ class EngineHost:
                 version=program_version(),
             )
         )
-        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._control.tell_snapshot(self._snapshot(paired))
         await self._stack.enter_async_context(self._control)
-        self._showing = tasks.create_task(self._show(paired), name="snapshots")
+        self._crew.start(self._show(paired), name="the snapshots")
 
     def record(self, event: Event) -> int:
         """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""

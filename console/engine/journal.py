@@ -16,12 +16,12 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from console.engine import spool
+from console.engine.crew import Crew
 from console.engine.spool import Recovered, SpoolFile
 
 MOST_LINES: Final = 64 * 1024
@@ -61,10 +61,9 @@ class Journal:
         self._opened_at = 0.0
         self._full: list[SpoolFile] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._tasks = AsyncExitStack()
+        self._crew = Crew()
         self._settling = asyncio.Lock()
         self._synced = 0
-        self._closing = asyncio.Event()
         self.lines = 0
         self.lost = 0
         self.trouble = ""
@@ -83,20 +82,16 @@ class Journal:
         """
         await self._on_disk(lambda: spool.prepare(self._folder))
         self.recovered = await self._on_disk(lambda: spool.recover(self._folder))
-        group = await self._tasks.enter_async_context(asyncio.TaskGroup())
-        group.create_task(self._rounds(), name="journal")
+        self._crew.start(self._rounds(), name="the journal's rounds")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closing.set()
-        try:
-            await self._tasks.__aexit__(kind, error, trace)
-        finally:
-            self._roll()
-            await self._settle()
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        await self._crew.close()
+        self._roll()
+        await self._settle()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def append(self, line: bytes) -> None:
         """Writes a record's line. Never raises for the disk's sake: see `healthy`."""
@@ -149,12 +144,9 @@ class Journal:
                 self._synced = reached
 
     async def _rounds(self) -> None:
-        while not self._closing.is_set():
-            try:
-                async with asyncio.timeout(ROUND):
-                    await self._closing.wait()
-            except TimeoutError:
-                await self._round()
+        while True:
+            await asyncio.sleep(ROUND)
+            await self._round()
 
     async def _round(self) -> None:
         if not self.healthy:

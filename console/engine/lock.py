@@ -1,0 +1,99 @@
+"""One engine a pairing: the lock that the running one holds, and what it says of itself there.
+
+The lock is the kernel's (flock) and goes with the process, however that ends; the text in the file is only believed
+while somebody holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from console.core.errors import EngineRunningError
+
+_MOST_BYTES: Final = 4096
+_TRIES: Final = 4
+_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The running engine: its process, where it listens, where it logs."""
+
+    pid: int
+    socket: str
+    log: str
+
+
+class EngineLock:
+    """The lock, held from `take` until `release` or the end of the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def take(cls, path: Path, holder: Holder) -> Self:
+        """Becomes the one engine.
+
+        Raises:
+            EngineRunningError: another one runs; its pid is named.
+            OSError: the file cannot be made.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(fd)
+        except BlockingIOError as error:
+            other = _read(fd)
+            os.close(fd)
+            who = f"(pid {other.pid}, socket {other.socket})" if other else f"(it holds {path})"
+            raise EngineRunningError(
+                f"an engine for this pairing runs already {who}: attach to it with paired attach, "
+                "or end it with paired down"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(holder), 0)
+        return cls(fd)
+
+    def release(self) -> None:
+        """Lets the next engine in."""
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def _lock(fd: int) -> None:
+    """Tries a few times: one who only looks (`running`) holds the lock for an instant."""
+    for _ in range(_TRIES - 1):
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def running(path: Path) -> Holder | None:
+    """The engine that holds the lock; None if none does."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(fd)
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int) -> Holder | None:
+    try:
+        return msgspec.json.decode(os.pread(fd, _MOST_BYTES, 0), type=Holder)
+    except msgspec.MsgspecError:  # it was taken this instant, and nothing stands there yet
+        return None
