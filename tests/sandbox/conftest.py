@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from console.sandbox import Sandbox
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.faults import FaultBoard
 from console.sandbox.https import HttpsServer
@@ -80,3 +81,10 @@ async def port(certificates: Certificates) -> AsyncIterator[Port]:
     finally:
         await listener.close()
         await https.close()
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """A primary and a secondary namespace in this event loop."""
+    async with Sandbox.start() as running:
+        yield running

@@ -1,0 +1,123 @@
+"""The control URL: faults begin and end, the state is told, and every refusal is one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from console.sandbox import Sandbox
+from console.sandbox.broker.message import Message
+from console.sandbox.faults import ConnectionVerdict
+
+
+class Control:
+    """A client of the control URL."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+
+    async def ask(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
+        async with asyncio.timeout(5), self.session.request(method, path, **options) as answer:
+            return answer.status, await answer.json()
+
+    async def begin(self, **fields: object) -> tuple[int, dict[str, Any]]:
+        return await self.ask("POST", "/faults", json=fields)
+
+
+@pytest.fixture
+async def control(sandbox: Sandbox) -> AsyncIterator[Control]:
+    async with aiohttp.ClientSession(sandbox.control_url) as session:
+        yield Control(session)
+
+
+async def test_a_fault_begins_and_ends(sandbox: Sandbox, control: Control) -> None:
+    status, answer = await control.begin(namespace="primary", fault="refused")
+    assert status == 201
+    assert sandbox["primary"].node.faults.connection_verdict() is ConnectionVerdict.RESET
+    assert sandbox["secondary"].node.faults.connection_verdict() is ConnectionVerdict.SERVE
+    listed = {"id": answer["id"], "namespace": "primary", "entity": None, "fault": "refused"}
+    assert await control.ask("GET", "/faults") == (200, {"faults": [listed]})
+    assert await control.ask("DELETE", f"/faults/{answer['id']}") == (200, answer)
+    assert sandbox["primary"].node.faults.connection_verdict() is ConnectionVerdict.SERVE
+    assert await control.ask("GET", "/faults") == (200, {"faults": []})
+
+
+async def test_a_fault_of_one_entity(sandbox: Sandbox, control: Control) -> None:
+    status, _ = await control.begin(namespace="primary", entity="orders", fault="busy")
+    assert status == 201
+    assert [fault.entity for fault in sandbox["primary"].node.faults.active()] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({}, "namespace is None; there are primary, secondary"),
+        ({"namespace": "third", "fault": "busy"}, "namespace is 'third'; there are primary, secondary"),
+        ({"namespace": "primary"}, "fault is missing; it is one of refused, "),
+        ({"namespace": "primary", "fault": "tired"}, "unknown fault 'tired'; known are refused, "),
+        ({"namespace": "primary", "fault": "busy", "entity": "x"}, "no entity 'x'; it has audit, "),
+        ({"namespace": "primary", "fault": "busy", "colour": "red"}, "unknown field 'colour'; known are namespace, "),
+        ({"namespace": "primary", "fault": 7}, "fault has to be a string, not 7"),
+        ({"namespace": None, "fault": "busy"}, "namespace has to be a string, not null"),
+    ],
+)
+async def test_what_is_no_fault(control: Control, fields: dict[str, object], complaint: str) -> None:
+    status, answer = await control.begin(**fields)
+    assert (status, list(answer)) == (400, ["error"])
+    assert complaint in answer["error"]
+    assert await control.ask("GET", "/faults") == (200, {"faults": []})
+
+
+@pytest.mark.parametrize(("body", "complaint"), [("{", "not JSON"), ("[1]", "an object with namespace"), ("", "JSON")])
+async def test_bodies_that_say_nothing(control: Control, body: str, complaint: str) -> None:
+    status, answer = await control.ask("POST", "/faults", data=body)
+    assert status == 400
+    assert complaint in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "complaint"),
+    [
+        ("DELETE", "/faults/none", 404, "no fault 'none' is active"),
+        ("GET", "/elsewhere", 404, "use POST /faults"),
+        ("PUT", "/faults", 405, "use POST /faults"),
+        ("DELETE", "/faults", 405, "use POST /faults"),
+    ],
+)
+async def test_what_is_not_there(control: Control, method: str, path: str, status: int, complaint: str) -> None:
+    told, answer = await control.ask(method, path)
+    assert told == status
+    assert complaint in answer["error"]
+
+
+async def test_the_state(sandbox: Sandbox, control: Control) -> None:
+    node = sandbox["primary"].node
+    node.namespace.queue("orders").intake.send([Message(payload=b"x", size=50)])
+    await control.begin(namespace="primary", entity="orders", fault="busy")
+    _, state = await control.ask("GET", "/state")
+    primary, secondary = state["namespaces"]
+    assert (secondary["name"], secondary["entities"], secondary["faults"]) == ("secondary", [], [])
+    assert primary["connections"] == 0
+    assert [fault["fault"] for fault in primary["faults"]] == ["busy"]
+    entities = {entity["path"]: entity for entity in primary["entities"]}
+    assert {path: entity["kind"] for path, entity in entities.items()} == {
+        "orders": "queue",
+        "payments": "queue",
+        "audit": "topic",
+        "audit/Subscriptions/all": "subscription",
+    }
+    assert entities["orders"] == {
+        "path": "orders",
+        "kind": "queue",
+        "status": "Active",
+        "active": 1,
+        "dead_letter": 0,
+        "scheduled": 0,
+        "transfer": 0,
+        "transfer_dead_letter": 0,
+        "size_bytes": 50,
+    }

@@ -1,0 +1,193 @@
+"""A whole sandbox, in this process and as one of its own, used with the SDK over one connection string."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.sandbox import ListenError, NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
+
+ROOT = Path(__file__).parents[2]
+SOON = 20.0
+
+
+async def send_and_receive(connection_string: str, queue: str) -> str:
+    """One message there and back."""
+    async with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, max_wait_time=5) as receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage("hello"))
+        (message,) = await receiver.receive_messages(1)
+        await receiver.complete_message(message)
+        return str(message)
+
+
+async def queue_names(connection_string: str, ca_file: object) -> list[str]:
+    client = ServiceBusAdministrationClient.from_connection_string(connection_string, connection_verify=str(ca_file))
+    async with client:
+        return [queue.name async for queue in client.list_queues()]
+
+
+async def test_one_connection_string_serves_messaging_and_management(sandbox: Sandbox) -> None:
+    primary = sandbox["primary"]
+    async with asyncio.timeout(SOON):
+        assert await queue_names(primary.connection_string, sandbox.ca_file) == ["orders", "payments"]
+        assert await send_and_receive(primary.connection_string, "orders") == "hello"
+    assert primary.node.namespace.queue("orders").counts().total == 0
+
+
+async def test_messaging_over_tls(sandbox: Sandbox) -> None:
+    primary = sandbox["primary"]
+    plain = primary.connection_string.replace(";UseDevelopmentEmulator=true", "")
+    address = f"sb://127.0.0.1:{primary.amqp_port}"
+    client = ServiceBusClient.from_connection_string(
+        plain,
+        custom_endpoint_address=address,
+        connection_verify=str(sandbox.ca_file),
+        transport_type=TransportType.Amqp,
+        retry_total=0,
+    )
+    async with asyncio.timeout(SOON), client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("secret"))
+    assert primary.node.namespace.queue("orders").counts().active == 1
+
+
+async def test_the_default_pair(sandbox: Sandbox) -> None:
+    primary, secondary = (sandbox[name].node.namespace for name in ("primary", "secondary"))
+    assert [queue.path for queue in primary.queues()] == ["orders", "payments"]
+    assert primary.queue("payments").settings.requires_session
+    assert [topic.path for topic in primary.topics()] == ["audit"]
+    assert [subscription.name for subscription in primary.subscriptions("audit")] == ["all"]
+    assert secondary.queues() == secondary.topics() == []
+    assert sandbox["primary"].key != sandbox["secondary"].key
+
+
+async def test_other_namespaces(sandbox: Sandbox) -> None:
+    del sandbox
+    spec = NamespaceSpec(
+        "mine",
+        queues=(QueueSpec("a/b", QueueSettings(max_delivery_count=2)),),
+        topics=(TopicSpec("t", (SubscriptionSpec("s"),)),),
+    )
+    async with Sandbox.start([spec]) as other:
+        namespace = other["mine"].node.namespace
+        assert namespace.queue("a/b").settings.max_delivery_count == 2
+        assert [subscription.name for subscription in namespace.subscriptions("t")] == ["s"]
+        with pytest.raises(KeyError, match="no namespace 'primary'; there are mine"):
+            other["primary"]
+
+
+async def test_no_key_is_shown(sandbox: Sandbox) -> None:
+    primary = sandbox["primary"]
+    assert primary.key in primary.connection_string
+    assert primary.key not in repr(sandbox)
+
+
+async def test_nothing_is_left_behind() -> None:
+    async with Sandbox.start() as sandbox:
+        primary, folder = sandbox["primary"], sandbox.ca_file.parent
+        reader, writer = await asyncio.open_connection("127.0.0.1", primary.amqp_port)
+        writer.write(b"AMQP\x03\x01\x00\x00")
+        await reader.readexactly(8)
+        primary.node.faults.add("black-holed")
+        swallowed, other_writer = await asyncio.open_connection("127.0.0.1", primary.amqp_port)
+        other_writer.write(b"AMQP\x03\x01\x00\x00")
+    assert not folder.exists()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", primary.amqp_port)
+    assert len(asyncio.all_tasks()) == 1
+    for stream in (reader, swallowed):
+        with suppress(ConnectionResetError):
+            assert await stream.read() == b""
+    for each in (writer, other_writer):
+        each.close()
+
+
+async def test_two_namespaces_of_one_name() -> None:
+    with pytest.raises(ValueError, match="names of their own"):
+        async with Sandbox.start([NamespaceSpec("a"), NamespaceSpec("a")]):
+            pass
+
+
+async def test_a_taken_port_leaves_nothing_half_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        specs = [NamespaceSpec("first"), NamespaceSpec("second", port=taken.getsockname()[1])]
+        with pytest.raises(ListenError, match="namespace 'second' cannot listen"):
+            async with Sandbox.start(specs):
+                pass
+    assert list(tmp_path.iterdir()) == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+# ---------------------------------------------------------------------- a process of its own
+
+
+@asynccontextmanager
+async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    call = f"import sys; from console.sandbox.entry import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
+    pipe = asyncio.subprocess.PIPE
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", call, cwd=ROOT, stdout=pipe, stderr=pipe)
+    try:
+        async with asyncio.timeout(SOON):
+            yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.communicate()
+
+
+async def first_line(running: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert running.stdout is not None
+    line: dict[str, Any] = json.loads(await running.stdout.readline())
+    return line
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+async def test_a_process_tells_serves_and_ends(ending: signal.Signals) -> None:
+    async with process("json_line=True") as running:
+        told = await first_line(running)
+        assert list(told) == ["namespaces", "ca_file", "control_url"]
+        assert [namespace["name"] for namespace in told["namespaces"]] == ["primary", "secondary"]
+        primary = told["namespaces"][0]
+        assert list(primary) == ["name", "connection_string", "amqp_port", "admin_url", "key_name", "key"]
+        assert primary["admin_url"] == f"https://127.0.0.1:{primary['amqp_port']}"
+        assert await queue_names(primary["connection_string"], told["ca_file"]) == ["orders", "payments"]
+        running.send_signal(ending)
+        rest, errors = await running.communicate()
+        assert (running.returncode, rest, errors) == (0, b"", b"")
+        assert not Path(told["ca_file"]).parent.exists()
+
+
+async def test_a_process_whose_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option, who in (("secondary_port", "namespace 'secondary'"), ("control_port", "the control URL")):
+            async with process("json_line=True", f"{option}={port}") as running:
+                output, errors = await running.communicate()
+            assert (running.returncode, output) == (2, b"")
+            assert errors.decode() == (
+                f"paired sandbox: {who} cannot listen on 127.0.0.1:{port} (Address already in use); "
+                "choose another port, or 0 for any that is free\n"
+            )
+
+
+async def test_a_process_for_people() -> None:
+    async with process("json_line=False") as running:
+        assert running.stdout is not None
+        assert b"Endpoint=sb://127.0.0.1:" in await running.stdout.readline()
+        running.terminate()
