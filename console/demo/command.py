@@ -35,10 +35,10 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     scenario_named(scenario)
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
-    with _folder() as folder:
+    with demo_folder() as folder:
         socket = folder / "engine.sock"
         order = Order(scenario=scenario, duration=duration, seed=seed, folder=str(folder), socket=str(socket))
-        with _worker(order, folder) as worker:
+        with worker_process(order, folder) as worker:
             say = _silent if json_line else print
             result = _listen(worker, say) if headless else _watch(worker, socket)
     if result is None:
@@ -49,7 +49,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def demo_folder() -> Iterator[Path]:
     """A folder of this demo's own, gone in the end."""
     folder = Path(tempfile.mkdtemp(prefix="paired-demo-"))
     try:
@@ -59,7 +59,7 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _worker(order: Order, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(order: Order, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The worker's process; closing its standard input ends it and everything it started."""
     with (folder / "engine.log").open("ab") as log:
         process = subprocess.Popen(

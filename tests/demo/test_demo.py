@@ -1,0 +1,105 @@
+"""The demo without a screen, as a stranger runs it: its own processes, real AMQP, the balance at the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+DURATION = 24
+"""Seconds of sending: the fault then lasts 9.6 s, long enough for failover (3 s) and for pings every 2 s."""
+ENTITIES = ["orders", "payments", "audit"]
+
+
+def play(scenario: str, *, seed: int = 1, duration: float = DURATION) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "console", "demo", "--headless", "--json"]
+    options = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
+    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=150, check=False)
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def balanced(result: dict[str, Any]) -> bool:
+    messages = result["messages"]
+    return (
+        result["verdict"] == "balanced"
+        and (messages["lost"], messages["unexpected"], messages["parked"]) == (0, 0, 0)
+        and messages["accepted"] > 100
+    )
+
+
+@pytest.mark.timeout(200)
+def test_datacenter_outage_fails_over_every_entity_and_back_and_loses_nothing() -> None:
+    result = result_of(play("datacenter-outage"))
+    assert balanced(result), result
+    assert {name: one["failovers"] for name, one in result["entities"].items()} == dict.fromkeys(ENTITIES, 1)
+    assert {name: one["failbacks"] for name, one in result["entities"].items()} == dict.fromkeys(ENTITIES, 1)
+    assert result["syphon"]["moved"] > 0
+    assert result["pings"]["sent"] >= result["pings"]["accepted"] >= len(ENTITIES)
+
+
+@pytest.mark.timeout(200)
+def test_node_outage_touches_one_entity_only() -> None:
+    result = result_of(play("node-outage"))
+    assert balanced(result), result
+    assert {name: one["failovers"] for name, one in result["entities"].items()} == {
+        "orders": 1,
+        "payments": 0,
+        "audit": 0,
+    }
+    assert result["syphon"]["moved"] > 0
+
+
+@pytest.mark.timeout(200)
+def test_throttling_fails_nothing_over() -> None:
+    result = result_of(play("throttling"))
+    assert balanced(result), result
+    assert sum(one["failovers"] for one in result["entities"].values()) == 0
+    assert result["syphon"]["moved"] == 0
+
+
+def test_the_result_has_the_keys_that_are_promised() -> None:
+    from console.demo.result import Messages, Result
+
+    assert set(Messages.__struct_fields__) == {
+        "attempted",
+        "accepted",
+        "refused",
+        "in_doubt",
+        "recovered",
+        "delivered",
+        "dead_lettered",
+        "expired",
+        "parked",
+        "lost",
+        "unexpected",
+        "duplicates",
+        "out_of_order",
+    }
+    assert {"scenario", "seed", "messages", "entities", "pings", "syphon", "billed_operations", "verdict"} <= set(
+        Result.__struct_fields__
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--scenario", "earthquake"], "there is no scenario 'earthquake'"),
+        (["--duration", "3"], "it must be at least"),
+        (["--duration", "soon"], "duration"),
+        (["--seed", "x"], "seed"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) -> None:
+    command = [sys.executable, "-m", "console", "demo", "--headless", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr

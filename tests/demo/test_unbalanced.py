@@ -1,0 +1,23 @@
+"""A ledger that does not balance ends the demo with status 1 and names the ids."""
+
+from __future__ import annotations
+
+from console.core.ledger import Answer, balance
+from console.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, for_a_person
+
+
+def test_a_lost_message_unbalances_the_result_and_is_named() -> None:
+    ledger = balance(answers={"a-1": Answer.ACCEPTED}, arrivals=[])
+    result = Result(
+        scenario="datacenter-outage",
+        seed=1,
+        messages=Messages.of(ledger),
+        entities={"orders": EntityResult(failovers=0, failbacks=0, seconds_failed_over=0.0)},
+        pings=Pings(sent=0, accepted=0),
+        syphon=SyphonResult(moved=0),
+        billed_operations=0,
+        verdict=ledger.verdict,
+        lost_ids=list(ledger.lost_ids),
+    )
+    assert not result.balanced
+    assert "LOST a-1" in for_a_person(result)
