@@ -133,8 +133,8 @@ def _timespan(value: object) -> timedelta:
         ticks = value  # what an SDK leaves of a timespan: its descriptor is lost
     else:
         raise EnvelopeError(f"the application property {TIME_TO_LIVE!r} is {_kind(value)}; it must be a timespan")
-    if ticks <= 0:
-        raise EnvelopeError(f"the application property {TIME_TO_LIVE!r} is {ticks} ticks; it must be above 0")
+    if ticks < 0:
+        raise EnvelopeError(f"the application property {TIME_TO_LIVE!r} is {ticks} ticks; it cannot be negative")
     return from_ticks(min(ticks, MAX_TICKS))
 
 

@@ -137,7 +137,9 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
         scheduled=None if scheduled is None else _moment(scheduled),
     )
     properties.group_id = None
-    header.time_to_live = None
+    if header.time_to_live is not None:
+        # The SDK writes the expiry into the properties too, and computes both anew from what unpark restores.
+        header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
     parked.annotations = annotations or None
     added: dict[Any, Any] = {name: _amqp(value) for name, value in wrap(enclosed).items()}
     parked.application_properties = {**(parked.application_properties or {}), **added}

@@ -1,0 +1,167 @@
+"""SDK messages in and out of their envelope, through the SDK's own encoder and decoder."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._decode import decode_payload
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.errors import EnvelopeError, ReservedPropertyError
+from console.pairing import messages
+
+WORD = st.text(min_size=1, max_size=40)
+MOMENT = st.datetimes(min_value=datetime(2027, 1, 1), max_value=datetime(2090, 1, 1)).map(
+    lambda moment: moment.replace(tzinfo=UTC, microsecond=moment.microsecond // 1000 * 1000)
+)
+FIELDS = st.fixed_dictionaries(
+    {"message_id": WORD},
+    optional={
+        "session_id": WORD,
+        "time_to_live": st.integers(0, 2**21).map(lambda seconds: timedelta(seconds=seconds)),
+        "scheduled_enqueue_time_utc": MOMENT,
+        "correlation_id": WORD,
+        "subject": WORD,
+        "to": WORD,
+        "reply_to": WORD,
+        "reply_to_session_id": WORD,
+        "content_type": WORD,
+        "application_properties": st.dictionaries(
+            WORD, st.one_of(WORD, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.uuids()), min_size=1, max_size=4
+        ),
+    },
+)
+
+
+def over_the_wire(message: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """As a receiver of the SDK gets what a sender of the SDK sent."""
+    out = bytearray()
+    encode_payload(out, PyamqpTransport.to_outgoing_amqp_message(message))
+    return AmqpAnnotatedMessage(message=decode_payload(memoryview(out)))
+
+
+def seen(message: AmqpAnnotatedMessage) -> dict[str, Any]:
+    """What an application can see of a message, in the types it was sent in."""
+    raw = ServiceBusMessage(None, message=None, raw_amqp_message=message)
+    properties = message.properties
+    assert properties is not None
+    told = {name: getattr(properties, name) for name in (*messages._TEXTS, "content_type")}
+    return {
+        **{name: None if value is None else messages.text(value) for name, value in told.items()},
+        "ttl": message.header.time_to_live if message.header else None,
+        "scheduled": (message.annotations or {}).get(messages.SCHEDULED_ANNOTATION),
+        "application": {
+            messages.text(key): messages.text(value) if isinstance(value, bytes) else value
+            for key, value in (message.application_properties or {}).items()
+        },
+        "body": b"".join(message.body),
+        "raw": raw is not None,
+    }
+
+
+@given(body=st.binary(max_size=200), fields=FIELDS)
+def test_nothing_else_may_change_through_the_sdk(body: bytes, fields: dict[str, Any]) -> None:
+    """Nothing else may change: body and its kind, message_id, correlation_id, subject, to, reply_to, content_type."""
+    original = ServiceBusMessage(body, **fields)
+    direct = over_the_wire(original.raw_amqp_message)
+    parked = over_the_wire(messages.park(original, "orders"))
+    enclosed = messages.destination_of(parked)
+    moved = over_the_wire(messages.unpark(parked, enclosed))
+    assert enclosed.path == "orders"
+    assert seen(moved) == seen(direct)
+
+
+@given(fields=FIELDS)
+def test_a_parked_message_has_neither_session_nor_expiry_nor_schedule(fields: dict[str, Any]) -> None:
+    """The message is changed so that messages for many entities coexist in one queue."""
+    parked = over_the_wire(messages.park(ServiceBusMessage(b"x", **fields), "orders"))
+    assert parked.properties is not None
+    assert parked.properties.group_id is None
+    assert parked.properties.absolute_expiry_time is None
+    assert parked.header is None or parked.header.time_to_live is None
+    assert messages.SCHEDULED_ANNOTATION not in (parked.annotations or {})
+
+
+@given(fields=FIELDS)
+def test_the_callers_message_is_never_changed(fields: dict[str, Any]) -> None:
+    """The caller's message object is never changed."""
+    message = ServiceBusMessage(b"x", **fields)
+    before = repr(message), dict(message.application_properties or {})
+    messages.park(messages.outgoing(message)[0], "orders")
+    assert (repr(message), dict(message.application_properties or {})) == before
+
+
+def test_a_timespan_is_described_on_the_wire() -> None:
+    """timespan = described type com.microsoft:timespan, long, 100 ns ticks."""
+    out = bytearray()
+    parked = messages.park(ServiceBusMessage(b"x", message_id="1", time_to_live=timedelta(seconds=90)), "orders")
+    encode_payload(out, PyamqpTransport.to_outgoing_amqp_message(parked))
+    ticks = (900_000_000).to_bytes(8, "big")
+    assert b"\x00\xa3\x16com.microsoft:timespan\x81" + ticks in bytes(out)
+
+
+@pytest.mark.parametrize(
+    "name", ["x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc", b"x-ms-path"]
+)
+def test_a_reserved_property_is_refused(name: str | bytes) -> None:
+    """A message that already carries one of the four names is refused with a ValueError at any time."""
+    with pytest.raises(ValueError, match="is reserved") as refused:
+        messages.outgoing(ServiceBusMessage(b"x", application_properties={name: "mine"}))
+    assert isinstance(refused.value, ReservedPropertyError)
+
+
+def test_a_message_without_an_id_gets_one_and_the_same_for_every_try() -> None:
+    """A message without message_id gets one before the first attempt."""
+    message = AmqpAnnotatedMessage(data_body=b"x")
+    first, again = messages.outgoing(message)[0], messages.outgoing(message)[0]
+    assert messages.id_of(first) == messages.id_of(again) != ""
+    assert messages.id_of(message) == ""
+
+
+def test_a_message_with_an_id_is_handed_on_as_it_is() -> None:
+    message = ServiceBusMessage(b"x", message_id="mine")
+    assert messages.outgoing(message) == [message]
+
+
+def test_a_list_and_a_batch_become_their_messages() -> None:
+    singles = [ServiceBusMessage(b"x", message_id=str(number)) for number in range(3)]
+    batch = ServiceBusMessageBatch()
+    for single in singles:
+        batch.add_message(single)
+    assert messages.outgoing(singles) == singles
+    assert [messages.id_of(message) for message in messages.outgoing(batch)] == ["0", "1", "2"]
+
+
+def test_an_annotated_message_is_a_message() -> None:
+    annotated = AmqpAnnotatedMessage(value_body={"a": 1}, properties={"message_id": "v"})
+    parked = over_the_wire(messages.park(messages.outgoing(annotated)[0], "orders"))
+    assert messages.destination_of(parked).path == "orders"
+    assert parked.body == {b"a": 1}
+
+
+@pytest.mark.parametrize("wrong", [7, "text", b"bytes", None])
+def test_what_is_no_message_is_a_type_error(wrong: object) -> None:
+    with pytest.raises(TypeError, match="a message is a ServiceBusMessage"):
+        messages.outgoing(wrong)
+
+
+def test_a_message_without_a_destination_says_so() -> None:
+    with pytest.raises(EnvelopeError, match="'x-ms-path' is missing"):
+        messages.destination_of(over_the_wire(ServiceBusMessage(b"x", message_id="1").raw_amqp_message))
+
+
+def test_a_ping_is_known_by_its_content_type_and_only_by_it() -> None:
+    """Ping: empty body, content type application/vnd.ms-servicebus-ping, TTL 1 s, a random session id."""
+    ping, other = messages.ping(), messages.ping()
+    assert messages.is_ping(ping)
+    assert ping.time_to_live == timedelta(seconds=1)
+    assert ping.session_id != other.session_id
+    assert b"".join(ping.body) == b""  # type: ignore[arg-type]
+    assert not messages.is_ping(ServiceBusMessage(b""))
