@@ -49,7 +49,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """Because another one runs."""
 
 
-_REPORT: Final = msgspec.json.Decoder(Ready | Failed)
+_REPORT: Final[msgspec.json.Decoder[Ready | Failed]] = msgspec.json.Decoder(Ready | Failed)
 
 
 class Launch:

@@ -16,7 +16,7 @@ FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 class MaskingFormatter(logging.Formatter):
     """Formats a line, its traceback included, and masks what looks like a key, a signature or a token."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         """The masked line."""

@@ -1,0 +1,158 @@
+"""Is what pairing.toml names there? Asked once, before an engine says that it is ready.
+
+A mistake in a file and an outage look alike from outside. They are told apart by memory: a primary that an engine here
+has reached before is having an outage, which is what the pairing is for; one that was never reached is taken for a
+mistake and refused. The secondary must answer in any case, since its backlog queues have to be listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+)
+
+from console.config import NamespaceConfig, PairingConfig
+from console.core.errors import ConfigurationError, NamespaceUnreachableError
+from console.engine.places import Places
+from console.pairing.deadlines import CLOSING, bounded
+
+CONNECT_TIMEOUT: Final = 10.0
+ATTACH_TIMEOUT: Final = 10.0
+AT_ONCE: Final = 16
+"""Links opened at the same time; each is a connection."""
+
+_MESSAGING_PORTS: Final = {"amqp": 5671, "websocket": 443}
+_EMULATOR_PORT: Final = 5672
+_MANAGEMENT_PORT: Final = 443
+
+
+async def check_ports(config: PairingConfig, places: Places) -> str:
+    """Whether both namespaces' ports answer. Returns why the primary's does not, if that is an outage; else "".
+
+    Raises:
+        NamespaceUnreachableError: one does not answer; host, reason, what to check.
+    """
+    primary, secondary = await asyncio.gather(_try_messaging(config.primary), _try_management(config.secondary))
+    if secondary:
+        raise NamespaceUnreachableError(
+            f"the secondary namespace {config.secondary.host} cannot be reached: {secondary}; check [secondary] in "
+            f"{config.path}, and the network"
+        )
+    if primary:
+        _refuse_unless_known(config, places, primary)
+    return primary
+
+
+async def check_entities(client: ServiceBusClient, config: PairingConfig, places: Places) -> str:
+    """Whether the primary has the entities that are to be listed, and lets us send to them. Returns why it did not
+    answer, if that is an outage; else "".
+
+    Raises:
+        ConfigurationError: it has no such entity; all of them are named.
+        NamespaceUnreachableError: the credential was refused, or a primary that was never reached did not answer.
+    """
+    limit = asyncio.Semaphore(AT_ONCE)
+    outcomes = await asyncio.gather(*(_attach(client, path, limit) for path in config.entities))
+    missing = [path for path, outcome in zip(config.entities, outcomes, strict=True) if _is(outcome, _MISSING)]
+    if missing:
+        raise ConfigurationError(
+            f"{config.path}: [pairing] entities names {_listed(missing)}, and the primary namespace "
+            f"{config.primary.host} has no queue or topic of that name: create it, or take it out"
+        )
+    for path, outcome in zip(config.entities, outcomes, strict=True):
+        if _is(outcome, _REFUSED):
+            raise NamespaceUnreachableError(
+                f"the primary namespace {config.primary.host} refused the credential for {path} "
+                f"({_said(outcome)}): check [primary] in {config.path}; its key or role needs Send"
+            )
+    if not outcomes or None in outcomes:
+        places.reached.write_text(config.primary.host)
+        return ""
+    reason = _said(outcomes[0])
+    _refuse_unless_known(config, places, reason)
+    return reason
+
+
+_MISSING: Final = (MessagingEntityNotFoundError,)
+_REFUSED: Final = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+
+
+def _is(outcome: Exception | None, kinds: tuple[type[Exception], ...]) -> bool:
+    return isinstance(outcome, kinds)
+
+
+def _refuse_unless_known(config: PairingConfig, places: Places, reason: str) -> None:
+    try:
+        known = places.reached.read_text()
+    except OSError:
+        known = ""
+    if known != config.primary.host:
+        raise NamespaceUnreachableError(
+            f"the primary namespace {config.primary.host} cannot be reached, and no engine here ever reached it: "
+            f"{reason}; check [primary] in {config.path}, and the network"
+        )
+
+
+async def _attach(client: ServiceBusClient, path: str, limit: asyncio.Semaphore) -> Exception | None:
+    """What opening a link to the entity raised."""
+    sender = client.get_queue_sender(path)  # a topic's address is made the same way
+    async with limit:
+        try:
+            await bounded(sender.__aenter__(), ATTACH_TIMEOUT, f"attaching to {path}")
+        except (AzureError, OSError, TimeoutError) as error:
+            return error
+        finally:
+            await bounded(sender.close(), CLOSING, f"closing the link to {path}")
+    return None
+
+
+async def _try_messaging(namespace: NamespaceConfig) -> str:
+    port = _EMULATOR_PORT if namespace.emulated else _MESSAGING_PORTS[namespace.transport]
+    host, given = _host_and_port(namespace.host)
+    return "" if namespace.proxy else await _try(host, given if namespace.emulated and given else port, None)
+
+
+async def _try_management(namespace: NamespaceConfig) -> str:
+    host, port = _host_and_port(namespace.host)
+    context = ssl.create_default_context(cafile=namespace.ca_file)
+    return "" if namespace.proxy else await _try(host, port or _MANAGEMENT_PORT, context)
+
+
+async def _try(host: str, port: int, context: ssl.SSLContext | None) -> str:
+    """Why no connection can be made; empty if one can."""
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not trusted ({error.verify_message}); ca_file names the authority to trust"
+    except TimeoutError:
+        return f"port {port} did not answer within {CONNECT_TIMEOUT:g} s"
+    except OSError as error:
+        return f"port {port}: {error.strerror or error}"
+    writer.transport.abort()
+    return ""
+
+
+def _host_and_port(host: str) -> tuple[str, int | None]:
+    name, colon, port = host.rpartition(":")
+    if not colon or port.endswith("]"):
+        return host.strip("[]"), None
+    return name.strip("[]"), int(port)
+
+
+def _said(error: Exception | None) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(repr(path) for path in paths)

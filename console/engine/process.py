@@ -1,0 +1,177 @@
+"""The engine as a process of its own: `python -m console.engine.process CONFIG LOG REPORT_FD`, started by launch.py.
+
+Its standard output and error are its log. It tells the one who started it that it serves, or in one sentence why it
+does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
+business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from console.config import PairingConfig, load_config
+from console.core.errors import EngineRunningError, EngineStartError, PairedError
+from console.core.events import Warned
+from console.core.options import Policy
+from console.engine.connecting import Clients, open_clients
+from console.engine.first_contact import check_entities, check_ports
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+from console.engine.launch import Failed, Ready, report
+from console.engine.lock import EngineLock, Holder
+from console.engine.logs import log_to
+from console.engine.places import Places, places_of
+from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing.deadlines import bounded
+from console.secret import masked
+
+CLOSE_TIMEOUT: Final = 60.0
+"""Seconds that sends in hand, pumps and links may take to end."""
+
+log = logging.getLogger(__name__)
+
+
+def main(config_path: Path, log_path: Path, report_fd: int) -> int:
+    """Runs the engine to its end; the exit status."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    faulthandler.enable()
+    log_to(sys.stderr)
+    starting = _Starting(report_fd)
+    try:
+        _run(config_path, log_path, starting)
+    except (Exception, asyncio.CancelledError) as error:
+        log.exception("the engine did not end in order")
+        starting.failed(_explained(error, log_path))
+        return 2
+    log.info("the engine has ended")
+    return 0
+
+
+def _run(config_path: Path, log_path: Path, starting: _Starting) -> None:
+    config = load_config(config_path)
+    places = places_of(config.name)
+    places.prepare()
+    lock = EngineLock.take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
+    try:
+        asyncio.run(_serve(config, places, starting, log_path))
+    finally:
+        lock.release()
+
+
+def _explained(error: BaseException, log_path: Path) -> Failed:
+    """One sentence for whoever started the engine."""
+    match error:
+        case PairedError():
+            return Failed(text=masked(str(error)), running=isinstance(error, EngineRunningError))
+        case asyncio.CancelledError():
+            return Failed(text="the engine was told to end before it was ready")
+        case OSError():
+            return Failed(text=masked(f"the engine cannot start: {error}; its log is {log_path}"))
+    return Failed(text=f"the engine failed while starting ({type(error).__name__}); its log {log_path} says where")
+
+
+class _Starting:
+    """The pipe to the one who started us, good for one report."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def ready(self, outcome: Ready) -> None:
+        """Raises:
+        EngineStartError: nobody waits for the engine any more.
+        """
+        try:
+            self._say(outcome)
+        except BrokenPipeError as error:
+            raise EngineStartError("whoever started the engine has gone before it was ready") from error
+
+    def failed(self, outcome: Failed) -> None:
+        """Says so if nothing was said yet."""
+        try:
+            self._say(outcome)
+        except BrokenPipeError:
+            log.info("nobody waits for the reason")
+
+    def _say(self, outcome: Ready | Failed) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            report(fd, outcome)
+
+
+async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: Path) -> None:
+    identity = EngineIdentity.of(config.name, environment=config.environment, read_only=config.read_only)
+    this = asyncio.current_task()
+    assert this is not None
+    _on_end(this.cancel)
+    async with (
+        EngineHost(identity, spool=places.spool, socket=places.socket, policy=config.policy) as host,
+        open_clients(config) as clients,
+    ):
+        paired = await _pair(config, clients, places, host)
+        try:
+            await host.adopt(paired)
+            _on_end(lambda: host.stop("told to end by a signal"))
+            socket, count = str(places.socket), paired.backlog_queue_count
+            starting.ready(Ready(pid=os.getpid(), socket=socket, log=str(log_path), backlog_queues=count))
+            log.info("serving as %s, boot %s", identity.engine, identity.boot)
+            log.info("ending: %s", await host.ended())
+        finally:
+            await _close(paired)
+
+
+def _on_end(act: Callable[[], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, act)
+
+
+async def _pair(config: PairingConfig, clients: Clients, places: Places, host: EngineHost) -> PairedServiceBusClient:
+    """Looks whether everything is there, and pairs meanwhile."""
+    outage = await check_ports(config, places)
+    chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=clients.secondary_admin,
+        secondary_client=clients.secondary,
+        primary_name=config.primary.name,
+        **chosen,
+    )
+    paired, found = await asyncio.gather(
+        pair_namespaces(clients.primary, options, on_event=host.record),
+        _look_for_entities(clients, config, places, outage),
+        return_exceptions=True,
+    )
+    if isinstance(paired, BaseException):
+        raise paired
+    if isinstance(found, BaseException):
+        await _close(paired)
+        raise found
+    if found:
+        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
+        host.record(Warned(at=time.time(), about="primary", text=text))
+    for path in config.entities:
+        paired.watch(path)
+    return paired
+
+
+async def _look_for_entities(clients: Clients, config: PairingConfig, places: Places, outage: str) -> str:
+    return outage or await check_entities(clients.primary, config, places)
+
+
+async def _close(paired: PairedServiceBusClient) -> None:
+    try:
+        await bounded(paired.close(), CLOSE_TIMEOUT, "closing the pairing")
+    except TimeoutError as error:
+        log.warning("%s; the process ends all the same", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
