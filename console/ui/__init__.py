@@ -1,0 +1,72 @@
+"""The dashboard: one engine on a terminal, through its control socket alone.
+
+`run_dashboard` opens it and returns when the person leaves; the engine goes on. Importing this module is cheap: the
+terminal library is imported when a dashboard is opened.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
+"""Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
+
+
+def run_dashboard(
+    socket: Path,
+    *,
+    config_name: str,
+    read_only: bool = False,
+    on_ready: Callable[[], None] | None = None,
+    size: tuple[int, int] | None = None,
+) -> int:
+    """Shows the engine behind `socket` until the person leaves.
+
+    Args:
+        socket: the engine's control socket. It need not answer yet: the screen says so and goes on trying.
+        config_name: the pairing's name.
+        read_only: look, don't touch.
+        on_ready: called once, after the first paint.
+        size: columns and rows; those of the terminal unless given.
+
+    Returns:
+        The exit status: 0, or 1 after an unexpected error, which is then in a file that one sentence on stderr names.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from console.ui.app import PairedApp
+    from console.ui.crash import CrashLog
+    from console.ui.feed import EngineFeed
+
+    crash = CrashLog(config_name)
+    crash.quiet_libraries()
+    app = PairedApp(
+        EngineFeed(socket),
+        pairing=config_name,
+        by=user_name(),
+        read_only=read_only,
+        report=crash.report,
+        on_ready=on_ready,
+    )
+    try:
+        status = app.run(mouse=False, size=size)  # without the mouse, selecting and copying stay the terminal's
+    except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
+        crash.report(error)
+        status = 1
+    if crash.said:
+        sys.stderr.write(f"paired: {crash.said}\n")
+        return 1
+    return status or 0
+
+
+def user_name() -> str:
+    """Who gives commands from here, for the audit; the number where the user has no name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"

@@ -1,0 +1,205 @@
+"""The Textual app, wiring only: news into the View, the View onto screens, keys to actions, actions to the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Final
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from console.core.errors import ControlError
+from console.core.snapshot import Snapshot
+from console.ui import actions, view
+from console.ui.actions import Action
+from console.ui.feed import Feed
+from console.ui.screens.arm import ArmDialog
+from console.ui.screens.dashboard import DashboardScreen, fits
+from console.ui.screens.help import HelpScreen
+from console.ui.screens.showing import ShowsView
+from console.ui.theme import ROLES, Themes, load_all
+from console.ui.view import Answer, News, Silent, View
+
+SILENT_AFTER: Final = 3.0
+"""Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
+CHECK_EVERY: Final = 0.5
+
+Report = Callable[[BaseException], None]
+
+
+class NewsArrived(Message):
+    """There are news to fold into the view."""
+
+
+class PairedApp(App[int]):
+    """The dashboard of one engine.
+
+    Args:
+        feed: where news come from and commands go.
+        pairing: the pairing's name, known before the engine says it.
+        by: who commands are given by.
+        read_only: look, don't touch.
+        now: seconds since the epoch.
+        monotonic: seconds, for ages.
+        report: told of an unexpected exception, which then ends the app.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "say_how_to_quit", show=False, system=True)]
+    TITLE = "paired"
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        pairing: str,
+        by: str,
+        read_only: bool = False,
+        themes: Themes | None = None,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        report: Report | None = None,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._feed = feed
+        self._by = by
+        self._now = now
+        self._monotonic = monotonic
+        self._report: Report = report or (lambda _: None)
+        self._on_ready = on_ready
+        self._news: list[News] = []
+        self._snapshot_came = monotonic()
+        self._themes = themes or load_all()
+        notice = next(iter(self._themes.notices), "")
+        self.view = View(pairing=pairing, viewer=read_only, answer=Answer(notice, good=False) if notice else None)
+        for theme in self._themes.themes:
+            self.register_theme(theme)
+        self.theme = self._themes.themes[0].name
+
+    # -- from the engine to the screen ---------------------------------------------------------------------------
+
+    def get_default_screen(self) -> DashboardScreen:
+        """The dashboard."""
+        return DashboardScreen(self._newest)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our roles' colours, for themes that don't name them."""
+        return ROLES
+
+    def on_mount(self) -> None:
+        """Shows the empty view at once, then starts listening."""
+        self._show(replace(self.view, fits=fits(self.size)))
+        self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
+        self.set_interval(CHECK_EVERY, self._check_silence)
+        self.call_after_refresh(self._on_ready or (lambda: None))
+
+    def on_resize(self) -> None:
+        """A terminal that became too small is told so, and one that grew is used."""
+        self._show(replace(self.view, fits=fits(self.size)))
+
+    def tell(self, news: News) -> None:
+        """Takes news, from the feed; a burst of them is shown once."""
+        if not self._news:
+            self.post_message(NewsArrived())
+        self._news.append(news)
+
+    def on_news_arrived(self) -> None:
+        """Folds what came into the view."""
+        news, self._news = self._news, []
+        if any(isinstance(item, Snapshot) for item in news):
+            self._snapshot_came = self._monotonic()
+        folded = self.view
+        for item in news:
+            folded = view.told(folded, item)
+        self._show(folded)
+
+    def _check_silence(self) -> None:
+        silent_for = self._monotonic() - self._snapshot_came
+        if silent_for > SILENT_AFTER and self.view.fresh:
+            self._show(view.told(self.view, Silent(self._now() - silent_for)))
+
+    def _newest(self) -> View:
+        return self.view
+
+    def _show(self, new: View) -> None:
+        self.view = new
+        for screen in self.screen_stack:
+            if isinstance(screen, ShowsView) and screen.is_mounted:
+                screen.show(new)
+
+    # -- from keys to the engine -----------------------------------------------------------------------------------
+
+    def action_press(self, key: str) -> None:
+        """Does what the key stands for, or says why not."""
+        action = actions.for_key(key, self.view)
+        reason = action.why_not(self.view)
+        if reason:
+            self._answer(f"{action.label} is not possible: {reason}", good=False)
+        elif action.dangerous:
+            target = self.view.selected if action.needs_target else ""
+            self.push_screen(ArmDialog(action, target, self._newest), partial(self._armed, action, target))
+        elif action.verb:
+            self._order(action, self.view.selected if action.needs_target else "")
+        else:
+            _LOCAL[action.id](self)
+
+    def action_say_how_to_quit(self) -> None:
+        """Ctrl+C is too easily hit to leave by."""
+        self._answer("q quits the dashboard; the engine goes on", good=True)
+
+    def _armed(self, action: Action, target: str, fired: bool | None) -> None:
+        if fired:
+            self._order(action, target)
+
+    def _order(self, action: Action, target: str) -> None:
+        self._show(replace(self.view, waiting_for=f"{action.label} {target}".rstrip(), answer=None))
+        self.run_worker(self._command(action.verb, target), name=action.id, group="command")
+
+    async def _command(self, verb: str, target: str) -> None:
+        asked = self.view.waiting_for
+        try:
+            text = await self._feed.command(verb, target=target, by=self._by)
+            answer = Answer(f"{asked}: {text}", good=True)
+        except ControlError as error:
+            answer = Answer(f"{asked}: {error}", good=False)
+        self._show(replace(self.view, waiting_for="", answer=answer))
+
+    def _answer(self, text: str, *, good: bool) -> None:
+        self._show(replace(self.view, answer=Answer(text, good=good)))
+
+    def select(self, steps: int) -> None:
+        """Moves the selection down by `steps`."""
+        self._show(view.moved_selection(self.view, steps))
+
+    def show_help(self) -> None:
+        """Opens the help."""
+        self.push_screen(HelpScreen(self._newest))
+
+    def next_theme(self) -> None:
+        """Uses the theme after this one."""
+        self.theme = self._themes.after(self.theme).name
+
+    # -- when something unforeseen happens -------------------------------------------------------------------------
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual's own way prints the traceback with its locals, secrets included: ours goes to `report`."""
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+            self._report(error)
+        self._close_messages_no_wait()
+
+
+_LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
+    "select-previous": lambda app: app.select(-1),
+    "select-next": lambda app: app.select(1),
+    "next-theme": PairedApp.next_theme,
+    "help": PairedApp.show_help,
+    "quit": lambda app: app.exit(0),
+}

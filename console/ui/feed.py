@@ -1,0 +1,114 @@
+"""Where the screen's news come from: an engine's control socket, or whatever a test makes up.
+
+`EngineFeed` reaches its engine by itself, again and again, with growing pauses, and takes up the events where it left
+off. It tells of every loss at once; it never shows anything of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from console.core.errors import ControlError, EngineNotRunningError
+from console.core.events import Record
+from console.core.snapshot import Snapshot
+from console.engine.client import ControlClient
+from console.engine.protocol import Goodbye, Position, Skipped
+from console.ui.sentences import ROUTINE
+from console.ui.view import Missed, News, Reached, Records, Unreachable
+
+PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between attempts to reach an engine; the last one repeats."""
+
+Tell = Callable[[News], None]
+
+
+class Feed(Protocol):
+    """One engine's news, and the way to its guard."""
+
+    async def run(self, tell: Tell) -> None:
+        """Tells news until cancelled. Called once."""
+
+    async def command(self, verb: str, *, target: str, by: str) -> str:
+        """Orders `verb` and returns the engine's sentence about what came of it.
+
+        Raises:
+            ControlError: the guard refused, or the engine cannot be reached; the text is a sentence.
+        """
+
+
+class EngineFeed:
+    """The news of the engine behind a control socket.
+
+    Args:
+        socket: the engine's control socket.
+        now: seconds since the epoch, for "unreachable since".
+        sleep: waits between two attempts.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._socket = socket
+        self._now = now
+        self._sleep = sleep
+        self._client: ControlClient | None = None
+        self._position: Position | None = None
+        self._lost_at: float | None = None
+        self._failures = 0
+
+    async def run(self, tell: Tell) -> None:
+        """Follows the engine until cancelled."""
+        while True:
+            try:
+                reason = await self._follow(tell)
+            except ControlError as error:
+                reason = str(error)
+            if self._lost_at is None:
+                self._lost_at = self._now()
+            tell(Unreachable(self._lost_at, reason))
+            pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+            self._failures += 1
+            await self._sleep(pause)
+
+    async def command(self, verb: str, *, target: str, by: str) -> str:
+        """Orders `verb`; see Feed."""
+        if self._client is None:
+            raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
+        done = await self._client.command(verb, target=target, by=by)
+        return done.text
+
+    async def _follow(self, tell: Tell) -> str:
+        """One conversation, until it ends; returns why it did."""
+        client = await ControlClient.connect(self._socket, after=self._position)
+        self._client = client
+        try:
+            tell(Reached())
+            return await self._listen(client, tell)
+        finally:
+            self._client = None
+            self._position = client.position or self._position
+            await client.close()
+
+    async def _listen(self, client: ControlClient, tell: Tell) -> str:
+        reason = "the connection ended"
+        async for update in client.updates():
+            match update:
+                case Snapshot():
+                    self._failures, self._lost_at = 0, None
+                    tell(update)
+                case Record():
+                    if type(update.event) not in ROUTINE:
+                        tell(Records((update,)))
+                case Skipped(count):
+                    tell(Missed(count))
+                case Goodbye(said):
+                    reason = said
+        return reason

@@ -1,0 +1,75 @@
+"""Numbers and times as a person reads them, each in a known number of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from console.core.why import clock
+
+NOT_KNOWN: Final = "–"
+DAY: Final = 24 * 3600.0
+BARS: Final = "▁▂▃▄▅▆▇█"
+_UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def when(at: float | None, now: float) -> str:
+    """A clock time (UTC) in 8 cells, or the day if it is older than a day; a dash if there is none."""
+    if at is None:
+        return NOT_KNOWN
+    if abs(now - at) < DAY:
+        return clock(at)
+    return datetime.fromtimestamp(at, UTC).strftime("%d %b")
+
+
+def count(number: int | None) -> str:
+    """With thousands separated; a dash if it is not known."""
+    return NOT_KNOWN if number is None else f"{number:,}"
+
+
+def short(number: int | None, width: int) -> str:
+    """In at most `width` cells (4 or more): in full if that fits, else in thousands, millions, …"""
+    full = count(number)
+    if number is None or len(full) <= width:
+        return full
+    for size, unit in _UNITS:
+        if number >= size:
+            for digits in (1, 0):
+                text = f"{number / size:.{digits}f}{unit}"
+                if len(text) <= width:
+                    return text
+    return full
+
+
+def rate(per_second: float) -> str:
+    """A rate: whole from 10 on, one decimal below, so that a slow trickle is told from nothing."""
+    if per_second >= 9.95:
+        return f"{per_second:,.0f}"
+    return "0" if per_second < 0.05 else f"{per_second:.1f}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: "3 min 12 s"."""
+    whole = round(seconds)
+    if seconds < 10 and seconds != whole:
+        return f"{seconds:.1f} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    parts = [(hours, "h"), (minutes, "min"), (left, "s")]
+    largest = next((place for place, (number, _) in enumerate(parts) if number), 2)
+    return " ".join(f"{number} {unit}" for number, unit in parts[largest : largest + 2] if number) or "0 s"
+
+
+def plural(number: int, noun: str, many: str = "") -> str:
+    """`1 message`, `2 messages`; `many` where an s is not enough."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last `width` values as bars, newest on the right. Nothing known is blank, nothing moved is the lowest bar,
+    and whatever moved stands above it."""
+    shown = values[-width:] if width > 0 else ()
+    top = max(shown, default=0.0)
+    bars = (BARS[0] if value <= 0 else BARS[max(1, round(value / top * (len(BARS) - 1)))] for value in shown)
+    return "".join(bars).rjust(max(0, width))

@@ -1,0 +1,176 @@
+"""What the screen is made of: a line is spans of plain text, and each span has a role.
+
+Rules: a role says what a text means, a theme says how that looks (widgets/lines.py joins the two); colour only repeats
+what words and glyphs say. Text is measured in cells. Whatever text goes into a span is made harmless there, in that
+one place: names, errors and sentences from outside are shown as they are, never as markup or control sequences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+ELLIPSIS: Final = "…"
+RULE: Final = "─"
+
+
+class Role(StrEnum):
+    """What a span, or the ground of a whole line, means."""
+
+    TEXT = "text"
+    MUTED = "muted"
+    """Less important, not available now, or old."""
+    TITLE = "title"
+    KEY = "key"
+    ENVIRONMENT = "environment"
+    PRODUCTION = "production"
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed-over"
+    FORCED = "forced"
+    PINNED = "pinned"
+    SELECTED = "selected"
+    """Ground of the selected row."""
+    STATEMENT = "statement"
+    """Ground of a full-width statement that nobody may overlook."""
+
+
+_NOT_PRINTABLE: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0 and C1 controls: cursor movement, colours, bells
+    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or turning direction
+    "\ufe00-\ufe0f"  # variation selectors: terminals disagree about the width
+    "\ud800-\udfff\U000e0000-\U000e0fff"
+    "]"
+)
+
+
+def harmless(text: str) -> str:
+    r"""The text with every character that could move, hide or turn other text written out, such as `\x1b`."""
+    return _NOT_PRINTABLE.sub(_written_out, text) if _NOT_PRINTABLE.search(text) else text
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Text in one role."""
+
+    text: str
+    role: Role = Role.TEXT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", harmless(self.text))
+
+    @property
+    def width(self) -> int:
+        """In cells."""
+        return cell_len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Spans from left to right, on a ground that fills the whole line when there is one."""
+
+    spans: tuple[Span, ...] = ()
+    ground: Role | None = None
+
+    @property
+    def width(self) -> int:
+        """In cells."""
+        return sum(span.width for span in self.spans)
+
+    @property
+    def text(self) -> str:
+        """What a reader without colours sees."""
+        return "".join(span.text for span in self.spans)
+
+    def greyed(self) -> Line:
+        """The same words, as something old."""
+        return Line(tuple(Span(span.text, Role.MUTED) for span in self.spans), self.ground)
+
+
+BLANK: Final = Line()
+
+
+def line(*spans: Span | str, ground: Role | None = None) -> Line:
+    """A line of spans; a bare string is plain text."""
+    return Line(tuple(span if isinstance(span, Span) else Span(span) for span in spans), ground)
+
+
+def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
+    """The text in exactly `width` cells, cut with an ellipsis or padded."""
+    text = harmless(text)
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
+    padding = " " * (width - size)
+    return padding + text if align == "right" else text + padding
+
+
+def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
+    """As much of the spans as `width` cells hold, an ellipsis at the end if something is missing."""
+    kept: list[Span] = []
+    room = width
+    for span in spans:
+        if span.width > room:
+            if room > 0:
+                kept.append(Span(fit(span.text, room), span.role))
+            elif kept:
+                kept[-1] = Span(fit(kept[-1].text, kept[-1].width - 1) + ELLIPSIS, kept[-1].role)
+            break
+        kept.append(span)
+        room -= span.width
+    return tuple(kept)
+
+
+def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: Role | None = None) -> Line:
+    """Left and right apart in `width` cells; the right side is whole, the left is cut if it must be."""
+    right = tuple(right)
+    room = max(0, width - sum(span.width for span in right))
+    kept = cut(left, room - 1)
+    gap = room - sum(span.width for span in kept)
+    return Line((*kept, Span(" " * gap), *right), ground)
+
+
+def rule(title: str, width: int, *, note: Span | None = None) -> Line:
+    """A rule across the screen with a title on its left and, if there is one, a note on its right."""
+    left = (Span(f"{RULE * 2} ", Role.MUTED), Span(title, Role.TITLE), Span(" ", Role.MUTED))
+    used = sum(span.width for span in left)
+    if note is None:
+        return Line((*left, Span(RULE * max(0, width - used), Role.MUTED)))
+    room = max(0, width - used - 6)
+    text = fit(note.text, room).rstrip()
+    end = (Span(f" {text} ", note.role), Span(RULE, Role.MUTED))
+    gap = max(0, width - used - sum(span.width for span in end))
+    return Line((*left, Span(RULE * gap, Role.MUTED), *end))
+
+
+def wrap(text: str, width: int, *, lines: int) -> list[str]:
+    """The text in exactly `lines` lines of at most `width` cells, broken at spaces; what is too much is cut."""
+    words = harmless(text).split(" ")
+    wrapped: list[str] = []
+    while len(wrapped) < lines - 1:
+        taken = _words_that_fit(words, width)
+        wrapped.append(fit(" ".join(words[:taken]), width).rstrip())
+        words = words[taken:]
+    wrapped.append(fit(" ".join(words), width).rstrip())
+    return wrapped
+
+
+def _words_that_fit(words: list[str], width: int) -> int:
+    used = -1
+    for count, word in enumerate(words):
+        used += 1 + cell_len(word)
+        if used > width:
+            return max(1, count)
+    return len(words)

@@ -1,0 +1,97 @@
+"""The help: keys from the table of actions, states from the table of looks. Nothing in it is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from console.ui.actions import ACTIONS, Action
+from console.ui.line import BLANK, Line, Role, Span, cut, fit
+from console.ui.screens.showing import Newest
+from console.ui.states import LOOKS
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+KEY: Final = 6
+LABEL: Final = 20
+
+
+class HelpScreen(ModalScreen[None]):
+    """Closed by escape, `?` or `q`; arrows scroll."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "close", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+    ]
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; background: $background; }
+    HelpScreen HelpText { width: 100%; max-width: 120; height: 100%; max-height: 40; border: round $role-muted;
+                          overflow-y: auto; scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, newest: Newest) -> None:
+        super().__init__()
+        self._newest = newest
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        yield HelpText()
+
+    def on_mount(self) -> None:
+        """Shows what is known already."""
+        self.show(self._newest())
+
+    def show(self, view: View) -> None:
+        """Which keys work now may have changed."""
+        self.query_one(HelpText).show(view)
+
+    def action_close(self) -> None:
+        """Back to the dashboard."""
+        self.dismiss(None)
+
+    def action_scroll(self, lines: int) -> None:
+        """Up or down."""
+        self.query_one(HelpText).scroll_relative(y=lines, animate=False)
+
+
+class HelpText(Lines):
+    """The whole help."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Keys, then states."""
+        states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
+        return [
+            _heading(" Keys (escape closes this help)"),
+            *[Line(cut(_key(action, view), width)) for action in ACTIONS],
+            BLANK,
+            _heading(" States of an entity"),
+            *[Line(cut(state, width)) for state in states],
+            BLANK,
+            Line(cut([Span(" Times are UTC. Grey figures are old. – means not known.", Role.MUTED)], width)),
+        ]
+
+
+def _heading(text: str) -> Line:
+    return Line((Span(text, Role.TITLE),))
+
+
+def _key(action: Action, view: View) -> list[Span]:
+    reason = action.why_not(view)
+    spans = [
+        Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
+        Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
+        Span(f"(not now: {reason}) " if reason else "", Role.SUSPECT),
+        Span(action.help, Role.MUTED),
+    ]
+    return [*spans, Span(", after a question", Role.MUTED)] if action.dangerous else spans
+
+
+def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:
+    return [Span(f" {fit(f'{glyph} {word}', KEY + LABEL)}", role), Span(meaning, Role.MUTED)]

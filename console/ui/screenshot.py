@@ -1,0 +1,84 @@
+"""The dashboard as a picture, without a terminal: the same app over a feed that says what it is given and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from console.core.events import Record
+from console.core.snapshot import Snapshot
+from console.ui.app import PairedApp
+from console.ui.feed import Tell
+from console.ui.theme import load_all
+from console.ui.view import Records
+
+
+class StillFeed:
+    """A feed of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, records: Sequence[Record]) -> None:
+        self._snapshot = snapshot
+        self._records = records
+
+    async def run(self, tell: Tell) -> None:
+        """Tells it."""
+        tell(Records(self._records))
+        tell(self._snapshot)
+
+    async def command(self, verb: str, *, target: str, by: str) -> str:
+        """Nothing is behind a picture."""
+        raise NotImplementedError(f"a picture takes no {verb}")
+
+
+_SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')
+_CELL: Final = 12.2
+"""Width of a cell in the pictures that the terminal library makes."""
+
+
+def _without_leading_spaces(svg: str) -> str:
+    """The same picture with every text starting at its first letter: librsvg and others drop the spaces before it."""
+
+    def moved(match: re.Match[str]) -> str:
+        x, y, length, rest, spaces = match.groups()
+        width = spaces.count(";") * _CELL
+        return f'x="{float(x) + width:g}"{y} textLength="{float(length) - width:g}"{rest}>'
+
+    return _SPACES_FIRST.sub(moved, svg)
+
+
+async def draw_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tuple[int, int], theme: str) -> str:
+    """Like `render_svg`, inside a running event loop."""
+    themes = load_all()
+    if theme not in (known := [each.name for each in themes.themes]):
+        raise ValueError(f"there is no theme {theme!r}; there are {', '.join(known)}")
+    app = PairedApp(
+        StillFeed(snapshot, records),
+        pairing=snapshot.pairing,
+        by="",
+        themes=themes,
+        now=lambda: snapshot.at,
+        monotonic=lambda: 0.0,
+    )
+    app.theme = theme
+    async with app.run_test(size=size) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
+
+
+def render_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tuple[int, int], theme: str) -> str:
+    """The dashboard that shows `snapshot` and `records`, as SVG.
+
+    Args:
+        snapshot: what to show.
+        records: the engine's events, oldest first.
+        size: columns and rows.
+        theme: a theme's name.
+
+    Raises:
+        ValueError: there is no such theme.
+        RuntimeError: called inside a running event loop; `draw_svg` is for there.
+    """
+    return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme))

@@ -1,0 +1,1 @@
+"""The dashboard's parts, a file each. Every one draws lines from a View and repaints only what changed."""

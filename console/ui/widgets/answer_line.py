@@ -1,0 +1,25 @@
+"""What came of the operator's last act, or why it is not possible now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from console.ui.line import BLANK, Line, Role, Span, cut
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+
+class AnswerLine(Lines):
+    """One line above the keys."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        if view.waiting_for:
+            return (Line(cut([Span(f" … {view.waiting_for}: ordered, no answer yet", Role.SUSPECT)], width)),)
+        if view.answer is None:
+            return (BLANK,)
+        mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
+        return (Line(cut([Span(f" {mark} ", role), Span(view.answer.text)], width)),)

@@ -1,0 +1,37 @@
+"""What happened, newest last: clock time, who, and the rest of the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from console.core.why import clock
+from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
+from console.ui.log import Entry
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+SUBJECT: Final = 12
+WIDE_SUBJECT: Final = 24
+WIDE: Final = 110
+
+
+class EventLog(Lines):
+    """A rule, then as many of the newest entries as fit. It fills from the top and then moves up."""
+
+    ages: ClassVar[bool] = False  # an event stays true
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """The rule and `height` - 1 entries."""
+        room = max(0, height - 1)
+        entries = view.log[-room:] if room else ()
+        shown = [_line(entry, width) for entry in entries]
+        if not shown and room:
+            shown = [Line((Span(" nothing happened yet", Role.MUTED),))] if view.snapshot else []
+        return [rule("events", width), *shown, *[BLANK] * (room - len(shown))]
+
+
+def _line(entry: Entry, width: int) -> Line:
+    subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
+    spans = [Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), Span(entry.text, entry.role)]
+    return Line(cut(spans, width))

@@ -1,0 +1,29 @@
+"""The keys, from the table of actions. One that is not possible now is grey and in brackets; pressing it says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from console.ui.actions import label_width, shown_in_key_line
+from console.ui.line import Line, Role, Span, cut, fit
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+
+class KeyLine(Lines):
+    """The last line."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        spans: list[Span] = []
+        for action in shown_in_key_line(view):
+            label = fit(action.label, label_width(action.keys[0]))
+            if action.why_not(view):
+                gap = " " * (len(label) - len(action.label))
+                spans += [Span(f"({action.key} {action.label}){gap}", Role.MUTED), Span(" ")]
+            else:
+                spans += [Span(f" {action.key}", Role.KEY), Span(f" {label} "), Span(" ")]
+        return (Line(cut(spans[:-1], width)),)

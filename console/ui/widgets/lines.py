@@ -1,0 +1,125 @@
+"""The one way anything is painted: lines computed from the View, compared with what stands there, changed cells only.
+
+A subclass says what its lines are; they may be a lazy sequence, since only visible ones are asked for. A line that is
+as it was costs nothing; of one that changed, the cells between its first and last difference are written. Roles become
+colours here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from console.ui.line import BLANK, Line, Role, Span
+from console.ui.view import View
+
+
+class Lines(ScrollView, can_focus=False):
+    """A block of lines. Subclasses implement `lines`."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{role}" for role in Role}
+    DEFAULT_CSS = """
+    Lines { height: 1; overflow: hidden; background: $background; color: $foreground; }
+    Lines > .lines--text { color: $foreground; }
+    Lines > .lines--muted { color: $role-muted; }
+    Lines > .lines--title { color: $foreground; text-style: bold; }
+    Lines > .lines--key { color: $role-key; text-style: bold; }
+    Lines > .lines--environment { color: $foreground; text-style: bold reverse; }
+    Lines > .lines--production { color: $role-production; text-style: bold reverse; }
+    Lines > .lines--unknown { color: $state-unknown; }
+    Lines > .lines--healthy { color: $state-healthy; }
+    Lines > .lines--suspect { color: $state-suspect; }
+    Lines > .lines--failed-over { color: $state-failed-over; text-style: bold; }
+    Lines > .lines--forced { color: $state-forced; text-style: bold; }
+    Lines > .lines--pinned { color: $state-pinned; text-style: bold; }
+    Lines > .lines--selected { background: $ground-selected; }
+    Lines > .lines--statement { color: $state-failed-over; text-style: bold reverse; }
+    """
+
+    ages: ClassVar[bool] = True
+    """Whether what it shows turns grey when the engine's news stop."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._view: View | None = None
+        self._lines: Sequence[Line] = ()
+        self._painted: dict[int, Line] = {}
+        """What stands in each row of the screen, as last rendered."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """What to show of the view in `width` x `height` cells; more lines than `height` can be scrolled to."""
+        raise NotImplementedError
+
+    def show(self, view: View) -> None:
+        """Shows the view; repaints what differs."""
+        self._view = view
+        if self.size.width and self.size.height:
+            self._draw(view)
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Draws anew for the new size."""
+        self._painted.clear()
+        if self._view is not None:
+            self._draw(self._view)
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One row of the screen."""
+        line = self._line_at(y)
+        self._painted[y] = line
+        ground = self._style(line.ground) if line.ground else self.rich_style
+        segments = [Segment(span.text, self._span_style(span, line, ground)) for span in line.spans]
+        return Strip(segments).adjust_cell_length(self.size.width, ground)
+
+    def _draw(self, view: View) -> None:
+        self._lines = self.lines(view, self.size.width, self.size.height)
+        if self.virtual_size.height != len(self._lines):
+            self.virtual_size = Size(self.size.width, len(self._lines))
+        for y in range(self.size.height):
+            before, after = self._painted.get(y), self._line_at(y)
+            if before is None:
+                self.refresh(Region(0, y, self.size.width, 1))
+            elif before != after:
+                start, end = _difference(before, after, self.size.width)
+                self.refresh(Region(start, y, max(0, end - start), 1))
+
+    def _line_at(self, y: int) -> Line:
+        place = y + self.scroll_offset.y
+        line = self._lines[place] if place < len(self._lines) else BLANK
+        old = self.ages and self._view is not None and self._view.snapshot is not None and not self._view.fresh
+        return line.greyed() if old else line
+
+    def _style(self, role: Role) -> Style:
+        return self.get_component_rich_style(f"lines--{role}")
+
+    def _span_style(self, span: Span, line: Line, ground: Style) -> Style:
+        if line.ground is None:
+            return self._style(span.role)
+        if line.ground is Role.STATEMENT:
+            return ground
+        return self._style(span.role) + Style(bgcolor=ground.bgcolor)
+
+
+def _difference(before: Line, after: Line, width: int) -> tuple[int, int]:
+    """The cells from the first to the last span that differs. Spans are compared as wholes, so that wide characters
+    are never cut."""
+    if before.ground is not after.ground:
+        return 0, width
+    start = _common(before.spans, after.spans)
+    if before.width != after.width:
+        return start, width
+    return start, min(width, after.width - _common(before.spans[::-1], after.spans[::-1]))
+
+
+def _common(one: Sequence[Span], other: Sequence[Span]) -> int:
+    """The cells of the spans that are alike from the start on."""
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(span.width for span, _ in alike)

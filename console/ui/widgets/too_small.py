@@ -1,0 +1,35 @@
+"""Said instead of the dashboard in a terminal too small for it. Whether anything is wrong is said all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from console.ui.line import BLANK, Line, Role, Span, line, wrap
+from console.ui.summary import Level, summary
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+from console.ui.widgets.summary_line import ROLES
+
+
+class TooSmall(Lines):
+    """The size it has, the size it needs, and the summary."""
+
+    DEFAULT_CSS = "TooSmall { height: 100%; }"
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two sentences, wrapped."""
+        size = self.app.size
+        need = (
+            f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 80 and 24. "
+            "Make it larger, or the letters smaller. q quits; the engine goes on."
+        )
+        said = summary(view)
+        role = Role.FAILED_OVER if said.level is Level.BLIND else ROLES[said.level]
+        rows = max(1, (height - 1) // 2)
+        return [
+            *[line(Span(text, role)) for text in wrap(f"{said.glyph} {said.text}", width, lines=rows)],
+            BLANK,
+            *[line(text) for text in wrap(need, width, lines=rows)],
+        ][:height]
