@@ -1,0 +1,206 @@
+"""The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
+
+Exit status: 0, 1 for a demo that did not balance or a dashboard that failed, 2 for anything a person can put right,
+with one sentence on standard error that says what, where and what would be right. Never a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+
+from console.config import PairingConfig, find_config, load_config
+from console.core.errors import EngineNotRunningError, EngineRunningError, PairedError
+from console.engine.client import ControlClient
+from console.engine.identity import program_version
+from console.engine.launch import Launch, Ready, wait_until_gone
+from console.engine.lock import Holder, running
+from console.engine.places import Places, places_of
+from console.secret import masked
+
+DOWN_TIMEOUT: Final = 90.0
+"""Seconds that an engine has to end in order: sends in hand, pumps, links."""
+
+Config = Annotated[
+    Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
+]
+JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
+
+app = App(
+    name="paired",
+    help="Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and watch it.",
+    version=program_version,
+    default_parameter=Parameter(negative=()),
+    result_action="return_value",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line (by default this process's); the exit status."""
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False)
+    except UnusedCliTokensError as error:
+        return _say(
+            f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
+        )
+    except CycloptsError as error:
+        return _say(f"{_one_line(str(error))} (paired --help lists what there is)")
+    except PairedError as error:
+        return _say(_one_line(str(error)))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
+        return _say(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+    return status if isinstance(status, int) else 0
+
+
+@app.default
+def default(*, config: Config = None) -> int:
+    """Start or find the engine and open the dashboard: the same as paired up."""
+    return up(config=config)
+
+
+@app.command
+def up(
+    *,
+    config: Config = None,
+    headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+) -> int:
+    """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
+    settings = load_config(find_config(config))
+    places = places_of(settings.name)
+    if headless:
+        ready = _start(settings, places)
+        print(f"the engine of {settings.name} serves: pid {ready.pid}, socket {ready.socket}, log {ready.log}")
+        return 0
+    _needs_terminal("paired up --headless runs the engine without one")
+    return _dashboard(_find_or_start(settings, places), settings)
+
+
+@app.command
+def attach(
+    *, config: Config = None, read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False
+) -> int:
+    """Open the dashboard on a running engine."""
+    settings = load_config(find_config(config))
+    holder = _running(settings, places_of(settings.name))
+    _needs_terminal("a dashboard is nothing without one")
+    return _dashboard(Path(holder.socket), settings, read_only=read_only)
+
+
+@app.command
+def down(*, config: Config = None) -> int:
+    """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
+    settings = load_config(find_config(config))
+    places = places_of(settings.name)
+    holder = _running(settings, places)
+    asyncio.run(_order_stop(Path(holder.socket)))
+    if not wait_until_gone(places, DOWN_TIMEOUT):
+        return _say(f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}")
+    print(f"the engine of {settings.name} has ended")
+    return 0
+
+
+@app.command
+def demo(
+    *,
+    scenario: Annotated[str, Parameter(help="datacenter-outage, node-outage or throttling.")] = "datacenter-outage",
+    duration: Annotated[float, Parameter(help="Seconds of sending; draining comes on top.")] = 60.0,
+    seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
+    headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
+    json: JsonLine = False,
+) -> int:
+    """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
+    from console.demo.command import run_demo  # with the SDK and the sandbox behind it
+
+    if not headless:
+        _needs_terminal("paired demo --headless plays without one")
+    return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json)
+
+
+@app.command
+def sandbox(
+    *,
+    json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
+    primary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+) -> int:
+    """The embedded namespaces alone, until SIGTERM or Ctrl-C."""
+    from console.sandbox.entry import run_sandbox  # with cryptography and aiohttp behind it
+
+    return run_sandbox(
+        json_line=json, primary_port=primary_port, secondary_port=secondary_port, control_port=control_port
+    )
+
+
+def _start(settings: PairingConfig, places: Places) -> Ready:
+    with Launch.begin(settings, places) as launch:
+        return launch.wait()
+
+
+def _find_or_start(settings: PairingConfig, places: Places) -> Path:
+    """The engine's socket."""
+    holder = running(places.lock)
+    if holder is not None:
+        return Path(holder.socket)
+    try:
+        return Path(_start(settings, places).socket)
+    except EngineRunningError:  # somebody else was as quick
+        return places.socket
+
+
+def _running(settings: PairingConfig, places: Places) -> Holder:
+    holder = running(places.lock)
+    if holder is None:
+        raise EngineNotRunningError(
+            f"no engine of the pairing {settings.name} ({settings.path}) runs here: start one with paired up"
+        )
+    return holder
+
+
+async def _order_stop(socket: Path) -> None:
+    client = await ControlClient.connect(socket)
+    try:
+        await client.command("stop", by=getpass.getuser(), why="paired down")
+    finally:
+        await client.close()
+
+
+def _dashboard(socket: Path, settings: PairingConfig, *, read_only: bool = False) -> int:
+    from console.ui import run_dashboard  # with Textual behind it
+
+    return run_dashboard(socket, config_name=settings.name, read_only=read_only)
+
+
+def _needs_terminal(instead: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
+
+
+def _say(sentence: str) -> int:
+    print(f"paired: {masked(sentence)}", file=sys.stderr)
+    return 2
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _keep(error: Exception) -> str:
+    """Writes the traceback, without locals, where a person can find it; the file's name."""
+    with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
+        file.write(masked("".join(traceback.format_exception(error))))
+    return file.name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
