@@ -122,7 +122,9 @@ class Pairing:
         handler = _HANDLERS.get(type(event))
         if handler is None:
             raise IllegalEventError(f"a {type(event).__name__} is told to others, not to the state machine")
-        return handler(self, event)
+        effects = handler(self, event)
+        self._forget_stale()
+        return effects
 
     def _send_accepted(self, event: SendAccepted) -> list[Effect]:
         if event.queue is not None:
@@ -134,10 +136,20 @@ class Pairing:
         return self._move(entity, Trigger.SEND_ACCEPTED, event.at, "a send was accepted by the primary")
 
     def _send_failed(self, event: SendFailed) -> list[Effect]:
-        if VERDICTS[event.failure] is not Verdict.COUNTS:
-            return []
+        verdict = VERDICTS[event.failure]
         if event.queue is not None:
-            return self._queue_failed(event, event.queue)
+            self._refuse_unknown_queue(event.queue)
+            return self._queue_failed(event, event.queue) if verdict is Verdict.COUNTS else []
+        if verdict is Verdict.COUNTS:
+            return self._primary_failed(event)
+        if verdict is Verdict.THROTTLED:  # moves nothing; its why-line says it
+            throttled = replace(
+                self.entity(event.entity, at=event.at), last_failure=event.reason, last_failure_at=event.at
+            )
+            self._entities[event.entity.casefold()] = throttled
+        return []
+
+    def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
         first = entity.first_failure if entity.state in (State.SUSPECT, State.FAILED_OVER) else event.reason
         entity = replace(
@@ -156,7 +168,13 @@ class Pairing:
             return []
         return [Announce(QueuePulled(at=event.at, queue=queue, reason=event.reason))]
 
+    def _refuse_unknown_queue(self, queue: int) -> None:
+        count = len(self.rotation.places)
+        if not 0 <= queue < count:
+            raise IllegalEventError(f"there is no backlog queue {queue}; this pairing has {count}, counted from 0")
+
     def _queue_probed(self, event: QueueProbed) -> list[Effect]:
+        self._refuse_unknown_queue(event.queue)
         back = self.rotation.probed(event.queue, at=event.at, accepted=event.accepted, reason=event.reason)
         return [Announce(QueueRestored(at=event.at, queue=event.queue))] if back else []
 
@@ -181,12 +199,12 @@ class Pairing:
         if entity.ping_due is None or entity.ping_due > at:
             return []
         number = entity.pings + 1
-        self._entities[key] = replace(entity, pings=number, ping_due=None, ping_in_flight=True, last_ping_at=at)
+        self._entities[key] = replace(entity, pings=number, ping_due=None, ping_in_flight=True)
         return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
 
     def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
-        entity = self.entity(event.entity, at=event.at)
-        if self._overtaken(entity, event.number):
+        entity = self._known(event.entity)
+        if self._overtaken(entity, event):
             return [Announce(event)]
         entity = self._after_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
         trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
@@ -195,23 +213,30 @@ class Pairing:
         return [Announce(event), *self._move(entity, trigger, event.at, why)]
 
     def _ping_failed(self, event: PingFailed) -> list[Effect]:
-        entity = self.entity(event.entity, at=event.at)
-        if self._overtaken(entity, event.number):
+        entity = self._known(event.entity)
+        if self._overtaken(entity, event):
             return [Announce(event)]
         entity = self._after_ping(entity, event, good=False, text=event.reason)
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
 
     @staticmethod
-    def _overtaken(entity: Entity, number: int) -> bool:
-        return not entity.ping_in_flight or entity.pings != number
+    def _overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
+        """Whether a failback came between the ping and its answer. Numbers begin again with each failover, so a ping
+        is also known by when it began: this failover's pings begin an interval after it."""
+        left = entity.left_primary_at
+        earlier = left is not None and event.at - event.took < left
+        return not entity.ping_in_flight or entity.pings != event.number or earlier
 
     def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
-        """One ping an interval, counted from start to start; one that took longer is followed at once."""
+        """One ping an interval, counted from start to start; one that took longer is followed at once, and one that
+        was throttled not before `throttle_wait`."""
+        throttled = isinstance(event, PingFailed) and event.throttled
+        earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took
         return replace(
             entity,
             ping_in_flight=False,
-            ping_due=max(began + self.policy.ping_primary_interval, event.at),
+            ping_due=max(began + self.policy.ping_primary_interval, earliest),
             pings_in_a_row=entity.pings_in_a_row + 1 if good else 0,
             primary_good=good,
             last_ping_at=event.at,
@@ -230,15 +255,10 @@ class Pairing:
         return self._by_hand(event, Trigger.PIN, "pinned")
 
     def _released(self, event: Released) -> list[Effect]:
-        entity = self._entities.get(event.entity.casefold())
-        trigger = Trigger.RELEASE if entity is None else entity.release_trigger()
-        return self._by_hand(event, trigger, "released")
+        return self._by_hand(event, self._known(event.entity).release_trigger(), "released")
 
     def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
-        if event.entity.casefold() not in self._entities:
-            known = ", ".join(entity.path for entity in self.entities()) or "none"
-            raise IllegalEventError(f"this engine knows no entity {event.entity!r}; it knows: {known}")
-        entity = self.entity(event.entity, at=event.at)
+        entity = self._known(event.entity)
         reason = f' "{event.why}"' if event.why else ""
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
@@ -254,6 +274,13 @@ class Pairing:
             raise IllegalEventError("the syphon is not paused")
         self.syphon_paused = False
         return [Announce(event)]
+
+    def _known(self, path: str) -> Entity:
+        found = self._entities.get(path.casefold())
+        if found is None:
+            known = ", ".join(entity.path for entity in self.entities()) or "none"
+            raise IllegalEventError(f"this engine knows no entity {path!r}; it knows: {known}")
+        return found
 
     # -- moving -----------------------------------------------------------------------------------------------
 
@@ -273,6 +300,15 @@ class Pairing:
         if now is was:
             return []
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
+
+    def _forget_stale(self) -> None:
+        """Drop the nearest deadlines as long as nobody wants them any more."""
+        while self._deadlines:
+            due, key = self._deadlines[0]
+            entity = self._entities[key]
+            if due in (entity.fails_over_at, entity.ping_due):
+                return
+            heapq.heappop(self._deadlines)
 
 
 _HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {

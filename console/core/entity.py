@@ -104,7 +104,7 @@ class Entity:
     fails_over_at: float | None = None
     """When a suspect entity fails over unless a send succeeds."""
     first_failure: str = ""
-    """The failure that made it suspect."""
+    """The failure that made it suspect; empty since the primary was last healthy."""
     last_failure: str = ""
     last_failure_at: float | None = None
     left_primary_at: float | None = None
@@ -118,6 +118,7 @@ class Entity:
     """When the next ping leaves; None while none is to be sent, or while one is under way."""
     ping_in_flight: bool = False
     last_ping_at: float | None = None
+    """When the latest answer came; this one and the next two belong together."""
     last_ping_good: bool | None = None
     last_ping_text: str = ""
     by: str = ""
@@ -167,6 +168,7 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
         state=state,
         since=at,
         fails_over_at=None,
+        first_failure="" if state is State.HEALTHY else entity.first_failure,
         by=entity.by if state in (State.FORCED, State.PINNED) else "",
         by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
         failures_while_pinned=0,
@@ -178,7 +180,9 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
             left_primary_at=at,
             pings=0,
             pings_in_a_row=0,
+            last_ping_at=None,
             last_ping_good=None,
+            last_ping_text="",
             ping_due=at + ping_interval,
             ping_in_flight=False,
         )

@@ -139,6 +139,8 @@ class PingFailed(Event, kind="ping-failed"):
     number: int
     reason: str
     took: float
+    throttled: bool = False
+    """The namespace was busy: the next ping leaves it alone for `throttle_wait`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,4 +85,4 @@ class Rotation:
         return min((place.probe_due for place in self._places if place.probe_due is not None), default=None)
 
     def _distance(self, place: Place) -> float:
-        return self._interval * min(2.0**place.probes, SLOWEST)
+        return self._interval * min(2.0 ** min(place.probes, SLOWEST), SLOWEST)

@@ -22,13 +22,15 @@ def why(entity: Entity) -> str:
 
 
 def _unknown(entity: Entity) -> str:
-    return "nothing sent by this engine, no probe: state not known"
+    if entity.last_failure_at is None:
+        return "nothing sent by this engine, no probe: state not known"
+    return f"no send accepted yet; last failure {_last_failure(entity, entity.last_failure_at)}"
 
 
 def _healthy(entity: Entity) -> str:
     if entity.last_failure_at is None:
         return "sends go to the primary; no failure since the engine started"
-    return f"sends go to the primary; last failure {clock(entity.last_failure_at)} ({entity.last_failure})"
+    return f"sends go to the primary; last failure {_last_failure(entity, entity.last_failure_at)}"
 
 
 def _suspect(entity: Entity) -> str:
@@ -61,12 +63,18 @@ def _pings(entity: Entity) -> str:
         return f"no ping answered yet{following}" if entity.pings else f"first ping {clock(entity.ping_due or 0)}"
     if entity.last_ping_good:
         return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
-    busy = ": partitioning the entity makes throttling less likely" if _throttled(entity) else ""
-    return f"ping {entity.pings} refused {clock(entity.last_ping_at)} ({entity.last_ping_text}{busy}){following}"
+    answered = entity.pings - entity.ping_in_flight
+    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_explained(entity.last_ping_text)}){following}"
 
 
-def _throttled(entity: Entity) -> bool:
-    return entity.last_ping_text.startswith(FailureKind.BUSY)
+def _last_failure(entity: Entity, at: float) -> str:
+    return f"{clock(at)} ({_explained(entity.last_failure)})"
+
+
+def _explained(reason: str) -> str:
+    """The reason, and for throttling what makes it less likely (SPEC.md section 5)."""
+    busy = reason.startswith(FailureKind.BUSY)
+    return f"{reason}: partitioning the entity makes throttling less likely" if busy else reason
 
 
 _SENTENCES = {
