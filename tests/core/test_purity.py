@@ -15,10 +15,13 @@ ROOT = Path(console.__file__).parent
 PURE_ROOMS = ("core", "amqp", "sandbox/broker")
 CLOCKLESS_ROOMS = ("core", "sandbox/broker")
 WORLDLY = frozenset(
-    "asyncio builtins concurrent ctypes fcntl glob http importlib io logging mmap multiprocessing os pathlib platform "
-    "queue random sched secrets select selectors shutil signal socket socketserver sqlite3 ssl subprocess sys syslog "
-    "tempfile threading time urllib warnings".split()
-)
+    {
+        "asyncio", "builtins", "concurrent", "ctypes", "fcntl", "glob", "http", "importlib", "io", "logging", "mmap",
+        "multiprocessing", "os", "pathlib", "platform", "queue", "random", "sched", "secrets", "select", "selectors",
+        "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "sys", "syslog", "tempfile",
+        "threading", "time", "urllib", "warnings"
+    }
+)  # fmt: skip
 """Modules that know the time, chance, threads, or the world outside."""
 WORLDLY_CALLS = frozenset(
     {"open", "print", "input", "exec", "eval", "__import__", "now", "utcnow", "today", "uuid1", "uuid4"}

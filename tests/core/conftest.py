@@ -1,0 +1,175 @@
+"""A pairing that is told things, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TypeVar
+
+import pytest
+
+from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
+from console.core.entity import Entity, State
+from console.core.errors import IllegalEventError
+from console.core.events import (
+    Event,
+    Forced,
+    PingAccepted,
+    PingFailed,
+    Pinned,
+    QueueProbed,
+    Released,
+    SendAccepted,
+    SendFailed,
+    StateChanged,
+    Ticked,
+)
+from console.core.options import Policy
+from console.core.verdict import FailureKind
+
+BEGAN = 1_700_000_000.0
+Announced = TypeVar("Announced", bound=Event)
+
+
+class Told:
+    """One pairing, with short words for what happens to it; `now` counts seconds from the beginning."""
+
+    def __init__(self, policy: Policy, queues: int) -> None:
+        self.machine = Pairing(policy, queues=queues)
+        self.now = 0.0
+        self.effects: list[Effect] = []
+        """Of the latest event."""
+
+    @property
+    def at(self) -> float:
+        return BEGAN + self.now
+
+    def step(self, event: Event) -> list[Effect]:
+        self.effects = self.machine.step(event)
+        return self.effects
+
+    # -- what happens -----------------------------------------------------------------------------------------
+
+    def accepts(self, entity: str = "orders", *, queue: int | None = None) -> list[Effect]:
+        return self.step(SendAccepted(at=self.at, entity=entity, queue=queue))
+
+    def fails(
+        self,
+        entity: str = "orders",
+        *,
+        queue: int | None = None,
+        failure: FailureKind = FailureKind.TIMEOUT,
+        reason: str = "timeout",
+    ) -> list[Effect]:
+        return self.step(SendFailed(at=self.at, entity=entity, queue=queue, failure=failure, reason=reason))
+
+    def ticks(self, to: float | None = None) -> list[Effect]:
+        self.now = self.now if to is None else to
+        return self.step(Ticked(at=self.at))
+
+    def ping_accepted(self, number: int, *, entity: str = "orders", took: float = 0.0) -> list[Effect]:
+        return self.step(PingAccepted(at=self.at, entity=entity, number=number, took=took))
+
+    def ping_failed(
+        self,
+        number: int,
+        *,
+        entity: str = "orders",
+        took: float = 0.0,
+        reason: str = "timeout",
+        throttled: bool = False,
+    ) -> list[Effect]:
+        event = PingFailed(at=self.at, entity=entity, number=number, reason=reason, took=took, throttled=throttled)
+        return self.step(event)
+
+    def forces(self, entity: str = "orders") -> list[Effect]:
+        return self.step(Forced(at=self.at, entity=entity, by="anna", why="a drill"))
+
+    def pins(self, entity: str = "orders") -> list[Effect]:
+        return self.step(Pinned(at=self.at, entity=entity, by="anna", why="a drill"))
+
+    def releases(self, entity: str = "orders") -> list[Effect]:
+        return self.step(Released(at=self.at, entity=entity, by="anna", why="over"))
+
+    def probed(self, queue: int, *, accepted: bool, reason: str = "") -> list[Effect]:
+        return self.step(QueueProbed(at=self.at, queue=queue, accepted=accepted, reason=reason))
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def entity(self, path: str = "orders") -> Entity:
+        return self.machine.entity(path, at=self.at)
+
+    def state(self, path: str = "orders") -> State:
+        return self.entity(path).state
+
+    def due(self) -> float | None:
+        """The next deadline, in seconds from the beginning."""
+        deadline = self.machine.next_deadline
+        return None if deadline is None else deadline - BEGAN
+
+    def picture(self) -> tuple[object, ...]:
+        """Everything that can be asked of the machine, apart from it."""
+        machine = self.machine
+        rules = (machine.syphon_paused, machine.next_deadline, machine.destinations.circuits())
+        return deepcopy((machine.entities(), machine.rotation.places, *rules))
+
+    def pings(self) -> list[SendPing]:
+        return [effect for effect in self.effects if isinstance(effect, SendPing)]
+
+    def probes(self) -> list[int]:
+        return [effect.queue for effect in self.effects if isinstance(effect, ProbeQueue)]
+
+    def announced(self, kind: type[Announced]) -> list[Announced]:
+        events = [effect.event for effect in self.effects if isinstance(effect, Announce)]
+        return [event for event in events if isinstance(event, kind)]
+
+    def changes(self) -> list[tuple[str, str]]:
+        return [(change.was, change.now) for change in self.announced(StateChanged)]
+
+    # -- ways there -------------------------------------------------------------------------------------------
+
+    def fail_over(self, entity: str = "orders") -> None:
+        """Fail once, wait out the interval in silence."""
+        self.fails(entity)
+        self.ticks(self.now + self.machine.policy.failover_interval)
+        assert self.state(entity) is State.FAILED_OVER
+
+    def reach(self, state: State, entity: str = "orders") -> None:
+        """From unknown to `state`, at once where that can be."""
+        if state is State.HEALTHY:
+            self.accepts(entity)
+        elif state is State.SUSPECT:
+            self.fails(entity)
+        elif state is State.FAILED_OVER:
+            self.fail_over(entity)
+        else:
+            self.entity(entity)
+            if state is State.FORCED:
+                self.forces(entity)
+            elif state is State.PINNED:
+                self.pins(entity)
+        assert self.state(entity) is state
+
+
+@pytest.fixture
+def told() -> Callable[..., Told]:
+    """Make a pairing: options of the policy by name, and the number of its backlog queues."""
+
+    def make(*, queues: int = 3, **options: object) -> Told:
+        return Told(Policy(**options), queues)
+
+    return make
+
+
+@pytest.fixture
+def refused() -> Callable[[Told, Callable[[], object], str], None]:
+    """Check that an act is illegal, says so in these words, and leaves everything as it was."""
+
+    def check(pairing: Told, act: Callable[[], object], words: str) -> None:
+        before = pairing.picture()
+        with pytest.raises(IllegalEventError) as caught:
+            act()
+        assert words in str(caught.value)
+        assert pairing.picture() == before
+
+    return check
