@@ -1,0 +1,209 @@
+"""How AMQP's composite types (described lists: performatives, outcomes, termini) are declared, read and written.
+
+A composite is a frozen dataclass whose fields say how they travel, in the order of the specification:
+
+    @composite(0x1D, "amqp:error:list")
+    class Error:
+        condition: str = wire(SYMBOL)
+        description: str | None = wire(STRING, default=None)
+
+Rules: fields that a peer leaves out or sends as null take their default; trailing fields unknown to us are stepped over;
+a mandatory field that is missing, or a value of the wrong kind, is a DecodeError. Written are always all fields, nulls
+too: there are peers that index into the list without asking how long it is. Which composites exist does not belong here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, dataclass_transform
+
+from console.amqp.codec import NULL, decode, described, encode, encoded_list, skip
+from console.amqp.errors import DecodeError
+from console.amqp.types import Array, Symbol, UByte, UInt, ULong, UShort
+
+T = TypeVar("T")
+Reader = Callable[[bytes, int], tuple[Any, int]]
+Writer = Callable[[Any], bytes]
+
+_unpack32: Final = struct.Struct(">I").unpack_from
+_WIRE: Final = "wire"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one kind of field travels. `read` gets None for null; `write` is never given None."""
+
+    read: Reader
+    write: Writer = encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    wire: Wire
+    mandatory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    code: int
+    name: str
+    fields: tuple[_Field, ...]
+
+
+_SHAPES: Final[dict[type, _Shape]] = {}
+_CLASS_OF_CODE: Final[dict[int, type]] = {}
+_CODE_OF_NAME: Final[dict[str, int]] = {}
+
+
+def wire(kind: Wire, *, default: Any = dataclasses.MISSING, factory: Any = dataclasses.MISSING) -> Any:
+    """A field of a composite; without `default` or `factory` it is mandatory."""
+    field: Any = dataclasses.field
+    return field(default=default, default_factory=factory, metadata={_WIRE: kind})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire, dataclasses.field))
+def composite(code: int, name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class a composite with AMQP's numeric and symbolic descriptor."""
+
+    def declare(plain: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True, kw_only=True)(plain)
+        fields = []
+        for field in dataclasses.fields(made):  # type: ignore[arg-type]
+            if _WIRE in field.metadata:
+                mandatory = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+                fields.append(_Field(field.name, field.metadata[_WIRE], mandatory))
+        _SHAPES[made] = _Shape(code, name, tuple(fields))
+        _CLASS_OF_CODE[code] = made
+        _CODE_OF_NAME[name] = code
+        return made
+
+    return declare
+
+
+def read_descriptor(buffer: bytes, at: int) -> tuple[int | None, int]:
+    """The numeric descriptor of the described value at `at` (None: one we don't know), and where the value begins."""
+    if buffer[at : at + 2] == b"\x00\x53":
+        return _byte(buffer, at + 2), at + 3
+    if buffer[at : at + 1] != b"\x00":
+        raise DecodeError(f"a described type was expected at byte {at}")
+    descriptor, at = decode(buffer, at + 1)
+    if isinstance(descriptor, Symbol):
+        return _CODE_OF_NAME.get(descriptor), at
+    return (int(descriptor) if isinstance(descriptor, ULong) else None), at
+
+
+def read_list(buffer: bytes, at: int) -> tuple[int, int, int]:
+    """The number of items of the list at `at`, where the first begins and where the list ends."""
+    code = _byte(buffer, at)
+    if code == 0x45:
+        return 0, at + 1, at + 1
+    if code == 0xC0:
+        return _byte(buffer, at + 2), at + 3, at + 2 + _byte(buffer, at + 1)
+    if code != 0xD0 or at + 9 > len(buffer):
+        raise DecodeError(f"a list was expected at byte {at}")
+    return int(_unpack32(buffer, at + 5)[0]), at + 9, at + 5 + int(_unpack32(buffer, at + 1)[0])
+
+
+def _byte(buffer: bytes, at: int) -> int:
+    if at >= len(buffer):
+        raise DecodeError(f"the data ends at byte {len(buffer)}, in the middle of a value")
+    return buffer[at]
+
+
+def read_composite(buffer: bytes, at: int) -> tuple[Any, int]:
+    """The composite at `at` and the offset behind it; a described value that is none of ours stays a Described."""
+    code, body = read_descriptor(buffer, at)
+    kind = None if code is None else _CLASS_OF_CODE.get(code)
+    if kind is None:
+        return decode(buffer, at)
+    shape = _SHAPES[kind]
+    count, at, end = read_list(buffer, body)
+    values: dict[str, Any] = {}
+    for index in range(count):
+        if index >= len(shape.fields):
+            at = skip(buffer, at)
+            continue
+        field = shape.fields[index]
+        value, at = _read_field(shape, field, buffer, at)
+        if value is not None:
+            values[field.name] = value
+    if at != end:
+        raise DecodeError(f"{shape.name} ends at byte {at}, its size says {end}")
+    for field in shape.fields:
+        if field.mandatory and field.name not in values:
+            raise DecodeError(f"{shape.name} came without its {field.name}, which is mandatory")
+    return kind(**values), end
+
+
+def _read_field(shape: _Shape, field: _Field, buffer: bytes, at: int) -> tuple[Any, int]:
+    if _byte(buffer, at) == 0x40:
+        return None, at + 1
+    try:
+        return field.wire.read(buffer, at)
+    except DecodeError as error:
+        raise DecodeError(f"{field.name} of {shape.name}: {error.description}") from error
+
+
+def write_composite(value: Any) -> bytes:
+    """A composite with all its fields. Raises EncodeError."""
+    shape = _SHAPES[type(value)]
+    items = []
+    for field in shape.fields:
+        item = getattr(value, field.name)
+        items.append(NULL if item is None else field.wire.write(item))
+    return described(shape.code, encoded_list(items))
+
+
+# kinds of fields
+
+
+def _checked(kind: type, what: str) -> Reader:
+    def read(buffer: bytes, at: int) -> tuple[Any, int]:
+        value, end = decode(buffer, at)
+        if not isinstance(value, kind):
+            raise DecodeError(f"{what} was expected, not {type(value).__name__}")
+        return value, end
+
+    return read
+
+
+def _integer(kind: type[UByte | UShort | UInt | ULong]) -> Wire:
+    def read(buffer: bytes, at: int) -> tuple[Any, int]:
+        value, end = decode(buffer, at)
+        if not isinstance(value, int) or isinstance(value, bool) or not kind.LOWEST <= value <= kind.HIGHEST:
+            raise DecodeError(f"a {kind.__name__.lower()} was expected, not {value!r}")
+        return int(value), end
+
+    return Wire(read, lambda value: encode(kind(value)))
+
+
+def _read_symbols(buffer: bytes, at: int) -> tuple[tuple[str, ...], int]:
+    value, end = decode(buffer, at)
+    names = value.values if isinstance(value, Array) else (value,)
+    if not all(isinstance(name, str) for name in names):
+        raise DecodeError("symbols were expected")
+    return tuple(names), end
+
+
+def _write_symbols(names: tuple[str, ...]) -> bytes:
+    return encode(Array.of(Symbol, map(Symbol, names))) if names else NULL
+
+
+ANY: Final = Wire(decode)
+BOOLEAN: Final = Wire(_checked(bool, "a boolean"))
+BINARY: Final = Wire(_checked(bytes, "a binary"))
+STRING: Final = Wire(_checked(str, "a string"))
+SYMBOL: Final = Wire(_checked(str, "a symbol"), lambda name: encode(Symbol(name)))
+SYMBOLS: Final = Wire(_read_symbols, _write_symbols)
+MAP: Final = Wire(_checked(dict, "a map"))
+UBYTE: Final = _integer(UByte)
+USHORT: Final = _integer(UShort)
+UINT: Final = _integer(UInt)
+ULONG: Final = _integer(ULong)
+COMPOSITE: Final = Wire(
+    read_composite, lambda value: write_composite(value) if type(value) in _SHAPES else encode(value)
+)

@@ -1,0 +1,229 @@
+"""Transfers and dispositions, read and written by hand: they come with every message.
+
+Rules: a quick reader returns None for any shape it was not written for, and for anything malformed; the general reader
+(console.amqp.performatives) then decides. Where both answer, they answer the same; tests hold them to it. What the
+values do to links and sessions does not belong here.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import product
+from typing import Final, NamedTuple
+
+from console.amqp.codec import described, encoded_list
+from console.amqp.errors import DecodeError
+from console.amqp.outcomes import DeliveryState, read_state, write_state
+from console.amqp.performatives import Disposition, Transfer
+
+TRANSFER_PREFIX: Final = b"\x00\x53\x14\xc0"
+DISPOSITION_PREFIX: Final = b"\x00\x53\x15\xc0"
+TRANSFER_ROOM: Final = 8 + 6 + 5 + 5 + 34 + 5 + 1 + 1
+"""The most bytes that frame header and performative of a transfer of ours take; the rest of a frame is payload."""
+
+_NULL, _TRUE, _FALSE, _BOOLEAN = 0x40, 0x41, 0x42, 0x56
+_UINT0, _UINT8, _UINT32, _BINARY8 = 0x43, 0x52, 0x70, 0xA0
+_unpack32: Final = struct.Struct(">I").unpack_from
+_pack32: Final = struct.Struct(">I").pack
+_pack_start: Final = struct.Struct(">IBBHIBB").pack
+_TRANSFER_WORD: Final = 0x005314C0
+
+_PLAIN_TAILS: Final = frozenset(
+    bytes(tail[:length])
+    for tail in product((_NULL,), (_NULL,), (_NULL, _FALSE), (_NULL, _FALSE), (_NULL, _FALSE, _TRUE))
+    for length in range(6)
+)
+"""What the last five fields of a transfer usually are: no settle mode, no state, not resumed, not aborted."""
+
+
+class TransferHead(NamedTuple):
+    """What of a transfer matters here; a plain tuple, since one is made for every frame."""
+
+    handle: int
+    delivery_id: int | None
+    tag: bytes | None
+    message_format: int | None
+    settled: bool
+    more: bool
+    aborted: bool
+    payload: int
+    """Where the payload begins in the buffer."""
+
+
+class DispositionHead(NamedTuple):
+    is_receiver: bool
+    first: int
+    last: int
+    settled: bool
+    state: DeliveryState | None
+
+
+def head_of_transfer(transfer: Transfer, payload: int) -> TransferHead:
+    return TransferHead(
+        transfer.handle,
+        transfer.delivery_id,
+        transfer.delivery_tag,
+        transfer.message_format,
+        bool(transfer.settled),
+        transfer.more,
+        transfer.aborted,
+        payload,
+    )
+
+
+def head_of_disposition(disposition: Disposition) -> DispositionHead:
+    last = disposition.first if disposition.last is None else disposition.last
+    return DispositionHead(disposition.role, disposition.first, last, disposition.settled, disposition.state)
+
+
+def _uint(buffer: bytes, at: int) -> tuple[int, int]:
+    """An unsigned integer and the offset behind it; the offset is -1 where there is none."""
+    code = buffer[at]
+    if code == _UINT8:
+        return buffer[at + 1], at + 2
+    if code == _UINT0:
+        return 0, at + 1
+    if code == _UINT32:
+        return _unpack32(buffer, at + 1)[0], at + 5
+    return 0, -1
+
+
+def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:  # noqa: C901 - one branch per field
+    """The transfer whose prefix (TRANSFER_PREFIX) stands at `at`, in a frame that ends at `stop`."""
+    try:
+        end = at + 5 + buffer[at + 4]
+        count = buffer[at + 5]
+        if end > stop or count < 2:
+            return None
+        handle, at = _uint(buffer, at + 6)
+        if at < 0:
+            return None
+        delivery_id: int | None = None
+        if buffer[at] == _UINT32:
+            delivery_id = _unpack32(buffer, at + 1)[0]
+            at += 5
+        elif buffer[at] == _NULL:
+            at += 1
+        else:
+            delivery_id, at = _uint(buffer, at)
+            if at < 0:
+                return None
+        tag: bytes | None = None
+        if count > 2:
+            if buffer[at] == _BINARY8:
+                behind = at + 2 + buffer[at + 1]
+                tag = buffer[at + 2 : behind]
+                at = behind
+            elif buffer[at] == _NULL:
+                at += 1
+            else:
+                return None
+        message_format: int | None = None
+        if count > 3:
+            if buffer[at] == _UINT0:
+                message_format = 0
+                at += 1
+            elif buffer[at] == _NULL:
+                at += 1
+            else:
+                message_format, at = _uint(buffer, at)
+                if at < 0:
+                    return None
+        settled = more = False
+        if count > 4:
+            settled, at = _flag(buffer, at)
+            if count > 5 and at > 0:
+                more, at = _flag(buffer, at)
+            if at < 0 or (count > 6 and (end - at != count - 6 or buffer[at:end] not in _PLAIN_TAILS)):
+                return None
+        if count <= 6 and at != end:
+            return None
+    except (IndexError, struct.error):
+        return None
+    return TransferHead(handle, delivery_id, tag, message_format, settled, more, False, end)
+
+
+def _flag(buffer: bytes, at: int) -> tuple[bool, int]:
+    """A boolean, null being False, and the offset behind it; the offset is -1 where there is none."""
+    code = buffer[at]
+    if code in (_FALSE, _NULL):
+        return False, at + 1
+    if code == _TRUE:
+        return True, at + 1
+    if code == _BOOLEAN and buffer[at + 1] < 2:
+        return buffer[at + 1] == 1, at + 2
+    return False, -1
+
+
+def read_disposition(buffer: bytes, at: int, stop: int) -> DispositionHead | None:
+    """The disposition whose prefix (DISPOSITION_PREFIX) stands at `at`, in a frame that ends at `stop`."""
+    try:
+        end = at + 5 + buffer[at + 4]
+        count = buffer[at + 5]
+        if end > stop or not 5 <= count <= 6 or buffer[at + 6] == _NULL:
+            return None
+        is_receiver, at = _flag(buffer, at + 6)
+        first, at = _uint(buffer, at) if at > 0 else (0, -1)
+        if at < 0:
+            return None
+        last, at = (first, at + 1) if buffer[at] == _NULL else _uint(buffer, at)
+        settled, at = _flag(buffer, at) if at > 0 else (False, -1)
+        if at < 0:
+            return None
+        state, at = read_state(buffer, at)
+        if count == 6:
+            _, at = _flag(buffer, at)
+    except (IndexError, struct.error, DecodeError):
+        return None
+    return DispositionHead(is_receiver, first, last, settled, state) if at == end else None
+
+
+def write_transfer(
+    channel: int,
+    handle: bytes,
+    delivery_id: int,
+    tag: bytes,
+    message_format: bytes,
+    *,
+    settled: bool,
+    more: bool,
+    payload: int,
+) -> bytes:
+    """Everything of a message's first transfer frame that comes before its payload.
+
+    handle, message_format: encoded. payload: its size in bytes. tag: 32 bytes at most.
+    """
+    body = b"%b\x70%b\xa0%c%b%b%b" % (
+        handle,
+        _pack32(delivery_id),
+        len(tag),
+        tag,
+        message_format,
+        (b"\x41\x41" if settled else b"\x42\x41") if more else (b"\x41" if settled else b"\x42"),
+    )
+    size = len(body)
+    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, 6 if more else 5) + body
+
+
+def write_continuation(channel: int, handle: bytes, *, more: bool, payload: int) -> bytes:
+    """Everything of a message's further transfer frames that comes before their payload."""
+    body = handle + (b"\x40\x40\x40\x40\x41" if more else b"\x40\x40\x40\x40\x42")
+    size = len(body)
+    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, 6) + body
+
+
+def write_disposition(head: DispositionHead) -> bytes:
+    """The body of a disposition frame. Raises EncodeError."""
+    return described(
+        0x15,
+        encoded_list(
+            (
+                b"\x41" if head.is_receiver else b"\x42",
+                b"\x70" + _pack32(head.first),
+                b"\x70" + _pack32(head.last),
+                b"\x41" if head.settled else b"\x42",
+                write_state(head.state),
+                b"\x42",
+            )
+        ),
+    )

@@ -1,0 +1,309 @@
+"""An encoded message as its raw sections: split, read in part, changed in part, put together again.
+
+Rules: a section is kept as the bytes it came in, descriptor and all, so that what is not changed stays bit for bit; the
+body, of whatever kind, is one raw tail that is stepped over and never decoded. Malformed messages are DecodeErrors.
+Which annotations a broker owns, and what a property means, does not belong here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
+from console.amqp.composite import read_descriptor
+from console.amqp.errors import DecodeError
+from console.amqp.types import Symbol, Timestamp, UByte, UInt
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
+APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
+BATCH_FORMAT: Final = 0x80013700
+"""The message-format of a batch: each data section holds a whole encoded message."""
+
+_NAMES: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+_BODY: Final = (DATA, SEQUENCE, VALUE)
+_unpack32: Final = struct.Struct(">I").unpack_from
+
+
+class Sections(NamedTuple):
+    """A message's sections, each as its raw bytes or None; change one with `_replace`, join with `join`."""
+
+    header: bytes | None = None
+    delivery_annotations: bytes | None = None
+    message_annotations: bytes | None = None
+    properties: bytes | None = None
+    application_properties: bytes | None = None
+    body: bytes = b""
+    footer: bytes | None = None
+
+    def join(self) -> bytes:
+        """The whole encoded message."""
+        return b"".join([section for section in self if section])
+
+    @property
+    def size(self) -> int:
+        return sum([len(section) for section in self if section])
+
+
+def split(message: bytes) -> Sections:
+    """The sections of an encoded message. Raises DecodeError for an unknown, repeated or misplaced section."""
+    found: list[bytes | None] = [None, None, None, None, None, b"", None]
+    at, last, body_from, body_to = 0, 0, -1, len(message)
+    while at < len(message):
+        start = at
+        code, at = _section(message, at)
+        if code <= last or (last in _BODY and code in _BODY):
+            _check_repeated(last, code, start)
+        at = skip(message, at)
+        last = code
+        if code < DATA:
+            found[code - HEADER] = message[start:at]
+        elif code == FOOTER:
+            found[6] = message[start:at]
+            body_to = start
+        elif body_from < 0:
+            body_from = start
+    if body_from >= 0:
+        found[5] = message[body_from:body_to]
+    return Sections._make(found)
+
+
+def _check_repeated(last: int, code: int, at: int) -> None:
+    """A body may be several sections of data or of sequence; anything else comes once and in order."""
+    if code != last or code not in (DATA, SEQUENCE):
+        raise DecodeError(f"section 0x{code:x} cannot stand behind section 0x{last:x} (byte {at})")
+
+
+def _section(message: bytes, at: int) -> tuple[int, int]:
+    """The number of the section at `at` and where its value begins."""
+    if message[at : at + 2] == b"\x00\x53" and at + 2 < len(message):
+        code, behind = message[at + 2], at + 3
+    else:
+        code, behind = _generic_section(message, at)
+    if not HEADER <= code <= FOOTER:
+        raise DecodeError(f"0x{code:x} is no section of a message (byte {at})")
+    return code, behind
+
+
+def _generic_section(message: bytes, at: int) -> tuple[int, int]:
+    code, behind = read_descriptor(message, at)
+    if code is None:
+        descriptor, behind = decode(message, at + 1)
+        code = _NAMES.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
+    if code < 0:
+        raise DecodeError(f"an unknown section stands at byte {at}")
+    return code, behind
+
+
+class Header(NamedTuple):
+    """ttl: milliseconds. delivery_count: unsuccessful tries before this one."""
+
+    durable: bool | None = None
+    priority: int | None = None
+    ttl: int | None = None
+    first_acquirer: bool | None = None
+    delivery_count: int | None = None
+
+
+class Properties(NamedTuple):
+    """Times are milliseconds since 1970; ids keep the type they came in (string, binary, UUID, ULong)."""
+
+    message_id: Any = None
+    user_id: bytes | None = None
+    to: Any = None
+    subject: str | None = None
+    reply_to: Any = None
+    correlation_id: Any = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    absolute_expiry_time: int | None = None
+    creation_time: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+_ANY: Final = object
+_HEADER_KINDS: Final = ((bool, bool), (int, UByte), (int, UInt), (bool, bool), (int, UInt))
+_PROPERTY_KINDS: Final = (
+    (_ANY, None), (bytes, bytes), (_ANY, None), (str, str), (_ANY, None), (_ANY, None), (str, Symbol), (str, Symbol),
+    (int, Timestamp), (int, Timestamp), (str, str), (int, UInt), (str, str),
+)  # fmt: skip
+"""What each field is read as, and what it is written as (None: as the type it has)."""
+_Kinds = tuple[tuple[type, type | None], ...]
+
+
+def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[Any]:
+    """The items of a list section, nulls where it is shorter than its fields."""
+    values, end = decode(section, _section(section, 0)[1])
+    if not isinstance(values, list) or end != len(section):
+        raise DecodeError("the section is no single list")
+    del values[len(kinds) :]
+    for value, (kind, _), name in zip(values, kinds, names, strict=False):
+        if value is not None and not isinstance(value, kind):
+            raise DecodeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+    return values + [None] * (len(kinds) - len(values))
+
+
+def _write_list(code: int, values: tuple[Any, ...], kinds: _Kinds) -> bytes:
+    items = [
+        NULL if value is None else encode(value if kind is None else kind(value))
+        for value, (_, kind) in zip(values, kinds, strict=True)
+    ]
+    while items and items[-1] == NULL:
+        items.pop()
+    return described(code, encoded_list(items))
+
+
+def read_header(section: bytes | None) -> Header:
+    """The header's fields; all None without a header. Raises DecodeError."""
+    if section is None:
+        return Header()
+    return Header._make(_read_list(section, _HEADER_KINDS, Header._fields))
+
+
+def write_header(header: Header) -> bytes:
+    """The header's section."""
+    return _write_list(HEADER, header, _HEADER_KINDS)
+
+
+def read_properties(section: bytes | None) -> Properties:
+    """The properties; all None without such a section. Raises DecodeError."""
+    if section is None:
+        return Properties()
+    return Properties._make(_read_list(section, _PROPERTY_KINDS, Properties._fields))
+
+
+def write_properties(properties: Properties) -> bytes:
+    """The properties' section."""
+    return _write_list(PROPERTIES, properties, _PROPERTY_KINDS)
+
+
+def read_map(section: bytes | None) -> dict[Any, Any]:
+    """The map of an annotations, application properties or footer section; empty without one. Raises DecodeError."""
+    if section is None:
+        return {}
+    value, end = decode(section, _section(section, 0)[1])
+    if not isinstance(value, dict) or end != len(section):
+        raise DecodeError("the section is no single map")
+    return value
+
+
+def write_annotations(code: int, annotations: dict[str, Any]) -> bytes:
+    """An annotations section; its keys are written as symbols."""
+    return described(code, encode({Symbol(key): value for key, value in annotations.items()}))
+
+
+def write_application_properties(properties: dict[str, Any]) -> bytes:
+    return described(APPLICATION_PROPERTIES, encode(properties))
+
+
+def write_data(data: bytes) -> bytes:
+    """A body of one data section."""
+    return described(DATA, encode(data))
+
+
+def write_value(value: Any) -> bytes:
+    """A body of one value."""
+    return described(VALUE, encode(value))
+
+
+def read_value(body: bytes) -> Any:
+    """The value of a body that is a single value section, as requests to $cbs and $management have. Raises DecodeError."""
+    code, at = _section(body, 0)
+    if code != VALUE:
+        raise DecodeError(f"the body is of section 0x{code:x}, not a value")
+    value, end = decode(body, at)
+    if end != len(body):
+        raise DecodeError(f"{len(body) - end} bytes stand behind the value")
+    return value
+
+
+def edit_map(
+    section: bytes | None, code: int, *, drop: Collection[bytes] = (), add: bytes = b"", added: int = 0
+) -> bytes | None:
+    """A map section with some keys left out and others put behind, all else as it came.
+
+    drop: keys, as the bytes of their names (strings and symbols alike). add: encoded keys and values in turn, `added`
+    pairs of them. None if nothing is left. Raises DecodeError.
+    """
+    count, pairs = 0, b""
+    if section is not None:
+        count, pairs = _kept(section, drop)
+    if count + added == 0:
+        return None
+    return described(code, encoded_map(2 * (count + added), pairs + add))
+
+
+def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
+    """How many pairs remain, and their bytes."""
+    count, at, end = _map_bounds(section, _section(section, 0)[1])
+    if not drop:
+        return count // 2, section[at:end]
+    kept: list[bytes] = []
+    for _ in range(count // 2):
+        start = at
+        value = skip(section, at)
+        at = skip(section, value)
+        if _name(section, start, value) not in drop:
+            kept.append(section[start:at])
+    if at != end:
+        raise DecodeError(f"the map ends at byte {at}, its size says {end}")
+    return len(kept), b"".join(kept)
+
+
+def _name(section: bytes, key: int, end: int) -> bytes:
+    """The bytes of a key's name; empty for a key that is no string or symbol."""
+    code = section[key]
+    if code in (0xA3, 0xA1):
+        return section[key + 2 : end]
+    return section[key + 5 : end] if code in (0xB3, 0xB1) else b""
+
+
+def _map_bounds(section: bytes, at: int) -> tuple[int, int, int]:
+    """The number of items of the map at `at`, where the first begins and where the map ends."""
+    if section[at : at + 1] == b"\xc1" and at + 3 <= len(section):
+        count, first, end = section[at + 2], at + 3, at + 2 + section[at + 1]
+    elif section[at : at + 1] == b"\xd1" and at + 9 <= len(section):
+        count, first, end = _unpack32(section, at + 5)[0], at + 9, at + 5 + _unpack32(section, at + 1)[0]
+    else:
+        raise DecodeError(f"a map was expected at byte {at}")
+    if end != len(section) or count % 2:
+        raise DecodeError(f"a map of {count} items that ends at byte {end} of {len(section)}")
+    return count, first, end
+
+
+def encoded_pair(key: str, value: Any) -> bytes:
+    """An annotation for `edit_map`: the key as a symbol, and its value."""
+    return encode(Symbol(key)) + encode(value)
+
+
+def unbatch(message: bytes) -> Iterator[bytes]:
+    """The encoded messages in a batch, in order. Raises DecodeError when it comes upon what is no data section."""
+    body = split(message).body
+    at = 0
+    while at < len(body):
+        code, at = _section(body, at)
+        if code != DATA:
+            raise DecodeError(f"a batch holds data sections only, not section 0x{code:x}")
+        inner, at = decode(body, at)
+        if not isinstance(inner, bytes):
+            raise DecodeError("a data section holds no binary")
+        yield inner
+
+
+def batch(messages: Iterable[bytes], *, properties: bytes | None = None, annotations: bytes | None = None) -> bytes:
+    """Encoded messages as one message of BATCH_FORMAT; the envelope's sections as their raw bytes."""
+    body = b"".join([write_data(message) for message in messages])
+    return Sections(message_annotations=annotations, properties=properties, body=body).join()

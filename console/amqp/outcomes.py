@@ -1,0 +1,117 @@
+"""Delivery states and the error that AMQP carries in outcomes, detaches, ends and closes.
+
+Rules: an error is always written whole, with condition, description and an info map; peers index into all three. An
+outcome is written with all its fields. A state we have no class for (transactions) stays a Described and is passed on.
+What an outcome means to a queue does not belong here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from console.amqp.codec import encode
+from console.amqp.composite import (
+    BOOLEAN,
+    COMPOSITE,
+    MAP,
+    STRING,
+    SYMBOL,
+    UINT,
+    ULONG,
+    Wire,
+    composite,
+    read_composite,
+    wire,
+    write_composite,
+)
+from console.amqp.errors import ProtocolError
+from console.amqp.types import Described, Symbol
+
+
+def _write_info(info: dict[Any, Any]) -> bytes:
+    return encode({Symbol(key) if type(key) is str else key: value for key, value in info.items()})
+
+
+def _no_info() -> dict[Any, Any]:
+    return {}
+
+
+@composite(0x1D, "amqp:error:list")
+class Error:
+    """Why a link, session, connection or delivery failed. `info` maps symbols (plain str will do) to values."""
+
+    condition: str = wire(SYMBOL)
+    description: str = wire(STRING, default="")
+    info: dict[Any, Any] = wire(Wire(MAP.read, _write_info), factory=_no_info)
+
+
+@composite(0x23, "amqp:received:list")
+class Received:
+    section_number: int = wire(UINT)
+    section_offset: int = wire(ULONG)
+
+
+@composite(0x24, "amqp:accepted:list")
+class Accepted:
+    pass
+
+
+@composite(0x25, "amqp:rejected:list")
+class Rejected:
+    error: Error | None = wire(COMPOSITE, default=None)
+
+
+@composite(0x26, "amqp:released:list")
+class Released:
+    pass
+
+
+@composite(0x27, "amqp:modified:list")
+class Modified:
+    delivery_failed: bool = wire(BOOLEAN, default=False)
+    undeliverable_here: bool = wire(BOOLEAN, default=False)
+    message_annotations: dict[Any, Any] | None = wire(MAP, default=None)
+
+
+Outcome = Accepted | Rejected | Released | Modified
+DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+_ENCODED_ACCEPTED: Final = write_composite(ACCEPTED)
+_ENCODED_RELEASED: Final = write_composite(RELEASED)
+
+
+def write_state(state: DeliveryState | None) -> bytes:
+    """A delivery state; None is null. Raises EncodeError."""
+    if state is ACCEPTED:
+        return _ENCODED_ACCEPTED
+    if state is RELEASED:
+        return _ENCODED_RELEASED
+    return encode(None) if state is None else COMPOSITE.write(state)
+
+
+def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
+    """The delivery state at `at` (None for null) and the offset behind it. Raises DecodeError."""
+    if buffer.startswith(_ENCODED_ACCEPTED, at):
+        return ACCEPTED, at + len(_ENCODED_ACCEPTED)
+    if buffer[at : at + 1] == b"\x40":
+        return None, at + 1
+    state, end = read_composite(buffer, at)
+    return state, end
+
+
+def error_of(failure: ProtocolError) -> Error:
+    """What the peer is told about a failure."""
+    return Error(condition=str(failure.condition), description=failure.description)
+
+
+def fit_error(error: Error, room: int) -> Error:
+    """The error itself if it can be written in `room` bytes, else one without info whose description is cut to fit."""
+    if len(write_composite(error)) <= room:
+        return error
+    bare = Error(condition=error.condition)
+    left = max(0, room - len(write_composite(bare)) - 16)
+    return replace(bare, description=error.description.encode()[:left].decode("utf-8", "ignore"))

@@ -1,0 +1,16 @@
+"""Serial numbers: AMQP's 32-bit counters, which wrap (RFC 1982)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MASK: Final = 0xFFFFFFFF
+
+
+def advance(number: int, steps: int) -> int:
+    return (number + steps) & MASK
+
+
+def distance(start: int, end: int) -> int:
+    """How far `end` lies ahead of `start`; negative when it lies behind. Between -2**31 and 2**31 - 1."""
+    return ((end - start + 0x80000000) & MASK) - 0x80000000
