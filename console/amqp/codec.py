@@ -1,8 +1,8 @@
 """AMQP 1.0 values to bytes and back: `decode`, `encode`, and `skip`, which only steps over a value.
 
-Rules: `decode` takes every encoding AMQP allows; `encode` writes the smallest one. What is malformed is a DecodeError,
-what has no AMQP form an EncodeError; nothing else comes out. Types are those of console.amqp.types. What the values
-mean (performatives, message sections) does not belong here.
+Rules: `decode` takes every encoding AMQP allows; `encode` writes the smallest one. What is malformed is a
+DecodeError, what has no AMQP form an EncodeError; nothing else comes out. Types are those of
+console.amqp.types. What the values mean (performatives, message sections) does not belong here.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ A composite is a frozen dataclass whose fields say how they travel, in the order
         condition: str = wire(SYMBOL)
         description: str | None = wire(STRING, default=None)
 
-Rules: fields that a peer leaves out or sends as null take their default; trailing fields unknown to us are stepped over;
-a mandatory field that is missing, or a value of the wrong kind, is a DecodeError. Written are always all fields, nulls
-too: there are peers that index into the list without asking how long it is. Which composites exist does not belong here.
+Rules: fields that a peer leaves out or sends as null take their default; trailing fields unknown to us are
+stepped over; a mandatory field that is missing, or a value of the wrong kind, is a DecodeError. Written are
+always all fields, nulls too: there are peers that index into the list without asking how long it is. Which
+composites exist does not belong here.
 """
 
 from __future__ import annotations

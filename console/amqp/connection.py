@@ -1,14 +1,16 @@
-"""One AMQP connection, either side: bytes in, events out; actions in, bytes out. No socket, no clock, no waiting.
+"""One AMQP connection, either side: bytes in, events out; actions in, bytes out. No socket, no clock, no
+waiting.
 
     conn = Connection(role=Role.SERVER, settings=Settings(container_id="contoso"))
     for event in conn.receive_data(data): ...      # the peer's mistakes are events, never exceptions
     transport.write(conn.data_to_send())           # once after each read, and after actions of one's own
     if conn.is_finished: transport.close()
 
-Rules: a server answers open, begin, detach, end and close by itself; attaches are the owner's to answer. The owner asks
-for the bytes when it is done with a read's events: that is when collected outcomes leave and drains are answered.
-`SenderLink.send` returns None for a message that has to wait, because delivery-ids are given in the order of the wire.
-After `tick`, which gives no events, look at `is_finished` and `failure`. What lives inside a session belongs to session.
+Rules: a server answers open, begin, detach, end and close by itself; attaches are the owner's to answer. The
+owner asks for the bytes when it is done with a read's events: that is when collected outcomes leave and
+drains are answered. `SenderLink.send` returns None for a message that has to wait, because delivery-ids are
+given in the order of the wire. After `tick`, which gives no events, look at `is_finished` and `failure`. What
+lives inside a session belongs to session.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
     ├── EncodeError        a value of ours cannot be written
     └── StateError         an action of ours that the connection, session or link is in no state for
 
-A ProtocolError never leaves `Connection.receive_data`; it becomes an event. What it does to sessions and links does not
-belong here.
+A ProtocolError never leaves `Connection.receive_data`; it becomes an event. What it does to sessions and
+links does not belong here.
 """
 
 from __future__ import annotations

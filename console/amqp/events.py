@@ -1,9 +1,10 @@
 """What `Connection.receive_data` tells its owner.
 
-Rules: events come in the order of the frames that caused them. By the time an event is read, later frames of the same
-read have been worked on already: a link may be detached behind its AttachRequested, and actions on it then do nothing
-(`send` alone refuses). A link ends with exactly one Detached, a session with one SessionEnded, a connection with one
-Closed or ConnectionFailed; what lived inside ends with a Detached of its own for a session, silently for a connection.
+Rules: events come in the order of the frames that caused them. By the time an event is read, later frames of
+the same read have been worked on already: a link may be detached behind its AttachRequested, and actions on
+it then do nothing (`send` alone refuses). A link ends with exactly one Detached, a session with one
+SessionEnded, a connection with one Closed or ConnectionFailed; what lived inside ends with a Detached of its
+own for a session, silently for a connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bytes to frames and back: protocol headers, frame headers, and the buffer that waits for the rest of a frame.
 
-Rules: nothing is copied twice; a frame that trickles in byte by byte costs time in proportion to its length; a size that
-the negotiated maximum does not allow is a FramingError before anything is stored for it. What a frame's body says does
-not belong here.
+Rules: nothing is copied twice; a frame that trickles in byte by byte costs time in proportion to its length;
+a size that the negotiated maximum does not allow is a FramingError before anything is stored for it. What a
+frame's body says does not belong here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What comes before the first AMQP frame: protocol headers, and SASL ANONYMOUS between them.
 
-Rules: a server sends nothing until the client's header is there, since some clients take an early one amiss; it takes
-clients with and without SASL, and an initial response or none. A client waits for each step. The frames that follow
-belong to the connection.
+Rules: a server sends nothing until the client's header is there, since some clients take an early one amiss;
+it takes clients with and without SASL, and an initial response or none. A client waits for each step. The
+frames that follow belong to the connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Transfers and dispositions, read and written by hand: they come with every message.
 
-Rules: a quick reader returns None for any shape it was not written for, and for anything malformed; the general reader
-(console.amqp.performatives) then decides. Where both answer, they answer the same; tests hold them to it. What the
-values do to links and sessions does not belong here.
+Rules: a quick reader returns None for any shape it was not written for, and for anything malformed; the
+general reader (console.amqp.performatives) then decides. Where both answer, they answer the same; tests hold
+them to it. What the values do to links and sessions does not belong here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Idle time-outs, both ways, without a clock: when to send an empty frame, and when the peer counts as gone.
 
-Rules: times are seconds of the caller's monotonic clock. What happened between two ticks is taken to have happened at the
-later one for what we hear (never fail too early) and is looked at often enough for what we send (never too late). The
-frames themselves belong to the connection.
+Rules: times are seconds of the caller's monotonic clock. What happened between two ticks is taken to have
+happened at the later one for what we hear (never fail too early) and is looked at often enough for what we
+send (never too late). The frames themselves belong to the connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One link's life, common to both ends: attach, refuse, detach.
 
-Rules: a link of the peer's waits for `accept_attach` or `refuse`; a refusal is an attach with null termini and then a
-detach with the error, the only form clients read the error from. What a link carries is sender and receiver.
+Rules: a link of the peer's waits for `accept_attach` or `refuse`; a refusal is an attach with null termini
+and then a detach with the error, the only form clients read the error from. What a link carries is sender and
+receiver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An encoded message as its raw sections: split, read in part, changed in part, put together again.
 
-Rules: a section is kept as the bytes it came in, descriptor and all, so that what is not changed stays bit for bit; the
-body, of whatever kind, is one raw tail that is stepped over and never decoded. Malformed messages are DecodeErrors.
-Which annotations a broker owns, and what a property means, does not belong here.
+Rules: a section is kept as the bytes it came in, descriptor and all, so that what is not changed stays bit
+for bit; the body, of whatever kind, is one raw tail that is stepped over and never decoded. Malformed
+messages are DecodeErrors. Which annotations a broker owns, and what a property means, does not belong here.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def write_value(value: Any) -> bytes:
 
 
 def read_value(body: bytes) -> Any:
-    """The value of a body that is a single value section, as requests to $cbs and $management have. Raises DecodeError."""
+    """The value of a body that is one value section, as requests to $cbs and $management have. Raises DecodeError."""
     code, at = _section(body, 0)
     if code != VALUE:
         raise DecodeError(f"the body is of section 0x{code:x}, not a value")

@@ -1,8 +1,8 @@
 """Delivery states and the error that AMQP carries in outcomes, detaches, ends and closes.
 
-Rules: an error is always written whole, with condition, description and an info map; peers index into all three. An
-outcome is written with all its fields. A state we have no class for (transactions) stays a Described and is passed on.
-What an outcome means to a queue does not belong here.
+Rules: an error is always written whole, with condition, description and an info map; peers index into all
+three. An outcome is written with all its fields. A state we have no class for (transactions) stays a
+Described and is passed on. What an outcome means to a queue does not belong here.
 """
 
 from __future__ import annotations

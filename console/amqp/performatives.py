@@ -1,8 +1,9 @@
 """The frames' bodies: the performatives of AMQP 1.0 and those of its SASL layer, as typed values.
 
-Rules: field names are the specification's; unknown trailing fields are tolerated, missing ones take the specification's
-default. Reading and writing a frame's body starts here; the frame around it is console.amqp.frames, and the two
-performatives that come with every message have quicker readers in console.amqp.hotpath.
+Rules: field names are the specification's; unknown trailing fields are tolerated, missing ones take the
+specification's default. Reading and writing a frame's body starts here; the frame around it is
+console.amqp.frames, and the two performatives that come with every message have quicker readers in
+console.amqp.hotpath.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The receiving end of a link: transfer frames to messages, credit out, outcomes out.
 
-Rules: frames of one message are joined and handed over whole; an aborted message is dropped; one above the link's
-max_message_size is dropped while it comes in and rejected, the link stays; a message beyond all credit ever granted ends
-the link. Credit is the owner's business: `flow` sets it, nothing here renews it.
+Rules: frames of one message are joined and handed over whole; an aborted message is dropped; one above the
+link's max_message_size is dropped while it comes in and rejected, the link stays; a message beyond all credit
+ever granted ends the link. Credit is the owner's business: `flow` sets it, nothing here renews it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The sending end of a link: messages to transfer frames, within credit and the session's window.
 
-Rules: a message gets its delivery-id when its first frame goes out, never before, since ids must rise on the wire; what
-finds no credit or no window waits here in order and goes out by itself when there is some. A drain is answered when the
-owner has had its turn (`Connection.data_to_send`), so that what it still had to send goes first.
+Rules: a message gets its delivery-id when its first frame goes out, never before, since ids must rise on the
+wire; what finds no credit or no window waits here in order and goes out by itself when there is some. A drain
+is answered when the owner has had its turn (`Connection.data_to_send`), so that what it still had to send
+goes first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One session: its windows, its two counters, its handles, and what is unsettled in it.
 
-Rules: delivery-ids count messages, outgoing ids count frames, and both wrap; every transfer frame costs the peer's window
-one, and ours is opened again when half of it is used up. Outcomes are collected into ranges of equal state and leave when
-the connection is asked for its bytes. A session the peer broke is ended, the connection goes on. What a link does with a
-message belongs to sender and receiver.
+Rules: delivery-ids count messages, outgoing ids count frames, and both wrap; every transfer frame costs the
+peer's window one, and ours is opened again when half of it is used up. Outcomes are collected into ranges of
+equal state and leave when the connection is asked for its bytes. A session the peer broke is ended, the
+connection goes on. What a link does with a message belongs to sender and receiver.
 """
 
 from __future__ import annotations

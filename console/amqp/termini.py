@@ -1,8 +1,8 @@
 """Sources and targets: the two ends of a link.
 
-Rules: a terminus that came from a peer keeps the bytes it came in (`raw`) and is echoed by them, so that filters and
-types stay as they were; one that was made or changed here is written from its fields. Which addresses exist and what a
-filter means does not belong here.
+Rules: a terminus that came from a peer keeps the bytes it came in (`raw`) and is echoed by them, so that
+filters and types stay as they were; one that was made or changed here is written from its fields. Which
+addresses exist and what a filter means does not belong here.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Rules: every AMQP type decodes to exactly one Python type and encodes back to th
     string str        uint  UInt      int   Int       decimal32/64/128 Decimal32/64/128     array  Array
     symbol Symbol     ulong ULong     long  int       binary bytes    uuid       UUID       described Described
 
-Wrappers compare equal to the plain value they hold (`Symbol("a") == "a"`), so that maps are looked up by plain names.
-How they are written on the wire does not belong here (codec).
+Wrappers compare equal to the plain value they hold (`Symbol("a") == "a"`), so that maps are looked up by
+plain names. How they are written on the wire does not belong here (codec).
 """
 
 from __future__ import annotations
