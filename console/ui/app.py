@@ -191,8 +191,8 @@ class PairedApp(App[int]):
         self._return_code = 1
         if self._exception is None:
             self._exception = error
-            self._exception_event.set()
             self._report(error)
+            self._exception_event.set()
         self._close_messages_no_wait()
 
 

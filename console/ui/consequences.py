@@ -98,10 +98,10 @@ def _waiting(snapshot: Snapshot, _entity: EntityView) -> str:
 def _syphon(snapshot: Snapshot) -> str:
     status = snapshot.syphon.status
     if status is SyphonStatus.OFF:
-        return "this engine runs no syphon, so they wait for one elsewhere"
+        return "this engine runs no syphon, so what is parked waits for one elsewhere"
     if status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
-        return f"the syphon is {status}, so they wait"
-    return "the syphon moves them when their destination accepts"
+        return f"the syphon is {status}, so what is parked waits"
+    return "the syphon moves what is parked once its destination accepts; order may change"
 
 
 def _cost(_snapshot: Snapshot, _entity: EntityView) -> str:
@@ -109,11 +109,11 @@ def _cost(_snapshot: Snapshot, _entity: EntityView) -> str:
 
 
 def _undo_force(snapshot: Snapshot, _entity: EntityView) -> str:
-    return f"b, release; of what is parked meanwhile: {_syphon(snapshot)}; order may change"
+    return f"key b, release; {_syphon(snapshot)}"
 
 
 def _undo_release(_snapshot: Snapshot, _entity: EntityView) -> str:
-    return "f, force failover"
+    return "key f, force failover"
 
 
 Say = Callable[[Snapshot, EntityView], str]

@@ -123,14 +123,27 @@ def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
     room = width
     for span in spans:
         if span.width > room:
-            if room > 0:
-                kept.append(Span(fit(span.text, room), span.role))
-            elif kept:
-                kept[-1] = Span(fit(kept[-1].text, kept[-1].width - 1) + ELLIPSIS, kept[-1].role)
+            if room == 0 and kept:  # the ellipsis takes the place of the last character kept
+                span = kept.pop()
+                room = span.width
+                span = Span(span.text + ELLIPSIS, span.role)
+            kept.append(Span(fit(span.text, room), span.role))
             break
-        kept.append(span)
+        if span.text:
+            kept.append(span)
         room -= span.width
     return tuple(kept)
+
+
+def shorten(text: str, width: int) -> str:
+    """A sentence in at most `width` cells. Its last clause, which says what comes next, is kept if there is room for it
+    and some of the rest."""
+    text = harmless(text)
+    if cell_len(text) <= width:
+        return text
+    head, mark, last = text.rpartition("; ")
+    room = width - cell_len(mark + last)
+    return fit(head, room) + mark + last if mark and room >= width // 3 else fit(text, width)
 
 
 def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: Role | None = None) -> Line:

@@ -75,17 +75,17 @@ def is_old(queue: QueueView, now: float) -> bool:
 def summary(view: View) -> Summary:
     """The one sentence about everything."""
     if view.link is Link.UNREACHABLE:
-        return Summary(Level.BLIND, "✗", f"engine unreachable since {clock(view.link_since)}: {_blind(view)}")
+        return Summary(Level.BLIND, "✗", f"engine unreachable since {clock(view.link_since)}{_blind(view)}")
     if view.link is Link.SILENT:
-        return Summary(Level.BLIND, "✗", f"no news from the engine since {clock(view.link_since)}: {_blind(view)}")
+        return Summary(Level.BLIND, "✗", f"no news from the engine since {clock(view.link_since)}{_blind(view)}")
     if view.snapshot is None:
         return Summary(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
     return _of_snapshot(view.snapshot)
 
 
 def _blind(view: View) -> str:
-    figures = f"figures are of {clock(view.snapshot.at)}; " if view.snapshot else ""
-    return f"{figures}{view.link_reason or 'it is connected and says nothing'}"
+    figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
+    return f"{figures}; {view.link_reason or 'it is connected and says nothing'}"
 
 
 def _of_snapshot(snapshot: Snapshot) -> Summary:

@@ -43,15 +43,14 @@ class ArmDialog(ModalScreen[bool]):
         Binding("escape", "cancel", show=False),
         Binding("left,right,up,down", "other_button", show=False),
     ]
-    DEFAULT_CSS = """
-    ArmDialog { align: center middle; background: $background; }
+    CSS = """
+    ArmDialog { align: center middle; background: transparent; }
     ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
     ArmDialog Consequences { height: 16; }
     ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
-    ArmDialog Button { margin: 0 2 0 0; width: auto; min-width: 12; height: 1; border: none; tint: transparent;
-                       background: $panel; color: $foreground; text-style: none; }
+    ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
     ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
-    ArmDialog Button:disabled { color: $role-muted; text-opacity: 1; }
+    ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
     """
     AUTO_FOCUS = "#cancel"
 
@@ -67,8 +66,8 @@ class ArmDialog(ModalScreen[bool]):
         with Vertical(id="box"):
             yield Consequences(self.act, self.target)
             with Horizontal(id="buttons"):
-                yield Button("Cancel", id="cancel")
-                yield Button("Fire", id="fire")
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button("Fire", id="fire", compact=True)
 
     def on_mount(self) -> None:
         """Shows what is known already."""

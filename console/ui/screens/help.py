@@ -87,10 +87,9 @@ def _key(action: Action, view: View) -> list[Span]:
     spans = [
         Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
-        Span(f"(not now: {reason}) " if reason else "", Role.SUSPECT),
-        Span(action.help, Role.MUTED),
+        Span(f"{action.help}; asks first" if action.dangerous else action.help, Role.MUTED),
     ]
-    return [*spans, Span(", after a question", Role.MUTED)] if action.dangerous else spans
+    return [*spans, Span(f" (not now: {reason})", Role.SUSPECT)] if reason else spans
 
 
 def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from console.ui.line import BLANK, Line, Role, Span, cut
-from console.ui.view import View
+from console.ui.line import Line, Role, Span, cut
+from console.ui.view import Link, View
 from console.ui.widgets.lines import Lines
 
 
@@ -20,6 +20,7 @@ class AnswerLine(Lines):
         if view.waiting_for:
             return (Line(cut([Span(f" … {view.waiting_for}: ordered, no answer yet", Role.SUSPECT)], width)),)
         if view.answer is None:
-            return (BLANK,)
+            trouble = f" trying again: {view.link_reason}" if view.link is Link.UNREACHABLE else ""
+            return (Line(cut([Span(trouble)], width)),)
         mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
         return (Line(cut([Span(f" {mark} ", role), Span(view.answer.text)], width)),)

@@ -16,7 +16,8 @@ from console.ui.widgets.lines import Lines
 LABEL: Final = 10
 CELL: Final = 6
 WIDEST_CELL: Final = 11
-TOTAL: Final = 10
+TOTAL: Final = 9
+MARGIN: Final = 1
 Draw = Callable[[QueueView, Snapshot, int], Span]
 Sum = Callable[[Sequence[QueueView], int], str]
 
@@ -40,7 +41,7 @@ class BacklogStrip(Lines):
 
 def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueView], Sequence[QueueView], int]:
     """The queues with a column, those without, and the columns' width."""
-    room = width - LABEL - TOTAL
+    room = width - LABEL - TOTAL - MARGIN
     fitting = max(1, room // CELL)
     if len(queues) > fitting:
         return queues[: fitting - 1], queues[fitting - 1 :], CELL
@@ -113,8 +114,9 @@ def _sum_of(value: Callable[[QueueView], int | None]) -> Sum:
     return total
 
 
-def _sum_in(queues: Sequence[QueueView], _width: int) -> str:
-    return f"{sum(queue.in_rotation for queue in queues)}/{len(queues)} in"
+def _sum_in(queues: Sequence[QueueView], width: int) -> str:
+    share = f"{sum(queue.in_rotation for queue in queues)}/{len(queues)}"
+    return f"{share} in" if len(share) + len(" in") < width else share
 
 
 _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (

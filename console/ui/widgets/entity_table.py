@@ -15,7 +15,7 @@ from textual import events
 from console.core.entity import State
 from console.core.snapshot import EntityView
 from console.ui.figures import count, duration, rate, when
-from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
+from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
 from console.ui.states import LOOKS, ping_mark
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -190,8 +190,8 @@ def _row(entity: EntityView, now: float, width: int, selected: bool) -> Line:
 
 def _why(entity: EntityView, _now: float, width: int, selected: bool) -> Line:
     quiet = entity.state in (State.HEALTHY, State.UNKNOWN)
-    text = Span(INDENT + entity.why, Role.MUTED if quiet else Role.TEXT)
-    return Line(cut([text], width), Role.SELECTED if selected else None)
+    text = shorten(entity.why, width - len(INDENT))
+    return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 
 def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Line:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from rich.cells import cell_len
+
 from console.core.why import clock
-from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
+from console.ui.line import BLANK, Line, Role, Span, fit, line, rule, shorten
 from console.ui.log import Entry
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
-SUBJECT: Final = 12
+SUBJECT: Final = 10
 WIDE_SUBJECT: Final = 24
 WIDE: Final = 110
 
@@ -33,5 +35,5 @@ class EventLog(Lines):
 
 def _line(entry: Entry, width: int) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
-    spans = [Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), Span(entry.text, entry.role)]
-    return Line(cut(spans, width))
+    text = shorten(entry.text, width - cell_len(subject) - 12)
+    return line(Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), Span(text, entry.role))

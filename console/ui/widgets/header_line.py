@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from console.core.why import clock
 from console.ui.line import Line, Role, Span, fit, spread
@@ -15,6 +15,8 @@ LONGEST_ENGINE: Final = 26
 
 class HeaderLine(Lines):
     """Names on the left, engine and clock time of its newest snapshot on the right."""
+
+    ages: ClassVar[bool] = False  # where one is stays true; the clock greys by itself
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
@@ -37,6 +39,6 @@ def _source(view: View) -> list[Span]:
         return []
     return [
         Span(f" engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}  ", Role.MUTED),
-        Span(clock(view.snapshot.at), Role.TITLE),
+        Span(clock(view.snapshot.at), Role.TITLE if view.fresh else Role.MUTED),
         Span(" UTC ", Role.MUTED),
     ]

@@ -1,0 +1,246 @@
+"""Made-up engines for the dashboard's tests: snapshots, records, and a feed that a test speaks through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from console.core import events as e
+from console.core.entity import State
+from console.core.errors import CommandRefusedError
+from console.core.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from console.ui.app import PairedApp
+from console.ui.feed import Tell
+from console.ui.view import News, Records, Unreachable
+
+AT = datetime(2026, 11, 20, 14, 2, 11, tzinfo=UTC).timestamp()
+
+
+def at(text: str) -> float:
+    """14:02:03 on the day of the made-up outage."""
+    clock = datetime.strptime(text, "%H:%M:%S").time()
+    return datetime.combine(datetime.fromtimestamp(AT, UTC).date(), clock, UTC).timestamp()
+
+
+class MadeUp:
+    """Builders with sensible values; anything can be said otherwise."""
+
+    at = staticmethod(at)
+    AT = AT
+
+    def entity(self, path: str, state: State = State.HEALTHY, **changes: Any) -> EntityView:
+        base = EntityView(
+            path=path,
+            state=state,
+            since=at("09:12:40"),
+            why="sends go to the primary; no failure since the engine started",
+            route="primary",
+            sends_per_second=96.0,
+            accepted=412_000,
+            diverted=0,
+            failed=0,
+        )
+        return replace(base, **changes)
+
+    def failed_over(self, path: str, **changes: Any) -> EntityView:
+        base = self.entity(
+            path,
+            State.FAILED_OVER,
+            since=at("14:01:58"),
+            why='no send accepted since "connection lost"; ping 1 refused 14:02:03 (timeout); next 14:03:03',
+            route="backlog/3",
+            sends_per_second=38.0,
+            diverted=1_204,
+            failed=17,
+            last_ping_at=at("14:02:03"),
+            last_ping_good=False,
+            last_ping_text="timeout",
+            next_ping_at=at("14:03:03"),
+            pings=1,
+            pings_sent=1,
+            failovers=1,
+            seconds_failed_over=13.0,
+        )
+        return replace(base, **changes)
+
+    def forced(self, path: str, **changes: Any) -> EntityView:
+        why = 'forced by kim 13:40:00 "planned work"; pings accepted (12 in a row); next 14:02:40; stays until released'
+        good = {"last_ping_good": True, "last_ping_text": "", "pings": 12, "pings_accepted": 12, "pings_sent": 12}
+        base = self.failed_over(path, state=State.FORCED, since=at("13:40:00"), why=why, **good)
+        return replace(base, **changes)
+
+    def queues(
+        self, depths: dict[int, int] | None = None, *, number: int = 10, **changes: Any
+    ) -> tuple[QueueView, ...]:
+        return tuple(
+            QueueView(
+                index=index,
+                path=f"contoso/x-servicebus-transfer/{index}",
+                in_rotation=True,
+                depth=(depths or {}).get(index, 0),
+                dead_lettered=0,
+                size_bytes=0,
+                read_at=at("14:02:10"),
+                **changes,
+            )
+            for index in range(number)
+        )
+
+    def syphon(self, status: SyphonStatus = SyphonStatus.IDLE, **changes: Any) -> SyphonView:
+        return replace(SyphonView(status=status, text="nothing to move", history=(0.0,) * 60), **changes)
+
+    def snapshot(self, *entities: EntityView, **changes: Any) -> Snapshot:
+        base = Snapshot(
+            engine="orders@web-1",
+            boot="b1",
+            pid=4711,
+            seq=12,
+            at=AT,
+            pairing="orders",
+            environment="production",
+            primary="contoso",
+            secondary="contoso-backup",
+            read_only=False,
+            entities=entities
+            or (self.entity("orders", sends_per_second=412.0), self.entity("payments"), self.entity("audit")),
+            queues=self.queues(),
+            syphon=self.syphon(),
+            billed=BilledView(),
+            times="send 30 s · failover 1 min · ping 1 min",
+        )
+        return replace(base, **changes)
+
+    def outage(self, **changes: Any) -> Snapshot:
+        """One entity failed over, messages parked, one queue pulled."""
+        queues = list(self.queues({3: 1_204, 8: 17}))
+        queues[6] = replace(
+            queues[6], in_rotation=False, pulled_since=at("14:02:01"), pulled_reason="timeout after 1.0 s"
+        )
+        history = tuple(float(second % 9) for second in range(60))
+        return self.snapshot(
+            self.entity("orders", sends_per_second=412.0),
+            self.failed_over("payments"),
+            self.entity("audit"),
+            queues=tuple(queues),
+            syphon=self.syphon(SyphonStatus.RUNNING, text="moving", per_second=22.0, history=history, moved=8_112),
+            **changes,
+        )
+
+    def record(self, event: e.Event, seq: int = 1, boot: str = "b1") -> e.Record:
+        return e.Record(engine="orders@web-1", boot=boot, seq=seq, event=event)
+
+    def records(self) -> tuple[e.Record, ...]:
+        """The outage's story so far."""
+        lost = "connection lost 14:00:58; fails over at 14:01:58 unless a send succeeds"
+        over = 'no send accepted since "connection lost"; first ping 14:02:58'
+        story: list[e.Event] = [
+            e.StateChanged(at=at("14:00:58"), entity="payments", was="healthy", now="suspect", why=lost),
+            e.StateChanged(at=at("14:01:58"), entity="payments", was="suspect", now="failed over", why=over),
+            e.QueuePulled(at=at("14:02:01"), queue=6, reason="timeout after 1.0 s"),
+            e.PingFailed(at=at("14:02:03"), entity="payments", number=1, reason="timeout", took=2.0),
+        ]
+        return tuple(self.record(event, seq) for seq, event in enumerate(story, start=9))
+
+
+class FakeFeed:
+    """A feed that a test speaks through, and that notes what is ordered."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[str, str, str]] = []
+        self.refusal = ""
+        self.hold: asyncio.Event | None = None
+        """While set and not released, commands wait for it."""
+        self._tell: Tell | None = None
+
+    async def run(self, tell: Tell) -> None:
+        self._tell = tell
+        await asyncio.Event().wait()
+
+    async def command(self, verb: str, *, target: str, by: str) -> str:
+        self.orders.append((verb, target, by))
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.refusal:
+            raise CommandRefusedError(self.refusal)
+        return f"{target or 'syphon'} is told"
+
+    def tell(self, *news: News) -> None:
+        assert self._tell is not None, "the app has not started"
+        for item in news:
+            self._tell(item)
+
+    def lose(self, reason: str = "the engine ended without a goodbye") -> None:
+        self.tell(Unreachable(AT + 4, reason))
+
+
+class Console:
+    """A running dashboard, as a test sees it."""
+
+    def __init__(self, app: PairedApp, feed: FakeFeed, pilot: Pilot[int]) -> None:
+        self.app = app
+        self.feed = feed
+        self.pilot = pilot
+
+    async def told(self, *news: News) -> None:
+        """News, and the screen that follows."""
+        self.feed.tell(*news)
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    def screen(self) -> str:
+        """The whole screen as text."""
+        width = self.app.size.width
+        strips = self.app.screen._compositor.render_strips()  # what the terminal is sent, before colours
+        return "\n".join(strip.text.ljust(width) for strip in strips)
+
+    def rows(self) -> list[str]:
+        return self.screen().split("\n")
+
+
+@pytest.fixture
+def made() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture
+def new_app() -> Callable[..., tuple[PairedApp, FakeFeed]]:
+    """An app over a fake feed, with a frozen clock."""
+
+    def make(**options: Any) -> tuple[PairedApp, FakeFeed]:
+        feed = FakeFeed()
+        options = {"pairing": "orders", "by": "kim", "now": lambda: AT + 4, "monotonic": lambda: 0.0, **options}
+        return PairedApp(feed, **options), feed
+
+    return make
+
+
+@pytest.fixture
+async def open_console(new_app):  # type: ignore[no-untyped-def]
+    """Opens dashboards: `async with open_console(size=(80, 24)) as console`."""
+    from contextlib import asynccontextmanager
+
+    @asynccontextmanager
+    async def opened(*news: News, size: tuple[int, int] = (80, 24), **options: Any):  # type: ignore[no-untyped-def]
+        app, feed = new_app(**options)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            console = Console(app, feed, pilot)
+            if news:
+                await console.told(*news)
+            yield console
+
+    return opened
+
+
+@pytest.fixture
+def outage_news(made: MadeUp) -> tuple[News, ...]:
+    return (Records(made.records()), made.outage())

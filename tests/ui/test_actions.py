@@ -1,0 +1,111 @@
+"""One table of actions, with reasons for what is not possible now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.entity import State
+from console.core.snapshot import SyphonStatus
+from console.engine.guard import VERBS
+from console.ui.actions import ACTIONS, BY_ID, Action, all_keys, for_key, shown_in_key_line
+from console.ui.consequences import ARMABLE
+from console.ui.view import Unreachable, View, told
+
+ORDERS = [action for action in ACTIONS if action.verb]
+
+
+def view_of(snapshot: Any) -> View:
+    return told(View(pairing="orders"), snapshot)
+
+
+def test_ids_are_unique_and_everything_is_explained() -> None:
+    assert len(BY_ID) == len(ACTIONS)
+    assert all(action.help and action.label and action.keys for action in ACTIONS)
+
+
+@pytest.mark.parametrize("action", ORDERS, ids=lambda action: action.id)
+def test_what_is_ordered_is_a_command_of_the_engine(action: Action) -> None:
+    verb = VERBS[action.verb]
+    assert (action.dangerous, action.needs_target) == (verb.dangerous, verb.needs_target)
+
+
+def test_what_is_dangerous_has_its_consequences_written_down() -> None:
+    assert {action.id for action in ACTIONS if action.dangerous} == ARMABLE
+
+
+def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
+    for status in SyphonStatus:
+        view = view_of(made.snapshot(syphon=made.syphon(status)))
+        for key in all_keys():
+            possible = [action.id for action in ACTIONS if key in action.keys and not action.why_not(view)]
+            assert len(possible) <= 1, (status, key)
+
+
+@pytest.mark.parametrize("action", ORDERS, ids=lambda action: action.id)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda view: replace(view, viewer=True), "read-only"),
+        (lambda view: told(view, replace(view.snapshot, read_only=True)), "read-only"),
+        (lambda view: told(view, Unreachable(0.0, "gone")), "unreachable"),
+        (lambda view: replace(view, snapshot=None), "nothing is known"),
+        (lambda view: replace(view, fits=False), "too small"),
+        (lambda view: replace(view, waiting_for="release payments"), "waiting for the engine's answer"),
+    ],
+)
+def test_no_order_is_possible(made: Any, action: Action, change: Callable[[View], View], reason: str) -> None:
+    assert reason in action.why_not(change(view_of(made.outage())))
+
+
+@pytest.mark.parametrize(
+    ("state", "force", "release"),
+    [
+        (State.UNKNOWN, "", "orders is unknown: there is nothing to release"),
+        (State.HEALTHY, "", "orders is healthy: there is nothing to release"),
+        (State.SUSPECT, "", "orders is suspect: there is nothing to release"),
+        (State.FAILED_OVER, "", ""),
+        (State.FORCED, "orders is forced already", ""),
+        (State.PINNED, "", ""),
+    ],
+)
+def test_what_a_state_allows(made: Any, state: State, force: str, release: str) -> None:
+    view = view_of(made.snapshot(made.entity("orders", state)))
+    assert BY_ID["force"].why_not(view) == force
+    assert BY_ID["release"].why_not(view) == release
+
+
+def test_an_entity_that_vanished_is_no_target(made: Any) -> None:
+    view = replace(view_of(made.snapshot()), selected="gone")
+    assert BY_ID["force"].why_not(view) == "this engine knows no gone"
+
+
+@pytest.mark.parametrize(
+    ("status", "pause", "resume"),
+    [
+        (SyphonStatus.RUNNING, "", "the syphon is not paused"),
+        (SyphonStatus.IDLE, "", "the syphon is not paused"),
+        (SyphonStatus.STUCK, "", "the syphon is not paused"),
+        (SyphonStatus.PAUSED, "the syphon is paused already", ""),
+        (SyphonStatus.OFF, "this engine runs no syphon", "the syphon is not paused"),
+    ],
+)
+def test_what_the_syphon_allows(made: Any, status: SyphonStatus, pause: str, resume: str) -> None:
+    view = view_of(made.snapshot(syphon=made.syphon(status)))
+    assert BY_ID["pause-syphon"].why_not(view) == pause
+    assert BY_ID["resume-syphon"].why_not(view) == resume
+
+
+def test_the_key_p_pauses_or_resumes(made: Any) -> None:
+    assert for_key("p", view_of(made.snapshot())).id == "pause-syphon"
+    paused = view_of(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED)))
+    assert for_key("p", paused).id == "resume-syphon"
+    assert [action.key for action in shown_in_key_line(paused)] == ["f", "b", "p", "?", "q"]
+
+
+def test_looking_is_always_possible() -> None:
+    view = View(pairing="orders", viewer=True)
+    assert all(not action.why_not(view) for action in ACTIONS if not action.verb)

@@ -1,0 +1,69 @@
+"""What a dangerous action would do, in sentences made from the newest snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.entity import State
+from console.core.snapshot import SyphonStatus
+from console.ui.consequences import ARMABLE, NOT_KNOWN, facts
+from console.ui.view import View, told
+
+
+def said(action: str, snapshot: Any, target: str = "payments") -> dict[str, str]:
+    return dict(facts(action, told(View(pairing="orders"), snapshot), target))
+
+
+@pytest.mark.parametrize("action", sorted(ARMABLE))
+def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> None:
+    table = said(action, made.outage())
+    assert "one engine: orders@web-1 (process 4711)" in table["Reaches"]
+    assert "senders elsewhere are not affected" in table["Reaches"]
+    assert table["Undo"].startswith("key ")
+
+
+@pytest.mark.parametrize("action", sorted(ARMABLE))
+def test_what_is_not_known_is_said_to_be(made: Any, action: str) -> None:
+    before = dict(facts(action, View(pairing="orders"), "payments"))
+    assert set(before.values()) == {NOT_KNOWN}
+    assert before.keys() == said(action, made.outage()).keys()
+
+
+def test_force_says_where_sends_go_and_how_many(made: Any) -> None:
+    table = said("force", made.outage())
+    assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog on contoso-backup")
+    assert table["Room"] == "9 of 10 backlog queues in rotation; 1,221 messages parked (read 14:02:10)"
+
+
+def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
+    none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
+    table = said("force", made.snapshot(made.entity("payments"), queues=none))
+    assert "takes nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
+
+
+def test_no_ping_is_not_a_bad_ping(made: Any) -> None:
+    table = said("force", made.snapshot(made.entity("payments")))
+    assert table["Evidence"].startswith("last ping: not known")
+
+
+@pytest.mark.parametrize(
+    ("entity", "sentence"),
+    [
+        ({"state": State.FORCED, "last_ping_good": True}, "go to contoso at once; it accepted the last ping"),
+        ({"state": State.FORCED, "last_ping_good": False}, "payments stays failed over, since no ping was accepted"),
+        ({"state": State.FORCED, "last_ping_good": None}, "payments stays failed over, since no ping was accepted"),
+        ({"state": State.FAILED_OVER, "last_ping_good": False}, "at once, although it has not accepted a ping"),
+        ({"state": State.PINNED, "last_ping_good": None}, "fail over by themselves again"),
+    ],
+)
+def test_release_says_what_the_rules_will_do(made: Any, entity: dict[str, Any], sentence: str) -> None:
+    table = said("release", made.snapshot(made.failed_over("payments", **entity)))
+    assert sentence in table["From now on"]
+
+
+def test_parked_messages_without_a_syphon_are_said_to_wait(made: Any) -> None:
+    off = replace(made.outage(), syphon=made.syphon(SyphonStatus.OFF))
+    assert "runs no syphon, so what is parked waits for one elsewhere" in said("force", off)["Undo"]

@@ -1,0 +1,87 @@
+"""Every journalled kind has its sentence, and the log holds what a person reads."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+
+from console.core import events as e
+from console.core.events import KINDS
+from console.ui import log
+from console.ui.line import Role
+from console.ui.sentences import ROUTINE, role, sentence
+
+
+def made_up(kind: type[e.Event]) -> e.Event:
+    """An event of the kind with a telling value in every field."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for number, field in enumerate(fields(kind), start=3):
+        values[field.name] = {str: f"<{field.name}>", bool: True, int: number, float: float(number)}.get(
+            hints[field.name], f"<{field.name}>"
+        )
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_has_a_sentence_that_says_whom_and_what(kind: type[e.Event]) -> None:
+    event = made_up(kind)
+    said = sentence(event)
+    assert said.subject.strip()
+    assert said.text.strip()
+    for name in {"entity", "reason", "why", "by", "outcome", "text", "about", "message_id"}:
+        if hasattr(event, name):
+            assert f"<{name}>" in str(said), f"{kind.kind} does not say its {name}"
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_has_a_role(kind: type[e.Event]) -> None:
+    assert role(made_up(kind)) in Role
+
+
+def test_a_change_of_state_is_as_loud_as_the_state(made: Any) -> None:
+    changed = e.StateChanged(at=made.AT, entity="payments", was="suspect", now="failed over", why="silence")
+    assert role(changed) is Role.FAILED_OVER
+
+
+def test_who_did_it_is_said_once(made: Any) -> None:
+    event = e.StateChanged(at=made.AT, entity="a", was="healthy", now="forced", why="forced by kim 13:40:00", by="kim")
+    assert str(sentence(event)).count("kim") == 1
+
+
+def test_routine_events_stay_out_of_the_log(made: Any) -> None:
+    records = [made.record(made_up(kind), seq) for seq, kind in enumerate(ROUTINE, start=1)]
+    assert log.append((), records) == ()
+
+
+def test_the_same_sentence_again_is_counted(made: Any) -> None:
+    stuck = [e.DeadLettered(at=made.AT + n, entity="orders", message_id=f"m{n}", queue=3, reason="x") for n in range(3)]
+    entries = log.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
+    assert [entry.text for entry in entries] == ["dead-lettered in backlog/3: x (×3)"]
+    assert entries[0].at == made.AT + 2
+
+
+def test_an_act_and_its_outcome_are_one_line(made: Any) -> None:
+    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim", why="works"), 7)
+    other = made.record(e.Warned(at=made.AT, about="audit", text="something"), 8)
+    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="payments is forced"), 9)
+    entries = log.append(log.append((), [act, other]), [end])
+    assert [str(entry.sentence) for entry in entries] == [
+        'kim ordered force payments "works": payments is forced',
+        "audit something",
+    ]
+
+
+def test_an_outcome_of_another_boot_is_not_taken_for_this_ones(made: Any) -> None:
+    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim"), 7, boot="b1")
+    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="done"), 9, boot="b2")
+    assert "done" not in str(log.append((), [act, end])[0].sentence)
+
+
+def test_the_log_is_bounded_and_says_what_is_missing(made: Any) -> None:
+    many = [made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log.KEPT + 50)]
+    entries = log.append((), many)
+    assert len(entries) == log.KEPT
+    assert "12 events not shown" in log.skipped(entries, 12, at=made.AT)[-1].text

@@ -1,0 +1,64 @@
+"""News change the view, and nothing is shown before the engine says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from console.core import events as e
+from console.ui import view
+from console.ui.view import Link, Missed, Reached, Records, Silent, Unreachable, View
+
+EMPTY = View(pairing="orders")
+
+
+def test_reaching_the_engine_is_not_yet_news_of_it() -> None:
+    assert view.told(EMPTY, Reached()).link is Link.CONNECTING
+
+
+def test_a_snapshot_makes_it_live_and_selects_the_first_entity(made: Any) -> None:
+    seen = view.told(EMPTY, made.snapshot())
+    assert seen.fresh
+    assert seen.selected == "orders"
+
+
+def test_a_lost_engine_keeps_the_last_figures_and_says_since_when(made: Any) -> None:
+    lost = view.told(view.told(EMPTY, made.snapshot()), Unreachable(made.AT + 1, "gone"))
+    assert (lost.link, lost.link_since, lost.link_reason) == (Link.UNREACHABLE, made.AT + 1, "gone")
+    assert lost.snapshot is not None
+    assert view.told(lost, Reached()).link is Link.UNREACHABLE, "only a snapshot makes it live again"
+    assert view.told(lost, made.snapshot()).fresh
+
+
+def test_silence_of_an_engine_that_is_lost_anyway_is_no_news(made: Any) -> None:
+    lost = view.told(EMPTY, Unreachable(made.AT, "gone"))
+    assert view.told(lost, Silent(made.AT)) == lost
+
+
+def test_the_selection_is_kept_by_path_when_entities_come_and_go(made: Any) -> None:
+    seen = view.moved_selection(view.told(EMPTY, made.snapshot()), 1)
+    assert seen.selected == "payments"
+    more = made.snapshot(made.entity("new"), made.entity("orders"), made.entity("payments"))
+    assert view.told(seen, more).selected == "payments"
+    assert view.told(seen, made.snapshot(made.entity("audit"))).selected == "audit"
+
+
+def test_the_selection_stops_at_both_ends(made: Any) -> None:
+    seen = view.told(EMPTY, made.snapshot())
+    assert view.moved_selection(seen, -1).selected == "orders"
+    assert view.moved_selection(seen, 99).selected == "audit"
+    assert view.moved_selection(EMPTY, 1) == EMPTY
+
+
+def test_read_only_is_the_consoles_or_the_engines(made: Any) -> None:
+    seen = view.told(EMPTY, made.snapshot(read_only=True))
+    assert seen.read_only
+    assert not view.told(seen, made.snapshot()).read_only, "an engine started anew may allow what the old one did not"
+    assert view.told(replace(EMPTY, viewer=True), made.snapshot()).read_only
+
+
+def test_missing_events_are_said_in_their_place(made: Any) -> None:
+    seen = view.told(view.told(EMPTY, made.snapshot()), Missed(3))
+    seen = view.told(seen, Records((made.record(e.Warned(at=made.AT, about="a", text="b")),)))
+    assert "3 events not shown" in seen.log[0].text
+    assert len(seen.log) == 2
