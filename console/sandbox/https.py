@@ -60,6 +60,7 @@ class HttpsServer:
         """End every connection; an answer under way has a second to leave."""
         self._closing = True
         self._change.set()
+        self._server.pre_shutdown()  # idle connections go at once
         await self._server.shutdown(_SHUTDOWN_SECONDS)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:

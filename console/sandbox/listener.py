@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import struct
@@ -168,7 +169,7 @@ def bind(who: str, host: str, port: int) -> socket.socket:
     try:
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
-        cause = getattr(error, "strerror", None) or error
+        cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise ListenError(
             f"{who} cannot listen on {host}:{port} ({cause}); choose another port, or 0 for any that is free"
         ) from error
