@@ -44,9 +44,9 @@ class Moment(Enum):
 
     ATTACH = "attach"
     LIVING_LINK = "living link"  # may it go on, may messages leave on it
-    TRANSFER = "transfer"
+    TRANSFER = "transfer"  # a message comes in, on a link or as a request to schedule it
     SETTLE = "settle"
-    REQUEST = "request"  # a management request
+    REQUEST = "request"  # any other management request
 
 
 _ON_CONNECTIONS = {
@@ -65,7 +65,6 @@ _EFFECTS: dict[tuple[FaultKind, Moment], Verdict] = {
     (FaultKind.BLACK_HOLED, Moment.SETTLE): Verdict.SWALLOW,
     (FaultKind.BLACK_HOLED, Moment.REQUEST): Verdict.SWALLOW,
     (FaultKind.UNANSWERED, Moment.TRANSFER): Verdict.TAKE_SILENTLY,
-    (FaultKind.UNANSWERED, Moment.REQUEST): Verdict.TAKE_SILENTLY,
     (FaultKind.BUSY, Moment.TRANSFER): Verdict.BUSY,
     (FaultKind.BUSY, Moment.REQUEST): Verdict.BUSY,
 }

@@ -149,6 +149,10 @@ class Namespace:
             return self.subscription(topic, name)
         return self.queue(path) if path.lower() in self._queues else self.topic(path)
 
+    def owner(self, path: str) -> Entity:
+        """The entity at this path, or the one whose sub-queue it is."""
+        return self.entity(_split_sub_queue(path)[0])
+
     def send_target(self, path: str) -> SendTarget:
         """What can be sent to at this path. Raises InvalidOperation for a subscription or a dead-letter queue."""
         owner, sub_queue = _split_sub_queue(path)

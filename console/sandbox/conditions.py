@@ -1,0 +1,79 @@
+"""How a refusal is said on the wire: AMQP conditions and the status codes of management replies, by table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from console.sandbox.broker.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    InvalidOperation,
+    InvalidSettings,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+
+
+class Refusal(Exception):
+    """Something a client is told: condition and description for AMQP, `status` for a management reply."""
+
+    def __init__(self, condition: str, description: str, status: int) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description
+        self.status = status
+
+
+_BY_ERROR: Final[tuple[tuple[type[BrokerError], str, int], ...]] = (
+    (EntityNotFound, "amqp:not-found", 404),
+    (EntityExists, "com.microsoft:entity-already-exists", 409),
+    (EntityDisabled, "com.microsoft:entity-disabled", 403),
+    (InvalidSettings, "com.microsoft:argument-error", 400),
+    (InvalidOperation, "amqp:not-allowed", 400),
+    (MessageTooLarge, "amqp:link:message-size-exceeded", 403),
+    (QuotaExceeded, "amqp:resource-limit-exceeded", 403),
+    (MessageLockLost, "com.microsoft:message-lock-lost", 410),
+    (SessionLockLost, "com.microsoft:session-lock-lost", 410),
+    (SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),
+    (MessageNotFound, "com.microsoft:message-not-found", 404),
+)
+
+
+def refusal_of(error: BrokerError) -> Refusal:
+    """What a client is told of a broker's error."""
+    for kind, condition, status in _BY_ERROR:
+        if isinstance(error, kind):
+            return Refusal(condition, str(error), status)
+    return Refusal("amqp:internal-error", str(error), 500)
+
+
+def unauthorized(path: str) -> Refusal:
+    return Refusal(
+        "amqp:unauthorized-access", f"no valid token for '{path}' on this connection; put one on $cbs first", 401
+    )
+
+
+def busy(path: str) -> Refusal:
+    return Refusal("com.microsoft:server-busy", f"'{path}' is too busy; wait 10 seconds and try again", 503)
+
+
+def unavailable(path: str) -> Refusal:
+    return Refusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
+
+
+def detached(path: str) -> Refusal:
+    return Refusal("amqp:link:detach-forced", f"'{path}' has become unavailable; open the link again", 500)
+
+
+def no_session_in_time(path: str) -> Refusal:
+    return Refusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
+
+
+def bad_argument(description: str) -> Refusal:
+    return Refusal("com.microsoft:argument-error", description, 400)

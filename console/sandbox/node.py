@@ -1,0 +1,115 @@
+"""One namespace as it stands on its port: broker, keys, faults and the living AMQP connections.
+
+The node drives the broker: after any input and whenever something is due it lets the broker run, then has every
+connection write what came of it. Sockets are opened by the listener, which takes its AMQP protocols from `protocol`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import Tier
+from console.sandbox.faults import FaultBoard
+from console.sandbox.server import AmqpServerProtocol
+
+_SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
+
+
+class Node:
+    """A namespace that clients can connect to.
+
+    `keys` maps key names to keys; it is read whenever a token is judged. `clock` gives epoch seconds; whoever makes it
+    jump calls `wake` afterwards, as does whoever changes entities from outside AMQP.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        keys: Mapping[str, str],
+        clock: Callable[[], float] = time.time,
+        tier: Tier = Tier.STANDARD,
+    ) -> None:
+        self.name = name
+        self.keys = keys
+        self.clock = clock
+        self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8))
+        self.faults = FaultBoard(name, self.entity_paths)
+        self.connections: set[AmqpServerProtocol] = set()
+        self._to_flush: set[AmqpServerProtocol] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_for: float | None = None
+        self._waking = False
+        self.faults.watch(self._faults_changed)
+        self.namespace.on_removal(lambda entity: self._entity_removed(entity.path))
+
+    def protocol(self) -> AmqpServerProtocol:
+        """A protocol for a new connection that speaks AMQP."""
+        return AmqpServerProtocol(self)
+
+    def entity_paths(self) -> Iterator[str]:
+        """Every queue, topic and subscription."""
+        for queue in self.namespace.queues():
+            yield queue.path
+        for topic in self.namespace.topics():
+            yield topic.path
+            for subscription in topic.subscriptions.values():
+                yield subscription.path
+
+    def flush_soon(self, connection: AmqpServerProtocol) -> None:
+        """Have the connection write at the end of this turn."""
+        self._to_flush.add(connection)
+
+    def wake(self) -> None:
+        """Let the broker do what is due and possible, then write. Cheap when there is nothing to do."""
+        if self._waking:
+            return  # called from inside: the turn that is under way sees to it
+        self._waking = True
+        try:
+            self.namespace.run()
+            while self._to_flush:
+                flushing, self._to_flush = self._to_flush, set()
+                for connection in flushing:
+                    connection.flush()
+                self.namespace.run()
+        finally:
+            self._waking = False
+        self._set_timer()
+
+    def close(self) -> None:
+        """End every connection and all timers; the messages stay."""
+        for connection in list(self.connections):
+            connection.abort()
+        self._cancel_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self.namespace.next_deadline()
+        if deadline == self._timer_for:
+            return
+        self._cancel_timer()
+        if deadline is not None:
+            delay = max(_SHORTEST_SLEEP, deadline - self.clock())
+            self._timer_for = deadline
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._cancel_timer()
+        self.wake()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timer_for = None
+
+    def _faults_changed(self) -> None:
+        for connection in list(self.connections):
+            connection.faults_changed()
+        self.wake()
+
+    def _entity_removed(self, path: str) -> None:
+        for connection in list(self.connections):
+            connection.entity_removed(path)

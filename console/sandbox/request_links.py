@@ -1,0 +1,152 @@
+"""Links to nodes that answer, `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
+
+What the nodes do is in `cbs` and `entity_management`, how requests and replies look in `requests`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from console.amqp.errors import DecodeError
+from console.amqp.events import DeliveryReceived, DispositionReceived
+from console.amqp.outcomes import ACCEPTED
+from console.amqp.receiver import ReceiverLink
+from console.amqp.sender import SenderLink
+from console.sandbox import cbs, entity_management
+from console.sandbox.addresses import Address, NodeKind
+from console.sandbox.broker.errors import BrokerError
+from console.sandbox.conditions import Refusal, bad_argument, busy, refusal_of
+from console.sandbox.faults import Moment, Verdict
+from console.sandbox.links import SETTLED_BY_SENDER, ServedLink, rejected
+from console.sandbox.requests import Reply, Request, Vocabulary, read_request, write_reply
+
+if TYPE_CHECKING:
+    from console.sandbox.server import AmqpServerProtocol
+
+log = logging.getLogger(__name__)
+
+REQUEST_CREDIT: Final = 100
+
+
+class ReplyLink(ServedLink):
+    """Replies of one node to the client."""
+
+    link: SenderLink
+
+    def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: Address) -> None:
+        super().__init__(server, link, address.path, address.resource)
+        self.node = (address.kind, address.path.lower())
+        remote = link.remote
+        target = None if remote is None else remote.target
+        self.names = {link.name, None if target is None else getattr(target, "address", None)}
+        self._settled = remote is not None and remote.snd_settle_mode == SETTLED_BY_SENDER
+        self._sent = 0
+
+    def send(self, reply: bytes) -> None:
+        """Send it now, or as soon as the client grants credit."""
+        self._sent += 1
+        self.link.send(reply, tag=self._sent.to_bytes(4, "big"), settled=self._settled)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        if not event.settled:
+            self.link.settle(event.delivery_id, event.state)
+
+
+class RequestLink(ServedLink):
+    """Requests of the client to one node. A request is accepted first and answered on the reply link then."""
+
+    link: ReceiverLink
+    vocabulary: Vocabulary
+
+    def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> None:
+        super().__init__(server, link, address.path, address.resource)
+        self.node = (address.kind, address.path.lower())
+        self._taken = 0
+        link.flow(REQUEST_CREDIT)
+
+    def on_delivery(self, event: DeliveryReceived) -> None:
+        self._taken += 1
+        if 2 * self._taken >= REQUEST_CREDIT:
+            self._taken = 0
+            self.link.flow(REQUEST_CREDIT)
+        try:
+            request = read_request(event.payload)
+        except DecodeError as error:
+            self._refuse(event, error)
+            return
+        verdict = self.verdict_on(request)
+        if verdict is Verdict.SWALLOW:
+            return
+        if not event.settled:
+            self.link.settle(event.delivery_id, ACCEPTED)
+        reply = self._answer(request, verdict)
+        if verdict is not Verdict.TAKE_SILENTLY:
+            self._reply(request, reply)
+
+    def _refuse(self, event: DeliveryReceived, error: DecodeError) -> None:
+        if not event.settled:
+            outcome = rejected(bad_argument(f"the request cannot be read: {error}"))
+            self.link.settle(event.delivery_id, outcome)
+
+    def verdict_on(self, request: Request) -> Verdict:
+        is_send = entity_management.is_send(request.operation)
+        return self.verdict(Moment.TRANSFER if is_send else Moment.REQUEST)
+
+    def _answer(self, request: Request, verdict: Verdict) -> Reply:
+        try:
+            if verdict is Verdict.BUSY:
+                raise busy(self.path)
+            return self.perform(request)
+        except Refusal as refusal:
+            return _refused(refusal)
+        except BrokerError as error:
+            return _refused(refusal_of(error))
+
+    def perform(self, request: Request) -> Reply:
+        """Do what is asked. Raises Refusal and BrokerError."""
+        raise NotImplementedError
+
+    def _reply(self, request: Request, reply: Reply) -> None:
+        link = self.server.reply_link(self, request.reply_to)
+        if link is None:
+            log.info("a request to '%s' has no link for its reply (reply-to %s)", self.resource, request.reply_to)
+            return
+        link.send(write_reply(request, reply, self.vocabulary))
+
+
+def _refused(refusal: Refusal) -> Reply:
+    return Reply(status=refusal.status, description=refusal.description, condition=refusal.condition)
+
+
+class CbsLink(RequestLink):
+    """Tokens for this connection. Faults of entities do not reach it."""
+
+    vocabulary = Vocabulary.CBS
+
+    def verdict_on(self, request: Request) -> Verdict:
+        return Verdict.SERVE
+
+    def perform(self, request: Request) -> Reply:
+        node = self.server.node
+        grant = cbs.judge_token(request.properties, request.body, keys=node.keys, now=node.clock())
+        self.server.grant(grant)
+        return Reply(status=202, description="Accepted")
+
+
+class ManagementLink(RequestLink):
+    """Operations on one entity."""
+
+    vocabulary = Vocabulary.MANAGEMENT
+
+    def perform(self, request: Request) -> Reply:
+        namespace = self.server.node.namespace
+        body = entity_management.perform(request.operation, namespace, self.path, request.body)
+        if body is None and request.operation.endswith((":peek-message", ":get-message-sessions")):
+            return Reply(status=204, description="No content")
+        return Reply(status=200, description="OK", body=body)
+
+
+def request_link(server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> RequestLink:
+    kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
+    return kind(server, link, address)

@@ -1,0 +1,294 @@
+"""One AMQP connection of a client: bytes in, events to links, one write for each read.
+
+The protocol state is `console.amqp`'s, queue state the broker's; here is what ties them: which links there are, what
+the client has shown tokens for, and when to stand still because the client does not read or a fault says so.
+Accepting sockets, TLS and telling protocols apart belong to the listener; opening links to `attaching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from console.amqp.connection import Connection
+from console.amqp.events import (
+    AttachRequested,
+    Closed,
+    ConnectionFailed,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    FlowReceived,
+    Opened,
+)
+from console.amqp.link import Link
+from console.amqp.settings import Role, Settings
+from console.sandbox.addresses import covers
+from console.sandbox.attaching import attach
+from console.sandbox.broker.errors import EntityNotFound
+from console.sandbox.cbs import Grant
+from console.sandbox.conditions import refusal_of, unauthorized
+from console.sandbox.faults import ConnectionVerdict
+from console.sandbox.grants import Grants
+from console.sandbox.links import ServedLink
+from console.sandbox.request_links import ReplyLink, RequestLink
+
+if TYPE_CHECKING:
+    from console.sandbox.node import Node
+
+log = logging.getLogger(__name__)
+
+MAX_FRAME_SIZE: Final = 65536
+INCOMING_WINDOW: Final = 5000
+IDLE_TIMEOUT_MS: Final = 240_000
+OPENING_SECONDS: Final = 60.0
+MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
+"""Messages handed over in one turn; the rest waits until these are on their way."""
+
+
+class AmqpServerProtocol(asyncio.Protocol):
+    """Made by `Node.protocol` for a connection whose first bytes are AMQP's."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.grants = Grants()
+        self.links: dict[Link, ServedLink] = {}
+        settings = Settings(
+            container_id=node.name,
+            max_frame_size=MAX_FRAME_SIZE,
+            incoming_window=INCOMING_WINDOW,
+            idle_timeout_ms=IDLE_TIMEOUT_MS,
+        )
+        self._amqp = Connection(role=Role.SERVER, settings=settings)
+        self._transport: asyncio.Transport | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._opened = False
+        self._verdict = ConnectionVerdict.SERVE
+        self._missed_something = False
+        self._unwritten = 0
+        self._writable = True
+        self.is_holding = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            DeliveryReceived: self._on_delivery,
+            DispositionReceived: self._on_disposition,
+            FlowReceived: self._on_flow,
+            AttachRequested: self._on_attach,
+            Detached: self._on_detached,
+            Opened: self._on_opened,
+            Closed: self._on_closed,
+            ConnectionFailed: self._on_failed,
+        }
+
+    # ------------------------------------------------------------------ the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.node.connections.add(self)
+        self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
+        self.faults_changed()
+
+    def data_received(self, data: bytes) -> None:
+        if self._verdict is not ConnectionVerdict.SERVE:
+            self._missed_something = True
+            return
+        handlers = self._handlers
+        for event in self._amqp.receive_data(data):
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.node.connections.discard(self)
+        for timer in self._timers.values():
+            timer.cancel()
+        for link in list(self.links.values()):
+            link.gone()
+        self.links.clear()
+        self.node.wake()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: give it nothing more, and take nothing that would need an answer."""
+        self._writable = False
+        self._hold()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    def abort(self) -> None:
+        """Drop the connection without a word, as a reset."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------ what the node calls
+
+    def flush(self) -> None:
+        """Write what there is to say, in one piece; then let messages flow again if the client keeps up."""
+        if self._transport is None or self._verdict is not ConnectionVerdict.SERVE or not self._writable:
+            return
+        self._tick()
+        data = self._amqp.data_to_send()
+        self._unwritten = 0
+        if data:
+            self._transport.write(data)
+        if self.is_holding and self._writable:
+            self._release()
+
+    def faults_changed(self) -> None:
+        """Follow the namespace's faults: reset, stand still, or go on."""
+        before, self._verdict = self._verdict, self.node.faults.connection_verdict()
+        if self._verdict is ConnectionVerdict.RESET or (
+            self._verdict is ConnectionVerdict.SERVE and self._missed_something
+        ):
+            self.abort()  # bytes that were swallowed are missing in the stream: it cannot go on
+        elif self._verdict is ConnectionVerdict.SWALLOW:
+            self._hold()
+        elif before is ConnectionVerdict.SWALLOW:
+            self.node.flush_soon(self)
+        for link in list(self.links.values()):
+            link.follow_faults()
+        self.node.flush_soon(self)
+
+    def entity_removed(self, path: str) -> None:
+        """Detach the links of an entity that was deleted."""
+        for link in list(self.links.values()):
+            if link.path and covers(path, link.path):
+                link.detach(refusal_of(EntityNotFound(path)))
+        self.node.flush_soon(self)
+
+    # ------------------------------------------------------------------ what links call
+
+    def count_outgoing(self, size: int) -> None:
+        """A message of `size` bytes was handed over; have it written, and hold back when it becomes much."""
+        self._unwritten += size
+        self.node.flush_soon(self)
+        if self._unwritten > MOST_UNWRITTEN_BYTES:
+            self._hold()
+
+    def serve(self, link: ServedLink) -> None:
+        """Take a link that is attached (or waits for its session) into service."""
+        self.links[link.link] = link
+        if self.is_holding:
+            link.pause()
+
+    def forget(self, link: ServedLink) -> None:
+        """The link is detached from our side."""
+        self.links.pop(link.link, None)
+        self.node.flush_soon(self)
+
+    def reply_link(self, request: RequestLink, reply_to: str | None) -> ReplyLink | None:
+        """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
+        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.node == request.node]
+        named = [link for link in links if reply_to is not None and reply_to in link.names]
+        beside = [link for link in links if link.link.session is request.link.session]
+        found = named or beside or links
+        return found[-1] if found else None
+
+    def grant(self, grant: Grant) -> None:
+        """Remember a token that was found good, and end what depends on it when it ends."""
+        self.grants.put(grant.path, grant.expires_at)
+        self._watch_tokens()
+
+    # ------------------------------------------------------------------ events
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.on_delivery(event)
+
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.on_disposition(event)
+
+    def _on_flow(self, event: FlowReceived) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.on_flow(event)
+            if event.drain:
+                self.node.namespace.run()  # what is there goes first, then the rest of the credit is given back
+
+    def _on_attach(self, event: AttachRequested) -> None:
+        attach(self, event)
+
+    def _on_detached(self, event: Detached) -> None:
+        link = self.links.pop(event.link, None)
+        if link is not None:
+            link.gone()
+
+    def _on_opened(self, event: Opened) -> None:
+        self._opened = True
+
+    def _on_closed(self, event: Closed) -> None:
+        self._end()
+
+    def _on_failed(self, event: ConnectionFailed) -> None:
+        log.info("namespace '%s' ended a connection: %s", self.node.name, event.error.description)
+        self._end()
+
+    # ------------------------------------------------------------------ inside
+
+    def _end(self) -> None:
+        """Say the last word and close."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(self._amqp.data_to_send())
+            transport.close()
+
+    def _hold(self) -> None:
+        if not self.is_holding:
+            self.is_holding = True
+            for link in self.links.values():
+                link.pause()
+
+    def _release(self) -> None:
+        self.is_holding = False
+        for link in self.links.values():
+            link.resume()
+
+    def _give_up_opening(self) -> None:
+        if not self._opened:
+            log.info("namespace '%s' dropped a connection that did not open in time", self.node.name)
+            self.abort()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = self._amqp.tick(loop.time())
+        if deadline is not None and "tick" not in self._timers:
+            self._call_later("tick", max(0.0, deadline - loop.time()), self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._timers.pop("tick", None)
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    def _watch_tokens(self) -> None:
+        ends = self.grants.next_end()
+        if ends is not None:
+            self._call_later("tokens", max(0.0, ends - self.node.clock()), self._on_token_end)
+
+    def _on_token_end(self) -> None:
+        self._timers.pop("tokens", None)
+        if self.grants.drop_expired(self.node.clock()):
+            for link in list(self.links.values()):
+                if link.resource and not self.grants.allow(link.resource, self.node.clock()):
+                    link.detach(unauthorized(link.resource))
+        self._watch_tokens()
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:
+        previous = self._timers.pop(name, None)
+        if previous is not None:
+            previous.cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(delay, act)

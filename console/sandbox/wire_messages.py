@@ -1,0 +1,135 @@
+"""Messages between the wire and the broker: read for the few fields its rules need, kept in raw sections, written anew.
+
+What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer. The broker's own
+annotations are stripped when a message comes in (a received message that is sent again carries them) and written when
+it goes out, together with a header that has the delivery count.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from console.amqp.codec import encode
+from console.amqp.errors import DecodeError
+from console.amqp.message import (
+    BATCH_FORMAT,
+    MESSAGE_ANNOTATIONS,
+    Sections,
+    edit_map,
+    encoded_pair,
+    read_header,
+    read_map,
+    read_properties,
+    split,
+    unbatch,
+    write_application_properties,
+    write_header,
+)
+from console.amqp.types import Int, Symbol
+from console.sandbox.broker.message import Message, MessageState, StoredMessage
+
+_SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
+_ENQUEUED_TIME: Final = "x-opt-enqueued-time"
+_LOCKED_UNTIL: Final = "x-opt-locked-until"
+_ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
+_STATE: Final = "x-opt-message-state"
+_DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+_OURS: Final = frozenset(
+    name.encode()
+    for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE)
+)
+_SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
+_PARTITION_KEY: Final = "x-opt-partition-key"
+
+_LONG: Final = struct.Struct(">Bq").pack
+_LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
+_NUMBER_KEY, _ENQUEUED_KEY, _LOCKED_KEY = (
+    encode(Symbol(name)) for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL)
+)
+
+
+def read_delivery(data: bytes, message_format: int) -> list[Message]:
+    """The messages of one delivery: a batch holds several. Raises DecodeError."""
+    if message_format == BATCH_FORMAT:
+        return [read_message(inner) for inner in unbatch(data)]
+    return [read_message(data)]
+
+
+def read_message(data: bytes) -> Message:
+    """One encoded message. Raises DecodeError."""
+    found = split(data)
+    properties = read_properties(found.properties)
+    message = Message(
+        found,
+        len(data),
+        message_id=properties.message_id,
+        session_id=properties.group_id,
+        content_type=properties.content_type,
+    )
+    if found.header is not None:
+        ttl = read_header(found.header).ttl
+        message.ttl = None if ttl is None else ttl / 1000
+    if found.message_annotations is not None:
+        _read_annotations(message, found.message_annotations)
+        found = found._replace(message_annotations=edit_map(found.message_annotations, MESSAGE_ANNOTATIONS, drop=_OURS))
+    message.payload = found._replace(delivery_annotations=None)  # these end at the broker
+    return message
+
+
+def _read_annotations(message: Message, section: bytes) -> None:
+    annotations = read_map(section)
+    scheduled, key = annotations.get(_SCHEDULED_TIME), annotations.get(_PARTITION_KEY)
+    if scheduled is not None:
+        if not isinstance(scheduled, int):
+            raise DecodeError(f"{_SCHEDULED_TIME} is no timestamp")
+        message.scheduled_at = scheduled / 1000
+    if isinstance(key, str):
+        message.partition_key = key
+
+
+def write_message(stored: StoredMessage) -> bytes:
+    """The message as a receiver gets it, with the broker's annotations and the delivery count."""
+    kept = stored.message.payload
+    if not isinstance(kept, Sections):
+        raise TypeError(f"message {stored.sequence_number} was not read from the wire: {type(kept).__name__}")
+    application_properties = kept.application_properties
+    if stored.added:
+        application_properties = write_application_properties({**read_map(application_properties), **stored.added})
+    return Sections(
+        write_header(read_header(kept.header)._replace(delivery_count=stored.delivery_count)),
+        None,
+        _annotations(stored, kept.message_annotations),
+        kept.properties,
+        application_properties,
+        kept.body,
+        kept.footer,
+    ).join()
+
+
+def _annotations(stored: StoredMessage, kept: bytes | None) -> bytes | None:
+    pairs = [
+        _NUMBER_KEY,
+        _LONG(_LONG_CODE, stored.sequence_number),
+        _ENQUEUED_KEY,
+        _LONG(_TIMESTAMP_CODE, int(stored.enqueued_at * 1000)),
+    ]
+    count = 2
+    if stored.lock_token is not None:
+        pairs += (_LOCKED_KEY, _LONG(_TIMESTAMP_CODE, int(stored.locked_until * 1000)))
+        count += 1
+    for name, value in _rare_annotations(stored):
+        pairs.append(encoded_pair(name, value))
+        count += 1
+    return edit_map(kept, MESSAGE_ANNOTATIONS, add=b"".join(pairs), added=count)
+
+
+def _rare_annotations(stored: StoredMessage) -> list[tuple[str, object]]:
+    rare: list[tuple[str, object]] = []
+    if stored.state is not MessageState.ACTIVE:
+        rare.append((_STATE, Int(stored.state)))
+    if stored.enqueued_sequence_number is not None:
+        rare.append((_ENQUEUED_NUMBER, stored.enqueued_sequence_number))
+    if stored.dead_letter_source is not None:
+        rare.append((_DEAD_LETTER_SOURCE, stored.dead_letter_source))
+    return rare
