@@ -1,0 +1,149 @@
+"""What several tests of the engine share: a pairing made of plain values, hosted on a socket with a short path."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from console.core.entity import State
+from console.core.errors import IllegalEventError
+from console.core.options import Policy
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
+from console.engine.client import ControlClient
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+
+WAIT = 10.0
+"""Seconds after which a condition that is waited for counts as not met."""
+
+
+def entity(path: str, state: State = State.HEALTHY) -> EntityView:
+    """An entity's view with nothing special about it."""
+    counts = {"sends_per_second": 0.0, "accepted": 0, "diverted": 0, "failed": 0}
+    return EntityView(path=path, state=state, since=1.0, why="because", route="primary", **counts)
+
+
+@dataclass
+class FakePairing:
+    """Does what it is told and remembers it."""
+
+    entities: dict[str, EntityView] = field(default_factory=dict)
+    acts: list[tuple[str, ...]] = field(default_factory=list)
+    syphon: SyphonView = field(default_factory=lambda: SyphonView(status=SyphonStatus.IDLE, text="nothing to move"))
+    before_act: Callable[[], None] = lambda: None
+    backlog_queue_count: int = 2
+    primary_name: str = "contoso"
+    secondary_name: str = "contoso-backup"
+
+    def watch(self, path: str) -> None:
+        self.entities[path] = entity(path, State.UNKNOWN)
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        return self._turn("force", path, State.FORCED, by, why)
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        return self._turn("pin", path, State.PINNED, by, why)
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        if self.entities[path].state is State.UNKNOWN:
+            raise IllegalEventError(f"{path} is unknown: there is nothing to release")
+        return self._turn("release", path, State.HEALTHY, by, why)
+
+    def pause_syphon(self, *, by: str, why: str = "") -> str:
+        self.acts.append(("pause", by, why))
+        self.syphon = replace(self.syphon, status=SyphonStatus.PAUSED)
+        return "the syphon is paused"
+
+    def resume_syphon(self, *, by: str, why: str = "") -> str:
+        self.acts.append(("resume", by, why))
+        self.syphon = replace(self.syphon, status=SyphonStatus.IDLE)
+        return "the syphon goes on"
+
+    def entity_views(self) -> tuple[EntityView, ...]:
+        return tuple(self.entities.values())
+
+    def queue_views(self) -> tuple[QueueView, ...]:
+        paths = (f"contoso/x-servicebus-transfer/{index}" for index in range(self.backlog_queue_count))
+        return tuple(QueueView(index=index, path=path, in_rotation=True) for index, path in enumerate(paths))
+
+    def syphon_view(self) -> SyphonView:
+        return self.syphon
+
+    def billed(self) -> BilledView:
+        return BilledView(sends=3)
+
+    def alarms(self) -> tuple[str, ...]:
+        return ("messages are parked and no syphon is known",)
+
+    def _turn(self, act: str, path: str, state: State, by: str, why: str) -> str:
+        self.before_act()
+        self.acts.append((act, path, by, why))
+        self.entities[path] = entity(path, state)
+        return f"{path} is {state} now"
+
+
+@dataclass
+class Hosted:
+    """An engine in this process."""
+
+    host: EngineHost
+    pairing: FakePairing
+    socket: Path
+    spool: Path
+
+    async def connect(self) -> ControlClient:
+        return await ControlClient.connect(self.socket)
+
+
+Engine = Callable[..., AbstractAsyncContextManager[Hosted]]
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name; pytest's own may be too long."""
+    folder = Path(tempfile.mkdtemp(prefix="pe-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def pairing() -> FakePairing:
+    """Two entities that nothing was sent to."""
+    fake = FakePairing()
+    fake.watch("orders")
+    fake.watch("payments")
+    return fake
+
+
+@pytest.fixture
+def engine(short: Path, pairing: FakePairing) -> Engine:
+    """Hosts the fake pairing for as long as its context lasts."""
+
+    @asynccontextmanager
+    async def hosted(*, read_only: bool = False, folder: Path = short) -> AsyncIterator[Hosted]:
+        spool, socket = folder / "spool", folder / "s"
+        identity = EngineIdentity.of("orders", environment="test", read_only=read_only)
+        async with EngineHost(identity, spool=spool, socket=socket, policy=Policy()) as host:
+            await host.adopt(pairing)
+            yield Hosted(host, pairing, socket, spool)
+
+    return hosted
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], object]:
+    """Waits for a condition."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    return wait

@@ -1,0 +1,372 @@
+"""The control socket: who is heard, what is told, and that no console can hold the engine up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
+from console.core.events import Event, PingSent, Record
+from console.core.snapshot import Snapshot
+from console.engine import client as client_module
+from console.engine import control, peer, protocol
+from console.engine.client import ControlClient, Update
+from console.engine.protocol import Goodbye, Position, Skipped
+
+WAIT = 10.0
+Engine = Callable[..., Any]
+
+
+def ping(number: int) -> Event:
+    return PingSent(at=time.time(), entity="orders", number=number)
+
+
+async def take(client: ControlClient, enough: Callable[[list[Update]], bool]) -> list[Update]:
+    """Updates until there are enough."""
+    taken: list[Update] = []
+    async with asyncio.timeout(WAIT):
+        async for update in client.updates():
+            taken.append(update)
+            if enough(taken):
+                break
+    return taken
+
+
+def pings(updates: list[Update]) -> list[int]:
+    return [
+        update.event.number for update in updates if isinstance(update, Record) and isinstance(update.event, PingSent)
+    ]
+
+
+def has_ping(number: int) -> Callable[[list[Update]], bool]:
+    return lambda updates: bool(pings(updates)) and pings(updates)[-1] == number
+
+
+@asynccontextmanager
+async def raw(socket: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection that says whatever a test likes."""
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def last_line(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """What the engine said before it ended the connection."""
+    async with asyncio.timeout(WAIT):
+        return json.loads((await reader.read()).splitlines()[-1])
+
+
+HELLO = b'{"t":"hello","version":1}\n'
+
+
+# -- the socket itself -------------------------------------------------------------------------------------------
+
+
+async def test_the_socket_is_for_its_owner_alone_and_gone_in_the_end(engine: Engine) -> None:
+    async with engine() as hosted:
+        mode = hosted.socket.stat().st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o600
+    assert not hosted.socket.exists()
+
+
+async def test_a_dead_engines_socket_is_replaced(engine: Engine, short: Path) -> None:
+    left = control._listen(short / "s")
+    left.close()
+    async with engine() as hosted:
+        client = await hosted.connect()
+        assert client.welcome.pid == os.getpid()
+        await client.close()
+
+
+async def test_another_users_process_is_not_heard(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "is_ours", lambda transport: False)
+    async with engine() as hosted:
+        with pytest.raises(ControlError, match="only processes of the engine's own user"):
+            await hosted.connect()
+
+
+async def test_another_users_engine_is_not_spoken_to(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "is_ours", lambda transport: False)
+    async with engine() as hosted:
+        with pytest.raises(ControlError, match="runs as another user"):
+            await hosted.connect()
+
+
+async def test_the_kernel_knows_that_a_peer_is_ours(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with engine() as hosted, raw(hosted.socket) as (_, writer):
+        assert peer.is_ours(writer.transport)
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+        assert not peer.is_ours(writer.transport)
+
+
+async def test_no_engine_is_one_sentence_with_the_path(short: Path) -> None:
+    with pytest.raises(EngineNotRunningError, match=f"no engine answers at {short}/nothing"):
+        await ControlClient.connect(short / "nothing")
+
+
+async def test_an_engine_that_hangs_is_given_up(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.05)
+    server = await asyncio.start_unix_server(lambda reader, writer: None, short / "s")
+    with pytest.raises(EngineNotRunningError, match="did not answer"):
+        await ControlClient.connect(short / "s")
+    server.close()
+
+
+# -- what is told --------------------------------------------------------------------------------------------------
+
+
+async def test_a_console_hears_who_answers_how_it_stands_and_what_happens(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        assert (client.welcome.pairing, client.welcome.environment) == ("orders", "test")
+        hosted.host.record(ping(1))
+        updates = await take(client, has_ping(1))
+        snapshot = next(update for update in updates if isinstance(update, Snapshot))
+        assert [view.path for view in snapshot.entities] == ["orders", "payments"]
+        assert snapshot.boot == client.welcome.boot
+        await client.close()
+
+
+async def test_a_console_that_comes_back_misses_nothing(engine: Engine) -> None:
+    async with engine() as hosted:
+        first = await hosted.connect()
+        hosted.host.record(ping(1))
+        await take(first, has_ping(1))
+        await first.close()
+        for number in range(2, 6):
+            hosted.host.record(ping(number))
+        second = await ControlClient.connect(hosted.socket, after=first.position)
+        hosted.host.record(ping(6))
+        assert pings(await take(second, has_ping(6))) == [2, 3, 4, 5, 6]
+        await second.close()
+
+
+async def test_a_console_that_was_away_too_long_is_told_how_much_is_gone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HISTORY", 10)
+    async with engine() as hosted:
+        hosted.host.record(ping(1))
+        position = Position(boot=hosted.host._identity.boot, seq=2)
+        for number in range(2, 32):
+            hosted.host.record(ping(number))
+        client = await ControlClient.connect(hosted.socket, after=position)
+        updates = [update for update in await take(client, has_ping(31)) if not isinstance(update, Snapshot)]
+        assert updates[0] == Skipped(20)
+        assert pings(updates) == list(range(22, 32))
+        await client.close()
+
+
+async def test_after_a_new_boot_a_console_hears_all_of_it(engine: Engine) -> None:
+    async with engine() as hosted:
+        hosted.host.record(ping(1))
+        client = await ControlClient.connect(hosted.socket, after=Position(boot="an earlier one", seq=900))
+        assert pings(await take(client, has_ping(1))) == [1]
+        await client.close()
+
+
+async def test_a_new_console_hears_the_newest_events_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "RECENT", 3)
+    async with engine() as hosted:
+        for number in range(1, 8):
+            hosted.host.record(ping(number))
+        client = await hosted.connect()
+        updates = await take(client, has_ping(7))
+        assert pings(updates) == [5, 6, 7]
+        assert not any(isinstance(update, Skipped) for update in updates)
+        await client.close()
+
+
+async def test_the_end_of_the_engine_is_said_after_the_last_event(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        hosted.host.record(ping(1))
+        hosted.host.stop("a test is over")
+    updates = await take(client, lambda taken: isinstance(taken[-1], Goodbye))
+    assert updates[-1] == Goodbye("the engine ended: a test is over")
+    assert isinstance(updates[-2], Record)
+    assert updates[-2].event.kind == "engine-stopped"
+    await client.close()
+
+
+async def test_a_kind_that_a_console_does_not_know_is_said_to_be_missing(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        hosted.host._control.tell_event(50, b'{"v":1,"engine":"e","boot":"b","seq":50,"ts":0,"kind":"brand-new"}')
+        updates = await take(client, lambda taken: isinstance(taken[-1], Skipped))
+        assert updates[-1] == Skipped(1)
+        await client.close()
+
+
+# -- consoles that misbehave ---------------------------------------------------------------------------------------
+
+
+async def test_a_console_that_does_not_read_holds_up_nobody(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "HISTORY", 2000)
+    async with engine() as hosted, raw(hosted.socket) as (reader, writer):
+        writer.transport.pause_reading()
+        writer.write(HELLO)
+        other = await hosted.connect()
+        began = time.perf_counter()
+        for burst in range(20):
+            for number in range(1000):
+                hosted.host.record(PingSent(at=1.0, entity="x" * 100, number=burst * 1000 + number))
+            await asyncio.sleep(0)
+        assert time.perf_counter() - began < WAIT
+        await other.command("force", target="orders", by="test")
+        writer.transport.resume_reading()
+        async with asyncio.timeout(WAIT):
+            lines = [json.loads(line) async for line in _until_ping(reader, 19_999)]
+        skipped = sum(line["count"] for line in lines if line["t"] == "skipped")
+        seen = [line["record"]["number"] for line in lines if line["t"] == "event" and "number" in line["record"]]
+        assert skipped > 10_000
+        assert seen == sorted(seen)
+        assert skipped + len(seen) >= 20_000
+        await other.close()
+
+
+async def _until_ping(reader: asyncio.StreamReader, number: int) -> AsyncIterator[bytes]:
+    while True:
+        line = await reader.readuntil(b"\n")
+        yield line
+        if f'"number":{number}}}'.encode() in line:
+            return
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "no message of the control protocol"),
+        (b"\x00\xff\xfe\n", "no message of the control protocol"),
+        (b'{"t":"command","id":1,"verb":"force","by":"x"}\n', "the first line is a hello"),
+        (b'{"t":"hello","version":99}\n', "use the same release for both"),
+        (HELLO + HELLO, "after the hello come commands"),
+        (HELLO + b"nonsense\n", "no message of the control protocol"),
+        (HELLO + b'{"t":"command","id":"one","verb":"force","by":"x"}\n', "Expected `int`"),
+        (HELLO + b"x" * (protocol.LONGEST_FROM_CLIENT + 1) + b"\n", "this one has more"),
+    ],
+)
+async def test_nonsense_is_answered_and_dropped(engine: Engine, said: bytes, answer: str) -> None:
+    async with engine() as hosted, raw(hosted.socket) as (reader, writer):
+        writer.write(said)
+        goodbye = await last_line(reader)
+        assert goodbye["t"] == "goodbye"
+        assert answer in goodbye["reason"]
+        still_there = await hosted.connect()
+        await still_there.close()
+
+
+async def test_a_console_that_closes_its_half_is_told_and_dropped(engine: Engine) -> None:
+    async with engine() as hosted, raw(hosted.socket) as (reader, writer):
+        writer.write(HELLO)
+        writer.write_eof()
+        assert (await last_line(reader))["reason"] == "you closed your end of the connection"
+
+
+async def test_a_connection_that_says_nothing_is_dropped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "HELLO_TIMEOUT", 0.05)
+    async with engine() as hosted, raw(hosted.socket) as (reader, _):
+        assert "no hello came" in (await last_line(reader))["reason"]
+
+
+async def test_there_is_a_most_of_consoles(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MOST_CONSOLES", 1)
+    async with engine() as hosted:
+        first = await hosted.connect()
+        with pytest.raises(ControlError, match="1 consoles are connected already"):
+            await hosted.connect()
+        await first.close()
+
+
+async def test_an_engine_ends_soon_though_consoles_stall(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "GOODBYE_TIMEOUT", 0.1)
+    async with asyncio.timeout(WAIT):
+        async with engine() as hosted, raw(hosted.socket) as (_, writer), raw(hosted.socket):
+            writer.transport.pause_reading()
+            writer.write(HELLO)
+            for number in range(5000):
+                hosted.host.record(PingSent(at=1.0, entity="x" * 200, number=number))
+            await asyncio.sleep(0.05)
+            hosted.host.stop("over")
+    assert not hosted.socket.exists()
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        done = await client.command("force", target="orders", by="ada", why="drill")
+        assert done.text == "orders is forced now"
+        assert hosted.pairing.acts == [("force", "orders", "ada", "drill")]
+
+        def forced(taken: list[Update]) -> bool:
+            newest = taken[-1]
+            return isinstance(newest, Snapshot) and newest.entities[0].state == "forced"
+
+        assert await take(client, forced)
+        await client.close()
+
+
+async def test_a_refusal_is_an_error_with_the_guards_sentence(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        with pytest.raises(CommandRefusedError, match="has no entity 'nothing'; it has orders, payments"):
+            await client.command("force", target="nothing", by="ada")
+        await client.close()
+
+
+async def test_two_commands_at_once_get_their_own_answers(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        first, second = await asyncio.gather(
+            client.command("force", target="orders", by="ada"), client.command("pin", target="payments", by="ada")
+        )
+        assert (first.text, second.text) == ("orders is forced now", "payments is pinned now")
+        await client.close()
+
+
+async def test_a_command_to_an_engine_that_has_gone_says_so(engine: Engine) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+    with pytest.raises(EngineNotRunningError, match="went away"):
+        await client.command("force", target="orders", by="ada")
+    await client.close()
+
+
+async def test_a_command_that_is_not_answered_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "COMMAND_TIMEOUT", 0.05)
+    async with engine() as hosted:
+        monkeypatch.setattr(hosted.host, "sync", lambda: asyncio.sleep(0.3, result=True))
+        client = await hosted.connect()
+        with pytest.raises(EngineNotRunningError, match="whether it did 'force' is not known"):
+            await client.command("force", target="orders", by="ada")
+        await client.close()
+
+
+async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
+    async def live() -> str:
+        async with engine() as hosted:
+            ready.set_result(hosted.socket)
+            return await hosted.host.ended()
+
+    ready: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+    living = asyncio.create_task(live())
+    client = await ControlClient.connect(await ready)
+    done = await client.command("stop", by="ada", why="enough")
+    assert done.ok
+    assert await living == 'stopped by ada: "enough"'
+    await client.close()

@@ -1,0 +1,226 @@
+"""The journal on a real disk: what a crash leaves, when files become whole, what a full disk does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from console.core.events import PingSent, Record
+from console.engine import journal as journal_module
+from console.engine import records, spool
+from console.engine.journal import Journal
+from console.engine.spool import SpoolFile, read_records
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+def line(seq: int, text: str = "orders") -> bytes:
+    return records.encode(Record(engine="e", boot="b", seq=seq, event=PingSent(at=1.0, entity=text, number=seq)))
+
+
+def numbers(folder: Path) -> list[int]:
+    return [record.seq for record in read_records(folder)]
+
+
+async def test_what_was_appended_can_be_read_back_once_the_journal_is_closed(tmp_path: Path) -> None:
+    async with Journal(tmp_path, engine="e") as journal:
+        for seq in range(1, 4):
+            journal.append(line(seq))
+    assert numbers(tmp_path) == [1, 2, 3]
+    assert not list((tmp_path / ".open").iterdir())
+
+
+async def test_a_journal_with_no_events_leaves_no_file(tmp_path: Path) -> None:
+    async with Journal(tmp_path, engine="e"):
+        pass
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+async def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    async with Journal(tmp_path / "spool", engine="e") as journal:
+        journal.append(line(1))
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "spool").rglob("*")}
+    assert modes == {0o700, 0o600}
+
+
+async def test_a_file_is_whole_after_so_many_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "MOST_LINES", 10)
+    async with Journal(tmp_path, engine="e") as journal:
+        for seq in range(1, 26):
+            journal.append(line(seq))
+        await journal.sync()
+        assert numbers(tmp_path) == list(range(1, 21))
+    assert numbers(tmp_path) == list(range(1, 26))
+    assert len(list((tmp_path / "events").iterdir())) == 3
+
+
+async def test_a_file_is_whole_after_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "MOST_BYTES", 1000)
+    async with Journal(tmp_path, engine="e") as journal:
+        for seq in range(1, 5):
+            journal.append(line(seq, "x" * 600))
+        await journal.sync()
+        assert numbers(tmp_path) == [1, 2]
+
+
+async def test_a_file_with_events_is_whole_after_so_many_seconds(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    async with Journal(tmp_path, engine="e", roll_after=0.05) as journal:
+        journal.append(line(1))
+        await until(lambda: numbers(tmp_path) == [1])
+
+
+async def test_syncing_reaches_the_disk_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))
+    async with Journal(tmp_path, engine="e") as journal:
+        journal.append(line(1))
+        journal.append(line(2))
+        assert await journal.sync()
+        assert await journal.sync()
+    assert synced == [2]
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------
+
+
+def left_behind(folder: Path, data: bytes, name: str = "e-0000000000001-000000000001.jsonl") -> None:
+    spool.prepare(folder)
+    (folder / ".open" / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("torn", [b'{"v":1,"eng', b"\0" * 50, b'{"v":1}\n', b"{}\n\0\0\n"])
+async def test_a_torn_end_is_cut_off_and_the_rest_is_kept(tmp_path: Path, torn: bytes) -> None:
+    left_behind(tmp_path, line(1) + b"\n" + line(2) + b"\n" + torn)
+    async with Journal(tmp_path, engine="e") as journal:
+        (recovered,) = journal.recovered
+    assert recovered.torn_bytes == len(torn)
+    assert numbers(tmp_path) == [1, 2]
+
+
+async def test_a_file_that_is_nothing_but_torn_vanishes(tmp_path: Path) -> None:
+    left_behind(tmp_path, b'{"v":1,"eng')
+    async with Journal(tmp_path, engine="e") as journal:
+        assert [found.torn_bytes for found in journal.recovered] == [11]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+async def test_a_line_longer_than_the_block_that_is_looked_at_is_kept(tmp_path: Path) -> None:
+    left_behind(tmp_path, line(1, "x" * 200_000) + b"\n" + b'{"v"')
+    async with Journal(tmp_path, engine="e"):
+        pass
+    assert numbers(tmp_path) == [1]
+
+
+async def test_unknown_and_unreadable_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
+    spool.prepare(tmp_path)
+    new = b'{"v":1,"engine":"e","boot":"b","seq":2,"ts":0,"kind":"new"}'
+    (tmp_path / "events" / "e-1-1.jsonl").write_bytes(b"\n".join([line(1), new, b"garbage", line(3), b""]))
+    reader = read_records(tmp_path)
+    assert [record.seq for record in reader] == [1, 3]
+    assert (reader.unknown, reader.unreadable) == (1, 1)
+
+
+def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import asyncio, os, signal, sys
+        from pathlib import Path
+        from console.core.events import PingSent, Record
+        from console.engine import records
+        from console.engine.journal import Journal
+
+        async def main():
+            async with Journal(Path(sys.argv[1]), engine="e") as journal:
+                for seq in range(1, 501):
+                    event = PingSent(at=1.0, entity="orders", number=seq)
+                    journal.append(records.encode(Record(engine="e", boot="b", seq=seq, event=event)))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+    """)
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=30, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert numbers(tmp_path) == []
+    (found,) = spool.recover(tmp_path)
+    assert found.torn_bytes == 0
+    assert numbers(tmp_path) == list(range(1, 501))
+
+
+# -- disks that refuse --------------------------------------------------------------------------------------------
+
+
+class FullDisk:
+    """Refuses what is written to spool files while `full`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        write, probe = SpoolFile.append, spool.probe
+        patch.setattr(SpoolFile, "append", lambda file, data: self._refuse() or write(file, data))
+        patch.setattr(spool, "probe", lambda folder: self._refuse() or probe(folder))
+
+    def _refuse(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    return FullDisk(monkeypatch)
+
+
+async def test_a_full_disk_is_counted_said_and_outlived(tmp_path: Path, disk: FullDisk, until: Until) -> None:
+    changes: list[bool] = []
+    async with Journal(tmp_path, engine="e", on_change=lambda: changes.append(journal.healthy)) as journal:
+        journal.append(line(1))
+        disk.full = True
+        journal.append(line(2))
+        journal.append(line(3))
+        assert not journal.healthy
+        assert "No space left" in journal.trouble
+        assert str(tmp_path) in journal.trouble
+        assert journal.lost == 2
+        assert not await journal.sync()
+        disk.full = False
+        await until(lambda: journal.healthy)
+        journal.append(line(4))
+        assert await journal.sync()
+    assert numbers(tmp_path) == [1, 4]
+    assert changes == [False, True]
+
+
+async def test_half_a_line_never_stays_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    async with Journal(tmp_path, engine="e") as journal:
+        journal.append(line(1))
+        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
+        journal.append(line(2))
+        monkeypatch.undo()
+        assert journal.lost == 1
+    (file,) = (tmp_path / "events").iterdir()
+    assert file.read_bytes() == line(1) + b"\n"
+
+
+async def test_a_disk_that_does_not_answer_counts_as_one_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    answer = threading.Event()
+    monkeypatch.setattr(journal_module, "DISK_TIMEOUT", 0.05)
+    monkeypatch.setattr(SpoolFile, "sync", lambda file: answer.wait(10))
+    async with Journal(tmp_path, engine="e") as journal:
+        journal.append(line(1))
+        assert not await journal.sync()
+        assert "no answer from the disk" in journal.trouble
+        answer.set()
