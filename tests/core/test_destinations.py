@@ -1,0 +1,109 @@
+"""One circuit per destination: when it may be tried again, and when its messages are undeliverable (section 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.core.destinations import FIRST_BACKOFF, LONGEST_BACKOFF, Destinations
+from console.core.verdict import FailureKind
+
+NOW = 1_700_000_000.0
+LONG = 900.0
+
+
+@pytest.fixture
+def destinations() -> Destinations:
+    return Destinations(throttle_wait=10.0, undeliverable_after=LONG)
+
+
+def fail(made: Destinations, at: float = NOW, kind: FailureKind = FailureKind.TIMEOUT, path: str = "orders") -> float:
+    """A failure; the seconds until the next try."""
+    return made.failed(path, at=at, kind=kind, reason=str(kind)).retry_at - at
+
+
+def test_a_destination_that_never_failed_may_be_tried(destinations: Destinations) -> None:
+    assert destinations.available("orders", NOW)
+    assert (destinations.circuits(), destinations.next_try()) == ((), None)
+
+
+def test_after_a_failure_it_may_be_tried_again_when_its_back_off_has_ended(destinations: Destinations) -> None:
+    fail(destinations)
+    tries = [destinations.available("orders", NOW + after) for after in (0.0, FIRST_BACKOFF - 0.1, FIRST_BACKOFF)]
+    assert tries == [False, False, True]
+
+
+def test_one_failed_destination_does_not_delay_another(destinations: Destinations) -> None:
+    fail(destinations)
+    assert destinations.available("payments", NOW)
+
+
+def test_paths_compare_without_case(destinations: Destinations) -> None:
+    fail(destinations, path="Orders")
+    assert not destinations.available("ORDERS", NOW)
+    assert destinations.delivered("oRDERS")
+    assert destinations.available("orders", NOW)
+
+
+def test_the_back_off_doubles_up_to_a_limit_and_stays_there_for_days(destinations: Destinations) -> None:
+    waits = [fail(destinations) for _ in range(3000)]
+    assert waits[:6] == [1, 2, 4, 8, 16, LONGEST_BACKOFF]
+    assert set(waits[6:]) == {LONGEST_BACKOFF}
+
+
+def test_a_busy_destination_is_left_alone_for_ten_seconds_at_least(destinations: Destinations) -> None:
+    """Section 5: "not attempted again for >= 10 s by anyone"."""
+    waits = [fail(destinations, kind=FailureKind.BUSY) for _ in range(7)]
+    assert waits == [10, 10, 10, 10, 16, 30, 30]
+
+
+def test_a_success_forgets_everything(destinations: Destinations) -> None:
+    assert not destinations.delivered("orders")
+    for _ in range(5):
+        fail(destinations)
+    assert destinations.delivered("orders")
+    assert not destinations.delivered("orders")
+    assert fail(destinations) == FIRST_BACKOFF
+
+
+def test_a_circuit_says_since_when_why_and_how_often(destinations: Destinations) -> None:
+    fail(destinations, NOW)
+    fail(destinations, NOW + 1, FailureKind.FULL)
+    (circuit,) = destinations.circuits()
+    found = (circuit.path, circuit.since, circuit.reason, circuit.failures, circuit.retry_at)
+    assert found == ("orders", NOW, "entity full", 2, NOW + 3)
+
+
+def test_the_next_try_is_the_nearest(destinations: Destinations) -> None:
+    fail(destinations, NOW + 5)
+    fail(destinations, NOW, path="payments")
+    assert destinations.next_try() == NOW + 1
+
+
+def test_not_found_for_long_enough_is_undeliverable(destinations: Destinations) -> None:
+    """Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same"."""
+    for after in (0.0, 300.0, LONG):
+        fail(destinations, NOW + after, FailureKind.NOT_FOUND)
+    assert not destinations.undeliverable("orders", NOW + LONG - 0.1)
+    assert destinations.undeliverable("ORDERS", NOW + LONG)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.NOT_FOUND])
+def test_every_other_failure_only_makes_its_messages_wait(destinations: Destinations, kind: FailureKind) -> None:
+    """Section 8: "Unreachable, disabled, full, throttled, unauthorized: the message stays"."""
+    fail(destinations, NOW, kind)
+    fail(destinations, NOW + 10 * LONG, kind)
+    assert not destinations.undeliverable("orders", NOW + 20 * LONG)
+
+
+def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(destinations: Destinations) -> None:
+    """Only what was missing all the time is known not to exist."""
+    fail(destinations, NOW, FailureKind.NOT_FOUND)
+    fail(destinations, NOW + 100, FailureKind.CONNECTION)
+    assert not destinations.undeliverable("orders", NOW + LONG)
+    fail(destinations, NOW + 200, FailureKind.NOT_FOUND)
+    assert not destinations.undeliverable("orders", NOW + LONG + 199)
+    assert destinations.undeliverable("orders", NOW + LONG + 200)
+
+
+def test_a_destination_that_never_failed_is_not_undeliverable(destinations: Destinations) -> None:
+    assert not destinations.undeliverable("orders", NOW)
