@@ -133,13 +133,17 @@ def _config_home() -> Path:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        text = path.read_bytes().decode()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 (byte {error.start}): TOML files are") from error
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+        lines = text.splitlines() or [""]
+        end = f"at line {len(lines)}, column {len(lines[-1]) + 1}"
+        raise ConfigurationError(f"{path} is not TOML: {str(error).replace('at end of document', end)}") from error
 
 
 # -- one value ---------------------------------------------------------------------------------------------------

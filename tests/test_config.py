@@ -1,0 +1,250 @@
+"""pairing.toml: every setting is read, every mistake gets a sentence with what, where and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import config
+from console.config import find_config, load_config
+from console.core.errors import ConfigurationError
+from console.core.options import Policy
+
+KEY = "SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
+ENVIRON = {
+    "PRIMARY": f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}",
+    "SECONDARY": f"Endpoint=sb://backup.servicebus.windows.net/;{KEY}",
+}
+NAMESPACES = """
+[primary]
+connection_string = { env = "PRIMARY" }
+[secondary]
+connection_string = { env = "SECONDARY" }
+"""
+
+
+def read(folder: Path, text: str, **more: str) -> config.PairingConfig:
+    path = folder / "pairing.toml"
+    path.write_text(text)
+    return load_config(path, environ=ENVIRON | more)
+
+
+def with_pairing(settings: str) -> str:
+    return f'[pairing]\nname = "orders"\n{settings}\n{NAMESPACES}'
+
+
+def with_primary(settings: str) -> str:
+    return (
+        f'[pairing]\nname = "orders"\n[primary]\n{settings}\n[secondary]\nconnection_string = {{ env = "SECONDARY" }}\n'
+    )
+
+
+def test_the_smallest_file_has_the_defaults_and_a_syphon(tmp_path: Path) -> None:
+    found = read(tmp_path, with_pairing(""))
+    assert found.name == "orders"
+    assert found.policy == Policy(enable_syphon=True)
+    assert (found.environment, found.entities, found.read_only) == ("", (), False)
+    assert (found.primary.host, found.secondary.host) == (
+        "contoso.servicebus.windows.net",
+        "backup.servicebus.windows.net",
+    )
+    assert found.primary.connection_string is not None
+    assert found.primary.connection_string.reveal() == ENVIRON["PRIMARY"]
+    assert not found.primary.emulated
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("backlog_queue_count = 3", {"backlog_queue_count": 3}),
+        ('failover_interval = "500ms"', {"failover_interval": 0.5}),
+        ("failover_interval = 0", {"failover_interval": 0}),
+        ('ping_primary_interval = "2m"', {"ping_primary_interval": 120.0}),
+        ('ping_timeout = "1.5 s"', {"ping_timeout": 1.5}),
+        ('cool_down = "2h"', {"cool_down": 7200.0}),
+        ("send_timeout = 2.5", {"send_timeout": 2.5}),
+        ("enable_syphon = false", {"enable_syphon": False}),
+        ("hold_until_failover = true", {"hold_until_failover": True}),
+        ('ping = "link"', {"ping": "link"}),
+        ('ttl_policy = "elapsed"', {"ttl_policy": "elapsed"}),
+        ('journal = "all"', {"journal": "all"}),
+        ("failback_pings = 3", {"failback_pings": 3}),
+    ],
+)
+def test_options_are_read_by_their_names(tmp_path: Path, settings: str, expected: dict[str, Any]) -> None:
+    assert read(tmp_path, with_pairing(settings)).policy == Policy(**({"enable_syphon": True} | expected))
+
+
+def test_every_option_can_be_set() -> None:
+    assert set(Policy.__dataclass_fields__) <= set(config.PAIRING_KEYS)
+
+
+def test_a_namespace_can_be_entered_by_identity(tmp_path: Path) -> None:
+    settings = 'namespace = "contoso.servicebus.windows.net"\ncredential = "managed"\nname = "contoso-eu"'
+    primary = read(tmp_path, with_primary(settings)).primary
+    assert (primary.host, primary.credential, primary.name) == (
+        "contoso.servicebus.windows.net",
+        "managed",
+        "contoso-eu",
+    )
+    assert primary.connection_string is None
+
+
+def test_a_secret_can_come_from_a_file_beside_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text(ENVIRON["PRIMARY"] + "\n")
+    primary = read(tmp_path, with_primary('connection_string = { file = "key.txt" }')).primary
+    assert primary.connection_string is not None
+    assert primary.connection_string.reveal() == ENVIRON["PRIMARY"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5671", "localhost:9", "[::1]:5672"])
+def test_the_key_of_a_sandbox_may_stand_in_the_file(tmp_path: Path, host: str) -> None:
+    text = f'connection_string = "Endpoint=sb://{host};{KEY};UseDevelopmentEmulator=true"'
+    primary = read(tmp_path, with_primary(text)).primary
+    assert primary.host == host
+    assert primary.emulated
+
+
+def test_the_last_settings_of_a_namespace(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("")
+    settings = (
+        'connection_string = { env = "PRIMARY" }\nca_file = "ca.pem"\ntransport = "websocket"\n'
+        'proxy = "http://me:pw@proxy:3128"\nmanagement = "arm"\nsubscription = "s"\nresource_group = "g"'
+    )
+    primary = read(tmp_path, with_primary(settings)).primary
+    assert primary.ca_file == tmp_path / "ca.pem"
+    assert (primary.transport, primary.management) == ("websocket", "arm")
+    assert primary.proxy is not None
+    assert primary.proxy.reveal() == "http://me:pw@proxy:3128"
+
+
+def test_nothing_secret_is_in_the_repr(tmp_path: Path) -> None:
+    assert "c4n4ry" not in repr(read(tmp_path, with_pairing("")))
+
+
+LOOPBACK_WITHOUT_FLAG = f'connection_string = "Endpoint=sb://127.0.0.1;{KEY}"'
+EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseDevelopmentEmulator=true"'
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "right"),
+    [
+        ("[pairing", "is not TOML", "line 1, column 9"),
+        ('[pairing]\nname = "a"\nname = "b"', "is not TOML", "line 3"),
+        ("", "section [pairing] is missing", "a pairing has pairing, primary, secondary"),
+        ('[pairing]\nname = "orders"\n[primary]\nnamespace = "x.y"', "section [secondary] is missing", "a pairing has"),
+        ("[pairing]\n" + NAMESPACES, "[pairing] name is missing", 'name = "orders"'),
+        ("pairing = 3", "pairing is 3", "it is a section"),
+        (with_pairing("") + "[primry]\n", "[primry] is no section", "did you mean primary?"),
+        (
+            with_pairing("failover_intervall = 3"),
+            "[pairing] failover_intervall is no",
+            "did you mean failover_interval?",
+        ),
+        (with_pairing("colour = 3"), "[pairing] colour is no setting", "there are name, environment"),
+        (with_pairing('failover_interval = "soon"'), "[pairing] failover_interval is 'soon'", '"30s", "1m", "500ms"'),
+        (with_pairing("failover_interval = true"), "failover_interval is True", '"30s"'),
+        (with_pairing('failover_interval = "2h"'), "[pairing] failover_interval is 7200", "0 to 3600 seconds"),
+        (with_pairing("ping_timeout = 0.5"), "[pairing] ping_timeout is 0.5", "1 to 120 seconds"),
+        (with_pairing("backlog_queue_count = 0"), "[pairing] backlog_queue_count is 0", "at least 1"),
+        (with_pairing("backlog_queue_count = 2.5"), "backlog_queue_count is 2.5", "a whole number"),
+        (with_pairing("throttle_wait = 5"), "[pairing] throttle_wait is 5", "at least 10"),
+        (with_pairing("failover_interval = nan"), "failover_interval is nan", "0 to 3600"),
+        (with_pairing('enable_syphon = "yes"'), "[pairing] enable_syphon is 'yes'", "true or false"),
+        (with_pairing('ping = "icmp"'), "[pairing] ping is 'icmp'", "one of message, link"),
+        (with_pairing('ping = ["link"]'), "[pairing] ping is ['link']", "one of message, link"),
+        (with_pairing('entities = "orders"'), "[pairing] entities is 'orders'", '["orders", "audit"]'),
+        (with_pairing('entities = ["a", ""]'), "[pairing] entities is ['a', '']", "lists queues and topics"),
+        (with_pairing('entities = ["a", "A"]'), "names an entity twice", "without case"),
+        (with_pairing("environment = 3"), "[pairing] environment is 3", "a text"),
+        (with_pairing("").replace('"orders"', '"or/ders"'), "[pairing] name is 'or/ders'", "letters, digits"),
+        (with_primary('connection_string = { env = "NOPE" }'), "environment variable NOPE", "export NOPE"),
+        (with_primary('connection_string = { file = "none" }'), "the file none, which cannot be read", "No such file"),
+        (with_primary('connection_string = { env = "PRIMARY", file = "x" }'), "may not stand in this file", "{ env ="),
+        (with_primary(LOOPBACK_WITHOUT_FLAG), "may not stand in this file", '{ env = "NAME" }'),
+        (with_primary(EMULATOR_ELSEWHERE), "may not stand in this file", '{ file = "PATH" }'),
+        (with_primary('connection_string = { env = "EMPTY" }'), "has no Endpoint", "copy the namespace's"),
+        (with_primary('connection_string = { env = "KEYLESS" }'), "has no SharedAccessKeyName", "copy the namespace's"),
+        (with_primary('connection_string = { env = "ENTITY" }'), "is one entity's", "needs the namespace's"),
+        (with_primary('connection_string = { env = "PORT" }'), "has no Endpoint", "copy the namespace's"),
+        (with_primary(""), "[primary] has either", "connection_string or a namespace"),
+        (with_primary('connection_string = { env = "PRIMARY" }\nnamespace = "a.b"'), "has either", "not both"),
+        (
+            with_primary('connection_string = { env = "PRIMARY" }\ncredential = "cli"'),
+            "[primary] credential",
+            "namespace",
+        ),
+        (with_primary('namespace = "sb://a.b"'), "[primary] namespace is 'sb://a.b'", '"contoso.servicebus'),
+        (with_primary(f'namespace = "Endpoint=sb://a;{KEY}"'), "[primary] namespace is", '"contoso.servicebus'),
+        (with_primary('namespace = "a.b"\ncredential = "magic"'), "credential is 'magic'", "default, managed, cli"),
+        (with_primary('namespace = "a.b"\nca_file = "no.pem"'), "no.pem, which is not a file", "ca_file"),
+        (with_primary('namespace = "a.b"\nproxy = "proxy"'), "[primary] proxy is no proxy", "http://proxy.example.com"),
+        (with_primary('namespace = "a.b"\nmanagement = "arm"'), 'management = "arm"', "needs subscription"),
+        (
+            with_primary('namespace = "a.b"\nconection_string = 1'),
+            "conection_string",
+            "did you mean connection_string?",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_sentence(tmp_path: Path, text: str, what: str, right: str) -> None:
+    more = {
+        "EMPTY": "nothing like it",
+        "KEYLESS": "Endpoint=sb://a.b/",
+        "ENTITY": ENVIRON["PRIMARY"] + ";EntityPath=orders",
+        "PORT": f"Endpoint=sb://a.b:99999/;{KEY}",
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text, **more)
+    sentence = str(caught.value)
+    assert str(tmp_path / "pairing.toml") in sentence
+    assert what in sentence
+    assert right in sentence
+    assert "\n" not in sentence
+    assert "c4n4ry" not in sentence
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "pairing.toml"
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(ConfigurationError, match="is not UTF-8"):
+        load_config(path)
+
+
+# -- where it is looked for -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder and a configuration folder with nothing in them."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "config" / "paired").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path
+
+
+def test_the_named_file_comes_first_then_this_folder_then_the_users(elsewhere: Path) -> None:
+    users, here, named = elsewhere / "config/paired/pairing.toml", elsewhere / "work/pairing.toml", elsewhere / "x.toml"
+    users.touch()
+    assert find_config() == users
+    here.touch()
+    assert find_config() == here
+    named.touch()
+    assert find_config(named) == named
+
+
+def test_a_missing_file_says_where_it_was_looked_for(elsewhere: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        find_config()
+    assert str(elsewhere / "work/pairing.toml") in str(caught.value)
+    assert str(elsewhere / "config/paired/pairing.toml") in str(caught.value)
+    assert "--config" in str(caught.value)
+
+
+def test_a_named_file_that_is_not_there_is_not_replaced_by_another(elsewhere: Path) -> None:
+    (elsewhere / "work/pairing.toml").touch()
+    with pytest.raises(ConfigurationError, match=r"nope\.toml is not a file"):
+        find_config(Path("nope.toml"))

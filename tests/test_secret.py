@@ -1,0 +1,101 @@
+"""A secret is shown to nobody, whatever it is put into."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pprint import pformat
+
+import msgspec
+import pytest
+
+from console.core.errors import ConfigurationError
+from console.secret import Secret, masked
+
+CANARY = "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry+/=="
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Something that has a secret among its values."""
+
+    secret: Secret
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def raised(value: object) -> str:
+    try:
+        raise ValueError(value)
+    except ValueError as error:
+        return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "render",
+    [
+        repr, str, "{}".format, "{!r:>40}".format, lambda value: f"{value:>40}", as_json, pformat, raised,
+        lambda value: repr(Holder(value)), lambda value: repr(asdict(Holder(value))), lambda value: repr([value]),
+        lambda value: repr(copy.deepcopy(value)), lambda value: repr(copy.copy(Holder(value))),
+        lambda value: pickle.dumps(value).decode("latin-1"), lambda value: repr(pickle.loads(pickle.dumps(value))),
+        lambda value: "%s" % value,  # noqa: UP031
+    ],
+)  # fmt: skip
+def test_it_renders_as_a_mask(render: Callable[[Secret], str]) -> None:
+    text = render(Secret(CANARY))
+    assert "c4n4ry" not in text
+    assert "contoso" not in text
+
+
+def test_json_of_values_refuses_it() -> None:
+    with pytest.raises(TypeError):
+        msgspec.json.encode(Holder(Secret(CANARY)))
+    with pytest.raises(TypeError):
+        json.dumps(Secret(CANARY))
+
+
+def test_it_has_no_attributes_to_look_through() -> None:
+    with pytest.raises(TypeError):
+        vars(Secret(CANARY))
+
+
+def test_only_reveal_gives_it() -> None:
+    assert Secret(CANARY).reveal() == CANARY
+    assert copy.deepcopy(Secret(CANARY)).reveal() == CANARY
+
+
+def test_a_pickled_copy_says_that_it_has_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="does not travel"):
+        pickle.loads(pickle.dumps(Secret(CANARY))).reveal()
+
+
+def test_equal_secrets_are_equal() -> None:
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert len({Secret("a"), Secret("a")}) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CANARY,
+        "SharedAccessSignature sr=sb%3A%2F%2Fx&sig=c4n4ry%2B%3D&se=1&skn=Root",
+        "failed: {'Authorization': 'Bearer c4n4ry.x.y'}",
+        "SharedAccessSignature=SharedAccessSignature sr=x&sig=c4n4ry&se=1",
+        "sharedaccesskey = c4n4ry;EntityPath=q",
+    ],
+)
+def test_texts_of_others_are_masked(text: str) -> None:
+    assert "c4n4ry" not in masked(text)
+    assert "***" in masked(text)
+
+
+def test_a_text_without_secrets_stays_as_it_is() -> None:
+    text = "the secondary namespace contoso refused the key named Root; the signature's keyname is Root"
+    assert masked(text) == text
