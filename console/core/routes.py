@@ -33,6 +33,9 @@ class Route:
 
 
 PRIMARY: Final = Route()
+BACKLOG_TRIES: Final = 2
+"""Without a limit of the caller's, the backlog gets this many times `send_timeout`: when one queue used up all of its
+time, there is as much for another."""
 _PROVEN: Final = frozenset({State.HEALTHY})
 """A call that was held tries the primary again once another send has proven it."""
 
@@ -84,10 +87,11 @@ class Journey:
         sender: remembers the backlog queue and the throttled routes of the paired sender it belongs to.
         policy: times are seconds.
         at: when the call began.
-        timeout: the caller's own limit for the whole call; None: `send_timeout` for each side it goes to.
+        timeout: the caller's own limit for the whole call; None: `send_timeout` at the primary, and then twice that at
+            the backlog.
     """
 
-    __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_sender")
+    __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_refused", "_sender")
 
     def __init__(self, sender: Sender, policy: Policy, *, at: float, timeout: float | None = None) -> None:
         self._sender = sender
@@ -96,18 +100,21 @@ class Journey:
         self._deadline = at + (policy.send_timeout if timeout is None else timeout)
         self._on_backlog = False
         self._last: Verdict | None = None
+        self._refused = False
+        """Whether the latest failure was the primary's, and one that counts. A backlog queue's is not the caller's."""
 
     def next(self, entity: Entity, rotation: Rotation, *, at: float, draw: float) -> Next:
         """Where to go now."""
         if entity.diverting:
             return self._backlog(rotation, at, draw)
-        if self._last is Verdict.COUNTS and not (self._policy.hold_until_failover and entity.state in _PROVEN):
+        if self._refused and not (self._policy.hold_until_failover and entity.state in _PROVEN):
             return Wait(self._deadline) if self._may_hold(entity, at) else GiveUp.FAILED
         return self._attempt(PRIMARY, at)
 
     def ended(self, route: Route, verdict: Verdict, *, at: float) -> None:
         """An attempt on `route` failed with `verdict` at `at`."""
         self._last = verdict
+        self._refused = verdict is Verdict.COUNTS and route == PRIMARY
         if verdict is Verdict.THROTTLED:
             self._sender.busy[route] = at + self._policy.throttle_wait
         elif self._sender.queue == route.queue:
@@ -121,7 +128,7 @@ class Journey:
         if not self._on_backlog:
             self._on_backlog = True
             if self._budget is None:
-                self._deadline = at + self._policy.send_timeout
+                self._deadline = at + BACKLOG_TRIES * self._policy.send_timeout
         queue = self._sender.queue
         if queue is None or not rotation.holds(queue) or self._sender.rests(Route(queue), at):
             resting = [route.queue for route in self._sender.busy if self._sender.rests(route, at)]

@@ -88,7 +88,7 @@ class PairedSender:
 
         Args:
             message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
-            timeout: for the whole call; None: `send_timeout` at the primary, and again at the backlog.
+            timeout: for the whole call; None: `send_timeout` at the primary, and then twice that at the backlog.
 
         Raises:
             ReservedPropertyError: before anything is sent.
@@ -189,14 +189,21 @@ class PairedSender:
         parked = [park(message, self.entity_name) for message in left]
         for message in parked:
             _refuse_too_large(message, limit)
-        for pack in packed(parked, limit) if len(parked) > 1 else [parked]:
+        packs = packed(parked, limit) if len(parked) > 1 else [parked]
+        while packs:
+            pack = packs.pop(0)
             try:
                 await link.send(pack, timeout)
             except MessageSizeExceededError as error:
-                size = max(map(size_of, pack))
-                raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(pack[0])) from error
-            self._accepted(route, left[: len(pack)])
-            del left[: len(pack)]
+                if len(pack) == 1:
+                    raise BacklogMessageSizeError(
+                        size=size_of(pack[0]), limit=limit, message_id=id_of(pack[0])
+                    ) from error
+                half = len(pack) // 2  # a batch has less room than its link's limit says
+                packs[:0] = [pack[:half], pack[half:]]
+            else:
+                self._accepted(route, left[: len(pack)])
+                del left[: len(pack)]
 
     async def _schedule_at_primary(
         self, singles: list[Sendable], when: datetime, timeout: float | None

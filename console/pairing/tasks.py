@@ -28,7 +28,7 @@ class Tasks:
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
         """Run `work` until it ends or the group does; None when the group has ended already."""
-        if self._group is None:
+        if self._group is None or self._end.is_set():
             work.close()
             return None
         return self._group.create_task(work, name=name)

@@ -1,0 +1,103 @@
+"""A sandbox of two namespaces in this event loop, and a pairing over them with times short enough for a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.core.events import Event
+from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.sandbox import Sandbox
+
+PATIENCE = 15.0
+
+
+async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(patience):
+        while not what():
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class World:
+    """Two namespaces, and whatever a test pairs over them."""
+
+    sandbox: Sandbox
+    stack: AsyncExitStack
+    events: list[Event] = field(default_factory=list)
+
+    def client(self, namespace: str) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self.sandbox[namespace].connection_string, retry_total=0)
+
+    def admin(self, namespace: str) -> ServiceBusAdministrationClient:
+        return ServiceBusAdministrationClient.from_connection_string(
+            self.sandbox[namespace].connection_string, connection_verify=str(self.sandbox.ca_file)
+        )
+
+    async def pair(self, **options: Any) -> PairedServiceBusClient:
+        chosen = {
+            "backlog_queue_count": 2,
+            "send_timeout": 1.0,
+            "failover_interval": 0.5,
+            "ping_primary_interval": 1.0,
+            "ping_timeout": 1.0,
+            "primary_name": "primary",
+        } | options
+        paired = await pair_namespaces(
+            self.client("primary"),
+            SendAvailabilityPairedNamespaceOptions(
+                secondary_admin=self.admin("secondary"), secondary_client=self.client("secondary"), **chosen
+            ),
+            on_event=self.events.append,
+        )
+        return await self.stack.enter_async_context(paired)
+
+    def fault(self, kind: str, *, namespace: str = "primary", entity: str | None = None) -> Callable[[], None]:
+        """Switch a fault on; what switches it off."""
+        board = self.sandbox[namespace].node.faults
+        begun = board.add(kind, entity=entity)
+        return lambda: board.remove(begun.id)
+
+    def depth(self, path: str, *, namespace: str = "primary") -> int:
+        return self.sandbox[namespace].node.namespace.queue(path).counts().active
+
+    def parked(self, count: int = 2) -> int:
+        return sum(
+            self.depth(f"primary/x-servicebus-transfer/{index}", namespace="secondary") for index in range(count)
+        )
+
+    @asynccontextmanager
+    async def to_backlog(self, index: int = 0) -> AsyncIterator[ServiceBusSender]:
+        """A plain sender to one of the backlog queues."""
+        path = f"primary/x-servicebus-transfer/{index}"
+        async with self.client("secondary") as client, client.get_queue_sender(path) as sender:
+            yield sender
+
+    async def received(self, path: str, count: int, **options: Any) -> list[ServiceBusReceivedMessage]:
+        """`count` messages of the primary's queue, by a plain client, completed."""
+        found: list[ServiceBusReceivedMessage] = []
+        async with self.client("primary") as client, client.get_queue_receiver(path, **options) as receiver:
+            async with asyncio.timeout(PATIENCE):
+                while len(found) < count:
+                    for message in await receiver.receive_messages(count - len(found), max_wait_time=1):
+                        found.append(message)
+                        await receiver.complete_message(message)
+        return found
+
+    def told(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack)

@@ -1,0 +1,260 @@
+"""Sending through an outage, over real AMQP with the real SDK (SPEC.md sections 5 to 8)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+
+from console.core.entity import State
+from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
+from console.core.events import DeadLettered, Diverted, Moved, PingAccepted, QueuePulled, QueueRestored, StateChanged
+from console.pairing import PairedSender, PairedServiceBusClient
+
+from .conftest import World, until
+
+
+def state(paired: PairedServiceBusClient, path: str) -> State:
+    return next(view.state for view in paired.entity_views() if view.path == path)
+
+
+async def send_until_accepted(sender: PairedSender, message: ServiceBusMessage, patience: float = 15.0) -> None:
+    """As an application does: the same object again."""
+    async with asyncio.timeout(patience):
+        while True:
+            try:
+                await sender.send_messages(message)
+            except (ServiceBusError, OSError, TimeoutError):
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+def body(message: Any) -> bytes:
+    return b"".join(message.body)
+
+
+async def test_while_healthy_no_behavior_changes_occur(world: World) -> None:
+    """While healthy, "no behavior changes occur"."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"one"))
+        await sender.send_messages([ServiceBusMessage(b"two"), ServiceBusMessage(b"three")])
+    assert world.depth("orders") == 3
+    assert world.parked() == 0
+    assert state(paired, "orders") is State.HEALTHY
+
+
+async def test_an_entity_with_neither_traffic_nor_probe_is_unknown(world: World) -> None:
+    """An entity with neither traffic nor probe is shown as unknown, not as healthy."""
+    paired = await world.pair()
+    paired.watch("orders")
+    assert state(paired, "orders") is State.UNKNOWN
+
+
+@pytest.mark.parametrize("fault", ["refused", "black-holed", "unanswered"])
+async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_messages(world: World, fault: str) -> None:
+    """Failover is entity by entity; a failure in one says nothing of another."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as orders, paired.get_topic_sender("audit") as audit:
+        await orders.send_messages(ServiceBusMessage(b"before"))
+        world.fault(fault, entity="orders")
+        await send_until_accepted(orders, ServiceBusMessage(b"during", message_id="during"))
+        await audit.send_messages(ServiceBusMessage(b"audit"))
+    assert state(paired, "orders") is State.FAILED_OVER
+    assert state(paired, "audit") is State.HEALTHY
+    assert world.parked() == 1
+    assert [event.message_id for event in world.told(Diverted)] == ["during"]
+
+
+async def test_after_the_outage_pings_fail_back_and_the_syphon_delivers(world: World) -> None:
+    """Complete only after the destination accepted it; message_id is kept."""
+    paired = await world.pair(enable_syphon=True)
+    original = ServiceBusMessage(
+        b"during", message_id="during", subject="s", application_properties={"n": 1}, time_to_live=timedelta(hours=1)
+    )
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages(ServiceBusMessage(b"before"))
+        heal = world.fault("black-holed")
+        await send_until_accepted(orders, original)
+        heal()
+        await until(lambda: state(paired, "orders") is State.HEALTHY)
+        await until(lambda: world.told(Moved))
+        await orders.send_messages(ServiceBusMessage(b"after"))
+    found = {body(message): message for message in await world.received("orders", 3)}
+    moved = found[b"during"]
+    assert set(found) == {b"before", b"during", b"after"}
+    assert (moved.message_id, moved.subject, moved.application_properties) == ("during", "s", {b"n": 1})
+    assert moved.time_to_live == timedelta(hours=1)
+    assert world.parked() == 0
+    assert world.told(PingAccepted)
+
+
+async def test_sessions_survive_the_backlog(world: World) -> None:
+    """Messages are grouped by their session at the destination, through queues that know no sessions."""
+    paired = await world.pair(enable_syphon=True, failover_interval=0)
+    heal = world.fault("refused", entity="payments")
+    async with paired.get_queue_sender("payments") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", session_id="amsterdam"))
+        heal()
+        found = await world.received("payments", 1, session_id="amsterdam")
+    assert [message.session_id for message in found] == ["amsterdam"]
+
+
+async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World) -> None:
+    """With interval 0 the same call goes on to the backlog and the caller sees no error."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        world.fault("refused")
+        await sender.send_messages(ServiceBusMessage(b"during"))
+    assert world.parked() == 1
+
+
+async def test_a_batch_is_repacked_into_the_backlog(world: World) -> None:
+    """A batch is repacked into as many backlog batches as it takes."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        batch = await sender.create_message_batch()
+        while batch.size_in_bytes < batch.max_size_in_bytes - 3000:
+            batch.add_message(ServiceBusMessage(b"x" * 2000))
+        world.fault("refused")
+        await sender.send_messages(batch)
+    assert world.parked() == len(batch)
+
+
+async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: World) -> None:
+    """A ServerBusyException does not either; the sender waits inside the call, up to its timeout, then raises."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        world.fault("busy")
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ServiceBusServerBusyError):
+            await sender.send_messages(ServiceBusMessage(b"during"))
+        waited = asyncio.get_running_loop().time() - began
+    assert waited >= 0.9
+    assert state(paired, "orders") is State.HEALTHY
+    assert world.parked() == 0
+
+
+async def test_a_failed_send_pulls_the_queue_and_the_same_call_goes_on_with_another(world: World) -> None:
+    """A failed send takes that queue out of the rotation for every sender; the same call goes on with a new one."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("refused", entity="orders")
+        await sender.send_messages(ServiceBusMessage(b"one"))
+        used = world.told(Diverted)[0].queue
+        heal = world.fault("refused", namespace="secondary", entity=f"primary/x-servicebus-transfer/{used}")
+        await sender.send_messages(ServiceBusMessage(b"two"))
+        assert [event.queue for event in world.told(Diverted)] == [used, 1 - used]
+        assert [event.queue for event in world.told(QueuePulled)] == [used]
+        heal()
+        await until(lambda: world.told(QueueRestored))
+    assert all(queue.in_rotation for queue in paired.queue_views())
+
+
+async def test_with_both_namespaces_down_the_caller_is_told_and_it_works_again_with_no_restart(world: World) -> None:
+    """The secondary as well: an honest error to the caller at once; recovery with no restart."""
+    paired = await world.pair(failover_interval=0)
+    message = ServiceBusMessage(b"x", message_id="kept")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        primary, secondary = world.fault("refused"), world.fault("refused", namespace="secondary")
+        with pytest.raises(BacklogUnavailableError, match="You still own it"):
+            await sender.send_messages(message)
+        secondary()
+        await until(lambda: all(queue.in_rotation for queue in paired.queue_views()))
+        await sender.send_messages(message)
+        assert world.parked() == 1
+        primary()
+        await until(lambda: state(paired, "orders") is State.HEALTHY)
+
+
+async def test_a_message_without_a_destination_is_dead_lettered_with_a_reason_that_says_which(world: World) -> None:
+    """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
+    paired = await world.pair(enable_syphon=True)
+    async with world.client("secondary") as client:
+        async with client.get_queue_sender("primary/x-servicebus-transfer/0") as sender:
+            good = ServiceBusMessage(b"good", application_properties={"x-ms-path": "orders"})
+            bad = ServiceBusMessage(b"bad", application_properties={"x-ms-path": 7})
+            await sender.send_messages([ServiceBusMessage(b"no path"), bad, good])
+        await until(lambda: len(world.told(DeadLettered)) == 2 and world.told(Moved))
+        async with client.get_queue_receiver("primary/x-servicebus-transfer/0", sub_queue="deadletter") as receiver:
+            dead = await receiver.receive_messages(2, max_wait_time=5)
+    said = sorted(str(message.dead_letter_error_description) for message in dead)
+    assert "'x-ms-path' is missing" in said[0] + said[1]
+    assert "it must be a string" in said[0] + said[1]
+    assert paired.syphon_view().dead_lettered == 2
+
+
+async def test_a_failed_destination_does_not_delay_the_others(world: World) -> None:
+    """One failed destination must not delay the others' messages; its messages are set aside."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with world.to_backlog() as sender:
+        for path in ("orders", "orders", "audit"):
+            await sender.send_messages(
+                ServiceBusMessage(path, message_id=path, application_properties={"x-ms-path": path})
+            )
+    await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
+    assert world.depth("orders") == 0
+    paired.release("orders", by="kim")  # back to "failed over": no ping was accepted yet
+    paired.release("orders", by="kim")
+    await until(lambda: len(world.told(Moved)) == 3)
+    assert world.depth("orders") == 2
+
+
+async def test_a_paused_syphon_moves_nothing(world: World) -> None:
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.pause_syphon(by="kim")
+    await until(lambda: paired.queue_views()[0].pump_text == "paused")
+    async with world.to_backlog() as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
+    assert world.parked(1) == 1
+    paired.resume_syphon(by="kim")
+    await until(lambda: world.depth("orders") == 1)
+    assert world.parked(1) == 0
+
+
+async def test_scheduling_works_under_a_pairing(world: World) -> None:
+    """schedule_messages and cancel_scheduled_messages work under a pairing; negative while failed over."""
+    paired = await world.pair()
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    async with paired.get_queue_sender("orders") as sender:
+        (number,) = await sender.schedule_messages(ServiceBusMessage(b"x"), tomorrow)
+        assert number > 0
+        await sender.cancel_scheduled_messages(number)
+        paired.force("orders", by="kim")
+        (negative,) = await sender.schedule_messages(ServiceBusMessage(b"x", message_id="tomorrow"), tomorrow)
+        assert negative < 0
+        with pytest.raises(ScheduledInBacklogError, match="'tomorrow'"):
+            await sender.cancel_scheduled_messages(negative)
+    assert world.parked() == 1
+
+
+async def test_each_change_of_state_is_an_event_that_says_why(world: World) -> None:
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        world.fault("refused")
+        await sender.send_messages(ServiceBusMessage(b"during"))
+    changes = [(event.was, event.now) for event in world.told(StateChanged)]
+    assert changes == [("unknown", "healthy"), ("healthy", "suspect"), ("suspect", "failed over")]
+    assert all(event.why for event in world.told(StateChanged))
+
+
+async def test_receivers_pass_through_to_the_primary_and_leave_pings_out(world: World) -> None:
+    """Our receivers skip pings as well."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender, paired.get_queue_receiver("orders") as receiver:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        received = await receiver.receive_messages(5, max_wait_time=5)
+        await receiver.complete_message(received[0])
+    assert [body(message) for message in received] == [b"x"]
+    assert world.depth("orders") == 0
