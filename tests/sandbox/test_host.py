@@ -192,3 +192,4 @@ async def test_a_process_for_people() -> None:
         assert running.stdout is not None
         assert b"Endpoint=sb://127.0.0.1:" in await running.stdout.readline()
         running.terminate()
+        assert await running.wait() == 0
