@@ -12,10 +12,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from azure.core.exceptions import ServiceRequestError
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from console.sandbox import ListenError, NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
@@ -36,8 +39,10 @@ async def send_and_receive(connection_string: str, queue: str) -> str:
         return str(message)
 
 
-async def queue_names(connection_string: str, ca_file: object) -> list[str]:
-    client = ServiceBusAdministrationClient.from_connection_string(connection_string, connection_verify=str(ca_file))
+async def queue_names(connection_string: str, ca_file: object, **options: Any) -> list[str]:
+    client = ServiceBusAdministrationClient.from_connection_string(
+        connection_string, connection_verify=str(ca_file), **options
+    )
     async with client:
         return [queue.name async for queue in client.list_queues()]
 
@@ -191,5 +196,23 @@ async def test_a_process_for_people() -> None:
     async with process("json_line=False") as running:
         assert running.stdout is not None
         assert b"Endpoint=sb://127.0.0.1:" in await running.stdout.readline()
+        running.terminate()
+        assert await running.wait() == 0
+
+
+async def test_a_process_is_broken_and_mended_by_its_control_url() -> None:
+    async with process("json_line=True") as running:
+        told = await first_line(running)
+        connection_string = told["namespaces"][0]["connection_string"]
+        async with aiohttp.ClientSession(told["control_url"]) as session:
+            async with session.post("/faults", json={"namespace": "primary", "fault": "refused"}) as answer:
+                fault = (await answer.json())["id"]
+            with pytest.raises(ServiceBusConnectionError):
+                await send_and_receive(connection_string, "orders")
+            with pytest.raises(ServiceRequestError):
+                await queue_names(connection_string, told["ca_file"], retry_total=0)
+            async with session.delete(f"/faults/{fault}") as answer:
+                assert answer.status == 200
+        assert await send_and_receive(connection_string, "orders") == "hello"
         running.terminate()
         assert await running.wait() == 0
