@@ -1,0 +1,375 @@
+"""A send's way: every path of Journey's diagram, its times, and what a sender remembers (SPEC.md sections 5 to 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.entity import Entity, State
+from console.core.options import Policy
+from console.core.rotation import Rotation
+from console.core.routes import PRIMARY, GiveUp, Journey, Next, Route, Sender, Try, Wait
+from console.core.verdict import Verdict
+
+BEGAN = 1_700_000_000.0
+DIVERTING = [State.FAILED_OVER, State.FORCED]
+DIRECT = [state for state in State if state not in DIVERTING]
+
+
+class Call:
+    """One call of a sender, on a clock that only the test moves; `now` counts seconds from its beginning."""
+
+    def __init__(
+        self,
+        state: State = State.HEALTHY,
+        *,
+        queues: int = 3,
+        timeout: float | None = None,
+        sender: Sender | None = None,
+        rotation: Rotation | None = None,
+        **options: object,
+    ) -> None:
+        policy = Policy(**{"send_timeout": 30.0, **options})
+        self.now = 0.0
+        self.entity = Entity(path="orders", state=state, since=BEGAN)
+        self.sender = sender or Sender()
+        self.rotation = rotation or Rotation(queues, probe_interval=60)
+        self.journey = Journey(self.sender, policy, at=BEGAN, timeout=timeout)
+
+    def next(self, draw: float = 0.0) -> Next:
+        step = self.journey.next(self.entity, self.rotation, at=BEGAN + self.now, draw=draw)
+        return Wait(step.until - BEGAN) if isinstance(step, Wait) else step
+
+    def becomes(self, state: State) -> None:
+        self.entity = replace(self.entity, state=state)
+
+    def fails(self, verdict: Verdict = Verdict.COUNTS) -> None:
+        """What was to be tried now ends with `verdict`; one that counts pulls a backlog queue."""
+        step = self.next()
+        assert isinstance(step, Try), step
+        if verdict is Verdict.COUNTS and step.route.queue is not None:
+            self.rotation.pull(step.route.queue, at=BEGAN + self.now, reason="timeout")
+        self.journey.ended(step.route, verdict, at=BEGAN + self.now)
+
+
+def backlog(queue: int, timeout: float = 30.0) -> Try:
+    return Try(Route(queue), timeout)
+
+
+def test_a_route_is_named_as_on_the_screen() -> None:
+    assert (str(PRIMARY), str(Route(3))) == ("primary", "backlog/3")
+
+
+class TestPrimary:
+    @pytest.mark.parametrize("state", DIRECT)
+    def test_it_is_tried_for_one_attempts_time(self, state) -> None:
+        """Section 6: "While suspect, sends still go to the primary"; unknown, healthy and pinned as well."""
+        assert Call(state).next() == Try(PRIMARY, 30)
+
+    @pytest.mark.parametrize("state", DIRECT)
+    def test_a_failure_is_raised_to_the_caller(self, state) -> None:
+        """Section 6: "a failure is raised to the caller"."""
+        call = Call()
+        call.fails()
+        call.becomes(state)
+        assert call.next() is GiveUp.FAILED
+
+    @pytest.mark.parametrize("state", DIVERTING)
+    def test_a_failure_that_fails_the_entity_over_goes_on_to_the_backlog(self, state) -> None:
+        """Section 6: "with interval 0 the same call goes on to the backlog and the caller sees no error"."""
+        call = Call()
+        call.fails()
+        call.becomes(state)
+        assert call.next(draw=0.5) == backlog(1)
+
+    def test_the_callers_own_timeout_bounds_the_attempt(self) -> None:
+        assert Call(timeout=5).next() == Try(PRIMARY, 5)
+
+    def test_one_attempt_takes_no_more_than_send_timeout_however_long_the_caller_would_wait(self) -> None:
+        """Section 3: send_timeout is one attempt's."""
+        assert Call(timeout=300).next() == Try(PRIMARY, 30)
+
+    def test_a_call_whose_time_is_over_before_it_began_is_not_tried(self) -> None:
+        call = Call(timeout=5)
+        call.now = 5
+        assert call.next() is GiveUp.FAILED
+
+
+class TestBusyPrimary:
+    def test_the_sender_waits_ten_seconds_and_sends_again(self) -> None:
+        """Section 5: "the correct pattern is to wait 10 seconds, then send the message again"."""
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(10)
+        call.now = 9.9
+        assert call.next() == Wait(10)
+        call.now = 10
+        assert call.next() == Try(PRIMARY, 20)
+
+    def test_it_waits_as_long_as_the_policy_says(self) -> None:
+        call = Call(throttle_wait=15)
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(15)
+
+    def test_it_waits_inside_the_call_up_to_its_timeout_then_raises(self) -> None:
+        """Section 5: "the sender waits inside the call, up to its timeout, then raises"."""
+        call = Call(timeout=8)
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(8)
+        call.now = 8
+        assert call.next() is GiveUp.BUSY
+
+    def test_a_namespace_that_stays_busy_is_what_the_caller_is_told(self) -> None:
+        call = Call()
+        for _ in range(3):
+            call.fails(Verdict.THROTTLED)
+            call.now += 10
+        assert (call.now, call.next()) == (30, GiveUp.BUSY)
+
+    def test_another_call_of_the_same_sender_waits_as_well(self) -> None:
+        """Section 5: the message is not attempted again by anyone; what one call learnt holds for the next."""
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        assert Call(sender=call.sender).next() == Wait(10)
+
+    def test_another_sender_does_not_wait(self) -> None:
+        """Section 5: "each sender on its own"."""
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        assert Call().next() == Try(PRIMARY, 30)
+
+    def test_a_busy_primary_that_fails_over_is_waited_for_no_longer(self) -> None:
+        """Section 6: failed over, "no send touches the primary"."""
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        call.now = 3
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == backlog(0)
+
+    def test_a_failure_after_a_busy_answer_is_raised(self) -> None:
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        call.now = 10
+        call.fails()
+        call.becomes(State.SUSPECT)
+        assert call.next() is GiveUp.FAILED
+
+
+class TestHold:
+    """Section 6: "`hold_until_failover`: the send waits instead of raising, bounded by its timeout"."""
+
+    @staticmethod
+    def held(**options: object) -> Call:
+        call = Call(hold_until_failover=True, **options)
+        call.fails()
+        call.becomes(State.SUSPECT)
+        return call
+
+    def test_it_waits_while_suspect(self) -> None:
+        call = self.held(timeout=20)
+        call.now = 12
+        assert call.next() == Wait(20)
+
+    def test_it_goes_on_to_the_backlog_at_failover(self) -> None:
+        call = self.held(timeout=20)
+        call.now = 12
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == backlog(0, 8)
+
+    def test_it_tries_the_primary_again_once_another_send_has_proven_it(self) -> None:
+        call = self.held(timeout=20)
+        call.now = 12
+        call.becomes(State.HEALTHY)
+        assert call.next() == Try(PRIMARY, 8)
+
+    def test_it_raises_at_its_timeout(self) -> None:
+        call = self.held(timeout=20)
+        call.now = 20
+        assert call.next() is GiveUp.FAILED
+
+    def test_it_is_bounded_by_send_timeout_where_the_caller_has_none(self) -> None:
+        assert self.held().next() == Wait(30)
+
+    def test_it_does_not_wait_where_nothing_will_change_by_itself(self) -> None:
+        call = self.held(timeout=20)
+        call.becomes(State.PINNED)
+        assert call.next() is GiveUp.FAILED
+
+
+class TestBacklog:
+    @pytest.mark.parametrize("state", DIVERTING)
+    def test_no_send_touches_the_primary(self, state) -> None:
+        """Section 6: "failed over: no send touches the primary"; forced as well."""
+        assert Call(state).next() == backlog(0)
+
+    @given(draw=st.floats(0, 1, exclude_max=True))
+    def test_a_sender_picks_at_random_and_keeps_its_queue(self, draw) -> None:
+        """Section 7.1: "Each sender picks one backlog queue at random and keeps it"."""
+        first = Call(State.FAILED_OVER, queues=10)
+        step = first.next(draw)
+        assert step == backlog(int(draw * 10))
+        for other_draw in (0.0, 0.99):
+            assert Call(State.FAILED_OVER, queues=10, sender=first.sender).next(other_draw) == step
+
+    def test_a_failed_queue_is_replaced_in_the_same_call(self) -> None:
+        """Section 7.1: "a new one is selected. The same call goes on with it"."""
+        call = Call(State.FAILED_OVER)
+        call.fails()
+        assert call.next() == backlog(1)
+
+    def test_a_queue_that_another_sender_saw_fail_is_not_used(self) -> None:
+        """Section 7.1: out of the rotation "for every sender of the pairing"."""
+        call = Call(State.FAILED_OVER, sender=Sender(queue=0))
+        call.rotation.pull(0, at=BEGAN, reason="timeout")
+        assert call.next() == backlog(1)
+        assert call.sender.queue == 1
+
+    def test_none_left_is_said_at_once(self) -> None:
+        """Section 7.1: "None left: BacklogUnavailableError, and the caller still owns the message"."""
+        call = Call(State.FAILED_OVER, queues=2)
+        call.fails()
+        call.fails()
+        assert call.next() is GiveUp.NO_BACKLOG
+
+    def test_a_queue_that_returned_is_used_again(self) -> None:
+        call = Call(State.FAILED_OVER, queues=1)
+        call.fails()
+        call.rotation.probed(0, at=BEGAN + 1, accepted=True)
+        assert call.next() == backlog(0)
+
+    def test_it_goes_on_until_its_timeout(self) -> None:
+        """Section 7.1: "The same call goes on with it, until its timeout"."""
+        call = Call(State.FAILED_OVER, timeout=20)
+        call.now = 15
+        call.fails()
+        assert call.next() == backlog(1, 5)
+        call.now = 20
+        assert call.next() is GiveUp.NO_BACKLOG
+
+    def test_a_callers_timeout_holds_for_primary_and_backlog_together(self) -> None:
+        call = Call(timeout=40)
+        call.now = 30
+        call.fails()
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == backlog(0, 10)
+
+    def test_without_one_the_backlog_has_time_for_two_attempts_of_its_own(self) -> None:
+        """Section 7.1: "The same call goes on with" another queue, also when the first used up a whole attempt."""
+        call = Call()
+        call.now = 29
+        call.fails()
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == backlog(0)
+        call.now = 59
+        call.fails()
+        assert call.next() == backlog(1)
+        call.now = 79
+        call.fails()
+        assert call.next() == backlog(2, 10)
+        call.now = 89
+        assert call.next() is GiveUp.NO_BACKLOG
+
+    def test_a_backlogs_failure_is_not_the_callers_once_the_primary_is_back(self) -> None:
+        """Section 6: healthy again, "all senders use the primary at once"; section 7.1: the call goes on."""
+        call = Call(State.FAILED_OVER)
+        call.now = 5
+        call.fails()
+        call.becomes(State.HEALTHY)
+        assert call.next() == Try(PRIMARY, 30)
+        call.fails()
+        assert call.next() is GiveUp.FAILED
+
+    @pytest.mark.parametrize("now", [State.PINNED, State.SUSPECT])
+    def test_the_primary_is_tried_once_more_and_not_for_ever(self, now) -> None:
+        call = Call()
+        call.fails()
+        call.becomes(State.FAILED_OVER)
+        call.fails()
+        call.becomes(now)
+        assert call.next() == Try(PRIMARY, 30)
+        call.fails()
+        assert call.next() is GiveUp.FAILED
+
+
+class TestBusyBacklog:
+    def test_another_queue_is_tried_before_anyone_waits(self) -> None:
+        """Section 5: "A busy backlog queue is not pulled; another is tried before anyone waits"."""
+        call = Call(State.FAILED_OVER, queues=2)
+        call.fails(Verdict.THROTTLED)
+        assert call.rotation.holds(0)
+        assert call.next() == backlog(1)
+
+    def test_when_all_are_busy_it_waits_for_the_first_of_them(self) -> None:
+        call = Call(State.FAILED_OVER, queues=2)
+        call.fails(Verdict.THROTTLED)
+        call.now = 4
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(10)
+        call.now = 10
+        assert call.next() == backlog(0)
+
+    def test_busy_queues_are_waited_for_where_the_others_are_out(self) -> None:
+        call = Call(State.FAILED_OVER, queues=2)
+        call.fails(Verdict.THROTTLED)
+        call.fails()
+        assert call.next() == Wait(10)
+
+    def test_a_busy_queue_that_is_pulled_is_not_waited_for(self) -> None:
+        call = Call(State.FAILED_OVER, queues=1)
+        call.fails(Verdict.THROTTLED)
+        call.rotation.pull(0, at=BEGAN, reason="timeout")
+        assert call.next() is GiveUp.NO_BACKLOG
+
+    def test_the_wait_ends_with_the_call(self) -> None:
+        """Section 5: "up to its timeout, then raises"."""
+        call = Call(State.FAILED_OVER, queues=1, timeout=6)
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(6)
+        call.now = 6
+        assert call.next() is GiveUp.BUSY
+
+    def test_a_sender_comes_back_to_its_queue_when_no_other_was_found(self) -> None:
+        """Section 7.1: it keeps its queue."""
+        call = Call(State.FAILED_OVER, queues=1)
+        call.fails(Verdict.THROTTLED)
+        call.next()
+        call.now = 10
+        assert call.next(draw=0.99) == backlog(0)
+
+    def test_the_busy_time_of_a_queue_is_the_senders_own(self) -> None:
+        call = Call(State.FAILED_OVER, queues=2)
+        call.fails(Verdict.THROTTLED)
+        assert Call(State.FAILED_OVER, queues=2).next() == backlog(0)
+        assert Call(State.FAILED_OVER, queues=2, sender=Sender(busy=call.sender.busy)).next() == backlog(1)
+
+
+@given(data=st.data(), timeout=st.none() | st.floats(1, 100), hold=st.booleans())
+def test_every_call_ends_in_time_and_never_goes_where_it_must_not(
+    data: st.DataObject, timeout: float | None, hold: bool
+) -> None:
+    """No attempt on the primary while diverting, on a queue that is pulled or rests, or beyond the end."""
+    call = Call(timeout=timeout, hold_until_failover=hold)
+    limit = timeout if timeout is not None else 3 * 30.0
+    for _ in range(400):
+        call.becomes(data.draw(st.sampled_from(State)))
+        step = call.next(data.draw(st.floats(0, 1, exclude_max=True)))
+        if isinstance(step, GiveUp):
+            return
+        if isinstance(step, Wait):
+            assert call.now < step.until <= limit + 1e-6
+            call.now = step.until
+            continue
+        assert (step.route == PRIMARY) == (not call.entity.diverting)
+        assert step.route.queue is None or call.rotation.holds(step.route.queue)
+        assert not call.sender.rests(step.route, BEGAN + call.now)
+        assert 0 < step.timeout <= 30.0
+        assert call.now + step.timeout <= limit + 1e-6
+        call.now += data.draw(st.floats(0.5, 30.0).map(lambda took, most=step.timeout: min(took, most)))
+        verdict = data.draw(st.sampled_from([Verdict.COUNTS, Verdict.THROTTLED]))
+        if verdict is Verdict.COUNTS and step.route.queue is not None:
+            call.rotation.pull(step.route.queue, at=BEGAN + call.now, reason="timeout")
+        call.journey.ended(step.route, verdict, at=BEGAN + call.now)
+    pytest.fail("the call went on for ever")
