@@ -176,7 +176,7 @@ class ControlServer:
         try:
             await self._converse(console)
         except ProtocolError as error:
-            log.info("a console was dropped: %s", error)
+            log.info("a conversation with a console ended: %s", error)
             await console.leave(str(error))
         except OSError as error:
             log.info("a console went: %s", error)

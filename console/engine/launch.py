@@ -148,7 +148,7 @@ def report(fd: int, outcome: Ready | Failed) -> None:
 
 
 def wait_until_gone(places: Places, timeout: float) -> bool:
-    """Whether the engine's process has let go of its lock, which it does last."""
+    """Whether the engine's process has ended: its lock goes with it."""
     deadline = time.monotonic() + timeout
     while running(places.lock) is not None:
         if time.monotonic() > deadline:

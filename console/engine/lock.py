@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -31,39 +31,27 @@ class Holder:
     log: str
 
 
-class EngineLock:
-    """The lock, held from `take` until `release` or the end of the process."""
+def take(path: Path, holder: Holder) -> int:
+    """Becomes the one engine, until the process ends; or until the descriptor that is returned is closed.
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    @classmethod
-    def take(cls, path: Path, holder: Holder) -> Self:
-        """Becomes the one engine.
-
-        Raises:
-            EngineRunningError: another one runs; its pid is named.
-            OSError: the file cannot be made.
-        """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _lock(fd)
-        except BlockingIOError as error:
-            other = _read(fd)
-            os.close(fd)
-            who = f"(pid {other.pid}, socket {other.socket})" if other else f"(it holds {path})"
-            raise EngineRunningError(
-                f"an engine for this pairing runs already {who}: attach to it with paired attach, "
-                "or end it with paired down"
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(holder), 0)
-        return cls(fd)
-
-    def release(self) -> None:
-        """Lets the next engine in."""
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+    Raises:
+        EngineRunningError: another one runs; its pid is named.
+        OSError: the file cannot be made.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(fd)
+    except BlockingIOError as error:
+        other = _read(fd)
+        os.close(fd)
+        who = f"(pid {other.pid}, socket {other.socket})" if other else f"(it holds {path})"
+        raise EngineRunningError(
+            f"an engine for this pairing runs already {who}: attach to it with paired attach, "
+            "or end it with paired down"
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, msgspec.json.encode(holder), 0)
+    return fd
 
 
 def _lock(fd: int) -> None:

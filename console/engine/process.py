@@ -28,7 +28,7 @@ from console.engine.first_contact import check_entities, check_ports
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report
-from console.engine.lock import EngineLock, Holder
+from console.engine.lock import Holder, take
 from console.engine.logs import log_to
 from console.engine.places import Places, places_of
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
@@ -38,7 +38,7 @@ from console.secret import masked
 CLOSE_TIMEOUT: Final = 60.0
 """Seconds that sends in hand, pumps and links may take to end."""
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("console.engine.process")  # __name__ is "__main__" here
 
 
 def main(config_path: Path, log_path: Path, report_fd: int) -> int:
@@ -61,11 +61,8 @@ def _run(config_path: Path, log_path: Path, starting: _Starting) -> None:
     config = load_config(config_path)
     places = places_of(config.name)
     places.prepare()
-    lock = EngineLock.take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
-    try:
-        asyncio.run(_serve(config, places, starting, log_path))
-    finally:
-        lock.release()
+    take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
+    asyncio.run(_serve(config, places, starting, log_path))
 
 
 def _explained(error: BaseException, log_path: Path) -> Failed:
