@@ -1,0 +1,236 @@
+"""Which failure counts (SPEC.md section 5): real exceptions, as the SDK makes them, against the table."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import socket
+import ssl
+
+import pytest
+from azure.core import exceptions as core_errors
+from azure.servicebus import exceptions as sdk
+from azure.servicebus._pyamqp import error as amqp
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.errors import BacklogMessageSizeError, EnvelopeError, ReservedPropertyError
+from console.core.verdict import KIND_BY_CLASS, KIND_BY_CONDITION, VERDICTS, FailureKind, Verdict, judge, kind_of
+
+K = FailureKind
+
+SPECIFIED = {
+    Verdict.COUNTS: {
+        *(K.TIMEOUT, K.CONNECTION, K.COMMUNICATION, K.INTERNAL, K.DETACHED, K.UNEXPLAINED),
+        *(K.DISABLED, K.NOT_FOUND, K.FULL),
+    },
+    Verdict.THROTTLED: {K.BUSY},
+    Verdict.CALLERS: {K.UNAUTHENTICATED, K.UNAUTHORIZED, K.TOO_LARGE, K.ARGUMENT, K.UNLISTED},
+}
+
+SDK_CLASSES = {
+    "ServiceBusError": K.UNEXPLAINED,
+    "ServiceBusConnectionError": K.CONNECTION,
+    "ServiceBusCommunicationError": K.COMMUNICATION,
+    "OperationTimeoutError": K.TIMEOUT,
+    "MessagingEntityDisabledError": K.DISABLED,
+    "MessagingEntityNotFoundError": K.NOT_FOUND,
+    "ServiceBusQuotaExceededError": K.FULL,
+    "ServiceBusServerBusyError": K.BUSY,
+    "ServiceBusAuthenticationError": K.UNAUTHENTICATED,
+    "ServiceBusAuthorizationError": K.UNAUTHORIZED,
+    "MessageSizeExceededError": K.TOO_LARGE,
+    "MessageAlreadySettled": K.ARGUMENT,
+    # Outcomes of one message, one session or one call of management: nothing is wrong with the entity.
+    "MessageLockLostError": K.UNLISTED,
+    "MessageNotFoundError": K.UNLISTED,
+    "SessionLockLostError": K.UNLISTED,
+    "SessionCannotBeLockedError": K.UNLISTED,
+    "MessagingEntityAlreadyExistsError": K.UNLISTED,
+    "AutoLockRenewFailed": K.UNLISTED,
+    "AutoLockRenewTimeout": K.UNLISTED,
+}
+
+CONDITIONS = {
+    b"amqp:internal-error": K.INTERNAL,
+    b"amqp:resource-locked": K.INTERNAL,
+    b"com.microsoft:operation-cancelled": K.INTERNAL,
+    b"com.microsoft:something-new": K.INTERNAL,
+    b"amqp:connection:forced": K.CONNECTION,
+    b"amqp:socket-error": K.INTERNAL,
+    b"amqp:unknown-error": K.CONNECTION,
+    b"amqp:link:detach-forced": K.CONNECTION,
+    b"com.microsoft:timeout": K.TIMEOUT,
+    b"com.microsoft:server-busy": K.BUSY,
+    b"com.microsoft:entity-disabled": K.DISABLED,
+    b"amqp:not-found": K.NOT_FOUND,
+    b"amqp:resource-limit-exceeded": K.FULL,
+    b"amqp:link:message-size-exceeded": K.TOO_LARGE,
+    b"amqp:unauthorized-access": K.UNAUTHORIZED,
+    b"com.microsoft:auth-failed": K.UNAUTHORIZED,
+    b"com.microsoft:argument-error": K.ARGUMENT,
+    b"com.microsoft:argument-out-of-range": K.ARGUMENT,
+    b"amqp:not-allowed": K.ARGUMENT,
+    b"amqp:not-implemented": K.ARGUMENT,
+    b"amqp:decode-error": K.ARGUMENT,
+    b"com.microsoft:message-lock-lost": K.UNLISTED,
+    b"com.microsoft:message-not-found": K.UNLISTED,
+    b"com.microsoft:session-lock-lost": K.UNLISTED,
+    b"com.microsoft:session-cannot-be-locked": K.UNLISTED,
+    b"com.microsoft:entity-already-exists": K.UNLISTED,
+}
+"""What a namespace says, to what becomes of it on its way through the SDK."""
+
+OTHERS = [
+    (TimeoutError(), K.TIMEOUT),
+    (ConnectionRefusedError(111, "refused"), K.CONNECTION),
+    (ConnectionResetError(104, "reset"), K.CONNECTION),
+    (BrokenPipeError(), K.CONNECTION),
+    (socket.gaierror(-2, "Name or service not known"), K.CONNECTION),
+    (ssl.SSLCertVerificationError("self-signed"), K.CONNECTION),
+    (OSError("no route to host"), K.CONNECTION),
+    (ValueError("bad"), K.ARGUMENT),
+    (TypeError("not a message"), K.ARGUMENT),
+    (UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), K.ARGUMENT),
+    (BacklogMessageSizeError(size=2, limit=1, message_id="m"), K.ARGUMENT),
+    (ReservedPropertyError("x-ms-path"), K.ARGUMENT),
+    (EnvelopeError("no path"), K.UNLISTED),
+    (KeyError("x"), K.UNLISTED),
+    (RuntimeError("x"), K.UNLISTED),
+    (MemoryError(), K.UNLISTED),
+    (asyncio.CancelledError(), K.UNLISTED),
+    (core_errors.ClientAuthenticationError("no"), K.UNAUTHENTICATED),
+    (core_errors.ServiceRequestError("refused"), K.CONNECTION),
+    (core_errors.ServiceResponseTimeoutError("late"), K.CONNECTION),
+    (core_errors.ResourceExistsError("there"), K.UNLISTED),
+]
+
+
+def through_the_sdk(condition: bytes, description: str | None = None) -> sdk.ServiceBusError:
+    """The exception that the SDK raises for a rejected transfer with `condition`."""
+    failed = amqp.MessageSendFailed(_enumerated(condition), description=description)
+    return PyamqpTransport.create_servicebus_exception(logging.getLogger(__name__), failed)
+
+
+def _enumerated(condition: bytes) -> bytes:
+    try:
+        return amqp.ErrorCondition(condition)
+    except ValueError:
+        return condition
+
+
+def _instance(name: str) -> Exception:
+    cls = getattr(sdk, name)
+    return cls(action="complete") if name == "MessageAlreadySettled" else cls(message="said so")
+
+
+def test_every_kind_has_the_verdict_that_the_specification_gives_it() -> None:
+    found = {verdict: {kind for kind in K if VERDICTS[kind] is verdict} for verdict in Verdict}
+    assert found == SPECIFIED
+
+
+def test_both_tables_speak_of_kinds_that_there_are_and_every_kind_has_a_verdict() -> None:
+    assert set(VERDICTS) == set(K)
+    assert set(KIND_BY_CLASS.values()) | set(KIND_BY_CONDITION.values()) <= set(K)
+
+
+@pytest.mark.parametrize("name", KIND_BY_CLASS)
+def test_every_class_named_by_the_table_exists(name: str) -> None:
+    """Classes are named, not imported: a class that an SDK renames would be missed without a word."""
+    module, _, cls = name.rpartition(".")
+    homes = {"azure.servicebus.exceptions": sdk, "azure.core.exceptions": core_errors}
+    homes["azure.servicebus._pyamqp.error"] = amqp
+    home = homes.get(module) or __import__(module)
+    assert issubclass(getattr(home, cls), BaseException)
+
+
+def test_every_exception_of_the_sdk_is_looked_at_here() -> None:
+    found = {
+        name
+        for name, cls in inspect.getmembers(sdk, inspect.isclass)
+        if issubclass(cls, Exception) and cls.__module__ == sdk.__name__
+    }
+    assert found == set(SDK_CLASSES)
+
+
+@pytest.mark.parametrize(("name", "kind"), SDK_CLASSES.items())
+def test_every_exception_of_the_sdk_has_its_kind(name: str, kind: FailureKind) -> None:
+    assert kind_of(_instance(name)) is kind
+
+
+@pytest.mark.parametrize("description", [None, "The service was unable to process the request. TrackingId:1"])
+@pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
+def test_every_condition_has_its_kind_as_the_sdk_writes_it(
+    condition: bytes, kind: FailureKind, description: str | None
+) -> None:
+    assert kind_of(through_the_sdk(condition, description)) is kind
+
+
+@pytest.mark.parametrize(("condition", "kind"), KIND_BY_CONDITION.items())
+@pytest.mark.parametrize("more", [{}, {"status_code": 500}])
+def test_a_bare_error_is_told_by_the_condition_in_its_text(condition: str, kind: FailureKind, more: dict) -> None:
+    assert kind_of(sdk.ServiceBusError("failed.", condition=condition.encode(), **more)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Handler failed: list index out of range.", K.UNEXPLAINED),
+        ("Handler failed: 'NoneType' object has no attribute 'send'.", K.UNEXPLAINED),
+        (None, K.UNEXPLAINED),
+        ("The handler was shut down", K.UNEXPLAINED),
+    ],
+)
+def test_a_failure_inside_of_the_sdk_has_no_condition_and_counts(text: str | None, kind: FailureKind) -> None:
+    judged = judge(sdk.ServiceBusError(text))
+    assert (judged.kind, judged.verdict) == (kind, Verdict.COUNTS)
+
+
+def test_the_sdks_own_crash_counts() -> None:
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger(__name__), IndexError("list index"))
+    assert judge(error).verdict is Verdict.COUNTS
+
+
+@pytest.mark.parametrize(("error", "kind"), OTHERS, ids=lambda value: type(value).__name__)
+def test_other_exceptions_have_their_kind(error: BaseException, kind: FailureKind) -> None:
+    assert kind_of(error) is kind
+
+
+def test_a_subclass_is_judged_by_its_nearest_listed_class() -> None:
+    class Busier(sdk.ServiceBusServerBusyError):
+        pass
+
+    assert kind_of(Busier()) is K.BUSY
+
+
+def test_whether_the_sdk_calls_it_retryable_is_never_asked() -> None:
+    """The SDK calls "entity disabled" and "auth failed" retryable alike; only one of them counts."""
+    verdicts = {}
+    for condition in (b"com.microsoft:entity-disabled", b"com.microsoft:auth-failed"):
+        error = through_the_sdk(condition)
+        assert error._retryable
+        verdicts[condition] = judge(error).verdict
+    assert set(verdicts.values()) == {Verdict.COUNTS, Verdict.CALLERS}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TimeoutError("whatever"), "timeout"),
+        (sdk.ServiceBusServerBusyError(), "server busy"),
+        (sdk.ServiceBusError("Handler failed: x."), "failure without a condition: Handler failed: x."),
+        (ValueError(), "bad argument: ValueError"),
+        (RuntimeError("two\n  lines"), "not listed: two lines"),
+    ],
+)
+def test_a_reason_says_the_kind_and_what_the_failure_adds(error: BaseException, reason: str) -> None:
+    assert judge(error).reason == reason
+
+
+@given(text=st.text(max_size=400))
+def test_a_reason_fits_one_line_of_a_screen(text: str) -> None:
+    reason = judge(RuntimeError(text)).reason
+    assert len(reason) <= 160
+    assert reason == " ".join(reason.split())
