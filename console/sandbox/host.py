@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import shutil
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -78,9 +77,8 @@ class Sandbox:
         if len({spec.name for spec in specs}) < len(specs):
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
         async with AsyncExitStack() as stack:
-            folder = Path(tempfile.mkdtemp(prefix="servicebus-sandbox-"))
-            stack.callback(shutil.rmtree, folder)
-            certificates = make_certificates(folder)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="servicebus-sandbox-"))
+            certificates = make_certificates(Path(folder))
             tls = certificates.server_context()
             opened = [await _open(spec, tls, stack) for spec in specs]
             control = ControlServer([each.node for each in opened])
