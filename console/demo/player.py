@@ -104,14 +104,14 @@ class Player:
 
     async def _left_behind(self) -> tuple[set[str], set[str]]:
         """What still lies in the backlog queues and in their dead-letter queues, seen from outside the pairing."""
-        parked: set[str] = set()
-        dead: set[str] = set()
+        queues = [queue_path(self._paired.primary_name, index) for index in range(self._paired.backlog_queue_count)]
+        dead_letters = ServiceBusSubQueue.DEAD_LETTER
         async with ServiceBusClient.from_connection_string(self._stage.connection_string("secondary")) as client:
-            for index in range(self._paired.backlog_queue_count):
-                path = queue_path(self._paired.primary_name, index)
-                parked |= await _peeked(client.get_queue_receiver(path))
-                dead |= await _peeked(client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER))
-        return parked, dead
+            found = await asyncio.gather(
+                *(_peeked(client.get_queue_receiver(path)) for path in queues),
+                *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),
+            )
+        return set().union(*found[: len(queues)]), set().union(*found[len(queues) :])
 
 
 async def _peeked(receiver: ServiceBusReceiver) -> set[str]:

@@ -27,11 +27,14 @@ class Tasks:
         await ready.wait()
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
-        """Run `work` until it ends or the group does; None when the group has ended already."""
-        if self._group is None or self._end.is_set():
-            work.close()
-            return None
-        return self._group.create_task(work, name=name)
+        """Run `work` until it ends or the group does; None when the group is ending already."""
+        if self._group is not None and not self._end.is_set():
+            try:
+                return self._group.create_task(work, name=name)
+            except RuntimeError:  # a task has failed, and the group lets no more in
+                pass
+        work.close()
+        return None
 
     async def close(self) -> None:
         """Cancel what runs and wait for its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
@@ -54,13 +55,20 @@ class NamespaceSpec:
                 namespace.create_subscription(topic.path, subscription.name, subscription.settings)
 
 
+SHORT_LOCK = timedelta(seconds=10)
+"""What a dead connection had locked comes back while somebody still looks on; the default is a minute."""
+
+
 def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> tuple[NamespaceSpec, NamespaceSpec]:
     """What a pairing needs to be tried: a primary namespace with one entity of each kind, an empty secondary."""
     return (
         NamespaceSpec(
             "primary",
-            queues=(QueueSpec("orders"), QueueSpec("payments", QueueSettings(requires_session=True))),
-            topics=(TopicSpec("audit", (SubscriptionSpec("all"),)),),
+            queues=(
+                QueueSpec("orders", QueueSettings(lock_duration=SHORT_LOCK)),
+                QueueSpec("payments", QueueSettings(lock_duration=SHORT_LOCK, requires_session=True)),
+            ),
+            topics=(TopicSpec("audit", (SubscriptionSpec("all", SubscriptionSettings(lock_duration=SHORT_LOCK)),)),),
             port=primary_port,
         ),
         NamespaceSpec("secondary", port=secondary_port),
