@@ -194,6 +194,10 @@ def _write_symbols(names: tuple[str, ...]) -> bytes:
     return encode(Array.of(Symbol, map(Symbol, names))) if names else NULL
 
 
+def _write_fields(fields: dict[Any, Any]) -> bytes:
+    return encode({Symbol(key) if type(key) is str else key: value for key, value in fields.items()})
+
+
 ANY: Final = Wire(decode)
 BOOLEAN: Final = Wire(_checked(bool, "a boolean"))
 BINARY: Final = Wire(_checked(bytes, "a binary"))
@@ -205,6 +209,16 @@ UBYTE: Final = _integer(UByte)
 USHORT: Final = _integer(UShort)
 UINT: Final = _integer(UInt)
 ULONG: Final = _integer(ULong)
-COMPOSITE: Final = Wire(
-    read_composite, lambda value: write_composite(value) if type(value) in _SHAPES else encode(value)
-)
+FIELDS: Final = Wire(MAP.read, _write_fields)
+
+
+def one_of(*kinds: type) -> Wire:
+    """A field that is one of these composites (or a Described, where that is among them)."""
+
+    def read(buffer: bytes, at: int) -> tuple[Any, int]:
+        value, end = read_composite(buffer, at)
+        if not isinstance(value, kinds):
+            raise DecodeError(f"{type(value).__name__} came where {kinds[0].__name__} or its like was expected")
+        return value, end
+
+    return Wire(read, lambda value: write_composite(value) if type(value) in _SHAPES else encode(value))

@@ -10,31 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from console.amqp.codec import encode
+from console.amqp.codec import NULL
 from console.amqp.composite import (
     BOOLEAN,
-    COMPOSITE,
-    MAP,
+    FIELDS,
     STRING,
     SYMBOL,
     UINT,
     ULONG,
-    Wire,
     composite,
-    read_composite,
+    one_of,
     wire,
     write_composite,
 )
 from console.amqp.errors import ProtocolError
-from console.amqp.types import Described, Symbol
-
-
-def _write_info(info: dict[Any, Any]) -> bytes:
-    return encode({Symbol(key) if type(key) is str else key: value for key, value in info.items()})
-
-
-def _no_info() -> dict[Any, Any]:
-    return {}
+from console.amqp.types import Described
 
 
 @composite(0x1D, "amqp:error:list")
@@ -43,7 +33,10 @@ class Error:
 
     condition: str = wire(SYMBOL)
     description: str = wire(STRING, default="")
-    info: dict[Any, Any] = wire(Wire(MAP.read, _write_info), factory=_no_info)
+    info: dict[Any, Any] = wire(FIELDS, factory=dict)
+
+
+ERROR: Final = one_of(Error)
 
 
 @composite(0x23, "amqp:received:list")
@@ -59,7 +52,7 @@ class Accepted:
 
 @composite(0x25, "amqp:rejected:list")
 class Rejected:
-    error: Error | None = wire(COMPOSITE, default=None)
+    error: Error | None = wire(ERROR, default=None)
 
 
 @composite(0x26, "amqp:released:list")
@@ -71,11 +64,13 @@ class Released:
 class Modified:
     delivery_failed: bool = wire(BOOLEAN, default=False)
     undeliverable_here: bool = wire(BOOLEAN, default=False)
-    message_annotations: dict[Any, Any] | None = wire(MAP, default=None)
+    message_annotations: dict[Any, Any] | None = wire(FIELDS, default=None)
 
 
 Outcome = Accepted | Rejected | Released | Modified
 DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
+
+STATE: Final = one_of(Accepted, Rejected, Released, Modified, Received, Described)
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
@@ -90,7 +85,7 @@ def write_state(state: DeliveryState | None) -> bytes:
         return _ENCODED_ACCEPTED
     if state is RELEASED:
         return _ENCODED_RELEASED
-    return encode(None) if state is None else COMPOSITE.write(state)
+    return NULL if state is None else STATE.write(state)
 
 
 def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
@@ -99,7 +94,7 @@ def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
         return ACCEPTED, at + len(_ENCODED_ACCEPTED)
     if buffer[at : at + 1] == b"\x40":
         return None, at + 1
-    state, end = read_composite(buffer, at)
+    state, end = STATE.read(buffer, at)
     return state, end
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from console.amqp.composite import (
     BINARY,
     BOOLEAN,
-    COMPOSITE,
+    FIELDS,
     MAP,
     STRING,
     SYMBOL,
@@ -28,7 +28,7 @@ from console.amqp.composite import (
     write_composite,
 )
 from console.amqp.errors import DecodeError
-from console.amqp.outcomes import DeliveryState, Error
+from console.amqp.outcomes import ERROR, STATE, DeliveryState, Error
 from console.amqp.termini import TERMINUS, Coordinator, Source, Target
 from console.amqp.types import UINT_MAX
 
@@ -48,7 +48,7 @@ class Open:
     incoming_locales: tuple[str, ...] = wire(SYMBOLS, default=())
     offered_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     desired_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
-    properties: Fields = wire(MAP, default=None)
+    properties: Fields = wire(FIELDS, default=None)
 
 
 @composite(0x11, "amqp:begin:list")
@@ -62,7 +62,7 @@ class Begin:
     handle_max: int = wire(UINT, default=UINT_MAX)
     offered_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     desired_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
-    properties: Fields = wire(MAP, default=None)
+    properties: Fields = wire(FIELDS, default=None)
 
 
 @composite(0x12, "amqp:attach:list")
@@ -82,7 +82,7 @@ class Attach:
     max_message_size: int | None = wire(ULONG, default=None)
     offered_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     desired_capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
-    properties: Fields = wire(MAP, default=None)
+    properties: Fields = wire(FIELDS, default=None)
 
 
 @composite(0x13, "amqp:flow:list")
@@ -99,7 +99,7 @@ class Flow:
     available: int | None = wire(UINT, default=None)
     drain: bool = wire(BOOLEAN, default=False)
     echo: bool = wire(BOOLEAN, default=False)
-    properties: Fields = wire(MAP, default=None)
+    properties: Fields = wire(FIELDS, default=None)
 
 
 @composite(0x14, "amqp:transfer:list")
@@ -113,7 +113,7 @@ class Transfer:
     settled: bool | None = wire(BOOLEAN, default=None)
     more: bool = wire(BOOLEAN, default=False)
     rcv_settle_mode: int | None = wire(UBYTE, default=None)
-    state: DeliveryState | None = wire(COMPOSITE, default=None)
+    state: DeliveryState | None = wire(STATE, default=None)
     resume: bool = wire(BOOLEAN, default=False)
     aborted: bool = wire(BOOLEAN, default=False)
     batchable: bool = wire(BOOLEAN, default=False)
@@ -127,7 +127,7 @@ class Disposition:
     first: int = wire(UINT)
     last: int | None = wire(UINT, default=None)
     settled: bool = wire(BOOLEAN, default=False)
-    state: DeliveryState | None = wire(COMPOSITE, default=None)
+    state: DeliveryState | None = wire(STATE, default=None)
     batchable: bool = wire(BOOLEAN, default=False)
 
 
@@ -135,17 +135,17 @@ class Disposition:
 class Detach:
     handle: int = wire(UINT)
     closed: bool = wire(BOOLEAN, default=False)
-    error: Error | None = wire(COMPOSITE, default=None)
+    error: Error | None = wire(ERROR, default=None)
 
 
 @composite(0x17, "amqp:end:list")
 class End:
-    error: Error | None = wire(COMPOSITE, default=None)
+    error: Error | None = wire(ERROR, default=None)
 
 
 @composite(0x18, "amqp:close:list")
 class Close:
-    error: Error | None = wire(COMPOSITE, default=None)
+    error: Error | None = wire(ERROR, default=None)
 
 
 @composite(0x40, "amqp:sasl-mechanisms:list")

@@ -8,23 +8,22 @@ addresses exist and what a filter means does not belong here.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Final
 
 from console.amqp.composite import (
     ANY,
     BOOLEAN,
-    COMPOSITE,
-    MAP,
+    FIELDS,
     SYMBOL,
     SYMBOLS,
     UINT,
     Wire,
     composite,
-    read_composite,
+    one_of,
     wire,
     write_composite,
 )
-from console.amqp.errors import DecodeError
+from console.amqp.outcomes import STATE, DeliveryState
 
 
 @composite(0x28, "amqp:source:list")
@@ -36,10 +35,10 @@ class Source:
     expiry_policy: str = wire(SYMBOL, default="session-end")
     timeout: int = wire(UINT, default=0)
     dynamic: bool = wire(BOOLEAN, default=False)
-    dynamic_node_properties: dict[Any, Any] | None = wire(MAP, default=None)
+    dynamic_node_properties: dict[Any, Any] | None = wire(FIELDS, default=None)
     distribution_mode: str | None = wire(SYMBOL, default=None)
-    filter: dict[Any, Any] | None = wire(MAP, default=None)
-    default_outcome: Any = wire(COMPOSITE, default=None)
+    filter: dict[Any, Any] | None = wire(FIELDS, default=None)
+    default_outcome: DeliveryState | None = wire(STATE, default=None)
     outcomes: tuple[str, ...] = wire(SYMBOLS, default=())
     capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     raw: bytes | None = field(default=None, compare=False, repr=False)
@@ -58,7 +57,7 @@ class Target:
     expiry_policy: str = wire(SYMBOL, default="session-end")
     timeout: int = wire(UINT, default=0)
     dynamic: bool = wire(BOOLEAN, default=False)
-    dynamic_node_properties: dict[Any, Any] | None = wire(MAP, default=None)
+    dynamic_node_properties: dict[Any, Any] | None = wire(FIELDS, default=None)
     capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     raw: bytes | None = field(default=None, compare=False, repr=False)
 
@@ -74,10 +73,11 @@ class Coordinator:
 Terminus = Source | Target | Coordinator
 
 
+_ANY_TERMINUS: Final = one_of(Source, Target, Coordinator)
+
+
 def _read(buffer: bytes, at: int) -> tuple[Terminus, int]:
-    terminus, end = read_composite(buffer, at)
-    if not isinstance(terminus, Source | Target | Coordinator):
-        raise DecodeError("a source or target was expected")
+    terminus, end = _ANY_TERMINUS.read(buffer, at)
     return replace(terminus, raw=buffer[at:end]), end
 
 
@@ -85,4 +85,4 @@ def _write(terminus: Terminus) -> bytes:
     return write_composite(terminus) if terminus.raw is None else terminus.raw
 
 
-TERMINUS: Wire = Wire(_read, _write)
+TERMINUS: Final = Wire(_read, _write)

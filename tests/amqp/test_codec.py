@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.amqp.codec import MOST_EMPTY_ELEMENTS, decode, encode, skip
+from console.amqp.errors import DecodeError, EncodeError
+from console.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal64,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from tests.amqp.values import VALUES, typed
+
+
+@given(VALUES, st.binary(max_size=9), st.binary(max_size=9))
+def test_what_is_encoded_decodes_to_the_same_value_of_the_same_type(value: Any, before: bytes, behind: bytes) -> None:
+    encoded = encode(value)
+    found, end = decode(before + encoded + behind, len(before))
+    assert typed(found) == typed(value)
+    assert end == len(before) + len(encoded)
+
+
+@given(VALUES, st.binary(max_size=9))
+def test_skip_ends_where_decode_ends(value: Any, behind: bytes) -> None:
+    encoded = encode(value)
+    assert skip(encoded + behind) == decode(encoded + behind)[1]
+
+
+@given(VALUES, st.data())
+def test_a_value_cut_short_is_a_decode_error(value: Any, data: st.DataObject) -> None:
+    encoded = encode(value)
+    cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
+    for read in (decode, skip):
+        with pytest.raises(DecodeError):
+            read(cut)
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_any_bytes_decode_or_are_a_decode_error(data: bytes) -> None:
+    try:
+        value, end = decode(data)
+    except DecodeError:
+        return
+    assert skip(data) == end <= len(data)
+    assert typed(decode(encode(value))[0]) == typed(value)
+
+
+ENCODINGS: list[tuple[str, Any]] = [
+    ("40", None),
+    ("41", True),
+    ("42", False),
+    ("5601", True),
+    ("5600", False),
+    ("50ff", UByte(255)),
+    ("60ffff", UShort(65535)),
+    ("43", UInt(0)),
+    ("5207", UInt(7)),
+    ("7000000007", UInt(7)),
+    ("44", ULong(0)),
+    ("5307", ULong(7)),
+    ("800000000000000007", ULong(7)),
+    ("51ff", Byte(-1)),
+    ("61ffff", Short(-1)),
+    ("54ff", Int(-1)),
+    ("71ffffffff", Int(-1)),
+    ("55ff", -1),
+    ("81ffffffffffffffff", -1),
+    ("723fc00000", Float(1.5)),
+    ("823ff8000000000000", 1.5),
+    ("840000000000000001", Decimal64(bytes(7) + b"\x01")),
+    ("730001f600", Char("😀")),
+    ("8300000000000003e8", Timestamp(1000)),
+    ("98" + "0f" * 16, UUID(bytes=b"\x0f" * 16)),
+    ("a0020102", b"\x01\x02"),
+    ("b0000000020102", b"\x01\x02"),
+    ("a102c3a9", "é"),
+    ("b100000002c3a9", "é"),
+    ("a3026162", Symbol("ab")),
+    ("b3000000026162", Symbol("ab")),
+    ("45", []),
+    ("c00100", []),
+    ("c0020141", [True]),
+    ("d0000000050000000141", [True]),
+    ("c10502a1016141", {"a": True}),
+    ("d10000000800000002a1016141", {"a": True}),
+    ("e00402550102", Array(0x55, (1, 2))),
+    ("f00000000700000002550102", Array(0x55, (1, 2))),
+    ("005307a10161", Described(ULong(7), "a")),
+    ("00a3016143", Described(Symbol("a"), UInt(0))),
+]
+
+
+@pytest.mark.parametrize(("encoded", "value"), ENCODINGS)
+def test_every_encoding_of_the_specification_is_read(encoded: str, value: Any) -> None:
+    data = bytes.fromhex(encoded)
+    found, end = decode(data)
+    assert typed(found) == typed(value)
+    assert end == len(data) == skip(data)
+
+
+@pytest.mark.parametrize("value", [value for _, value in ENCODINGS])
+def test_the_smallest_encoding_is_written(value: Any) -> None:
+    known = [encoded for encoded, same in ENCODINGS if typed(same) == typed(value)]
+    assert len(encode(value)) == min(len(encoded) for encoded in known) // 2
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "",
+        "01",
+        "5602",
+        "730000d800",
+        "7300110000",
+        "a101ff",
+        "a301ff",
+        "c00000",
+        "c0ff01",
+        "c0024041",
+        "c10301a101",
+        "c1020140",
+        "c10502a10161",
+        "c10904a1016141a1016142",
+        "d0ffffffff0000000140",
+        "e003024100",
+        "00",
+        "0053",
+    ],
+)
+def test_malformed_values_are_decode_errors(encoded: str) -> None:
+    with pytest.raises(DecodeError):
+        decode(bytes.fromhex(encoded))
+
+
+@pytest.mark.parametrize("opening", ["c0ff01", "e0ff01c0", "005307"])
+def test_nesting_without_end_is_a_decode_error(opening: str) -> None:
+    data = bytes.fromhex(opening) * 100_000
+    with pytest.raises(DecodeError):
+        decode(data)
+
+
+def test_nested_descriptors_without_end_cannot_be_skipped() -> None:
+    with pytest.raises(DecodeError):
+        skip(b"\x00" * 100_000)
+
+
+@pytest.mark.parametrize("code", [0x40, 0x41, 0x43, 0x44, 0x45])
+def test_a_few_bytes_cannot_become_gigabytes(code: int) -> None:
+    with pytest.raises(DecodeError, match=str(MOST_EMPTY_ELEMENTS)):
+        decode(b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff" + bytes([code]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**63, -(2**63) - 1, "\ud800", Symbol("é"), object(), {1, 2}, [object()], Array(0x01, ()), Float(1e300)],
+)
+def test_what_has_no_amqp_form_is_an_encode_error(value: Any) -> None:
+    with pytest.raises(EncodeError):
+        encode(value)
+
+
+@pytest.mark.parametrize(
+    ("make", "value"), [(UByte, 256), (UInt, -1), (ULong, 2**64), (Int, 2**31), (Char, "ab"), (Decimal64, b"")]
+)
+def test_a_value_outside_its_type_is_a_value_error(make: Any, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"(?i){make.__name__}"):
+        make(value)
+
+
+def test_maps_are_looked_up_by_plain_names() -> None:
+    found, _ = decode(encode({Symbol("x-opt-sequence-number"): 5}))
+    assert found["x-opt-sequence-number"] == 5
+    assert type(next(iter(found))) is Symbol
+
+
+@given(st.lists(st.text(max_size=300), max_size=4), st.sampled_from([0xA1, 0xB1]))
+def test_elements_are_as_wide_as_their_array_says(texts: list[str], code: int) -> None:
+    array = Array(code, tuple(texts))
+    if code == 0xA1 and any(len(text.encode("utf-8", "surrogatepass")) > 255 for text in texts):
+        with pytest.raises(EncodeError):
+            encode(array)
+    else:
+        assert decode(encode(array))[0] == array
