@@ -75,7 +75,7 @@ def wrap(enclosed: Enclosed) -> dict[str, Value]:
     if enclosed.time_to_live is not None:
         added[TIME_TO_LIVE] = Timespan(to_ticks(enclosed.time_to_live))
     if enclosed.scheduled is not None:
-        added[SCHEDULED] = enclosed.scheduled.astimezone(UTC)
+        added[SCHEDULED] = _utc(enclosed.scheduled)
     return added
 
 
@@ -139,14 +139,19 @@ def _timespan(value: object) -> timedelta:
 
 
 def _timestamp(value: object) -> datetime:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, int) and not isinstance(value, bool):
-        try:
+    try:
+        if isinstance(value, datetime):
+            return _utc(value)
+        if isinstance(value, int) and not isinstance(value, bool):
             return _EPOCH + timedelta(milliseconds=value)
-        except OverflowError as error:
-            raise EnvelopeError(f"the application property {SCHEDULED!r} is out of range: {value} ms") from error
+    except OverflowError as error:
+        raise EnvelopeError(f"the application property {SCHEDULED!r} is out of range: {value}") from error
     raise EnvelopeError(f"the application property {SCHEDULED!r} is {_kind(value)}; it must be a timestamp")
+
+
+def _utc(moment: datetime) -> datetime:
+    """In UTC; a time without a zone is UTC already, as it is to the SDK, whatever the machine's zone."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _kind(value: object) -> str:
