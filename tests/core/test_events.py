@@ -1,0 +1,73 @@
+"""The one vocabulary: every kind registered once, every event frozen and made of plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+
+import pytest
+
+from console.core import events
+from console.core.events import KINDS, Event, Record
+from console.core.verdict import FailureKind
+
+EVENTS = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if issubclass(cls, Event) and cls is not Event]
+TOLD_ONLY = {events.Ticked, events.SendAccepted, events.SendFailed, events.QueueProbed}
+"""Would cost the healthy path a line each, or are summed up before they are journalled."""
+SAMPLES = {str: "x", int: 1, float: 1.5, bool: True, FailureKind: FailureKind.TIMEOUT, int | None: None}
+
+
+def made(cls: type[Event]) -> Event:
+    hints = typing.get_type_hints(cls)
+    return cls(**{field.name: SAMPLES[hints[field.name]] for field in dataclasses.fields(cls)})
+
+
+def test_every_kind_is_registered_once_under_its_own_name() -> None:
+    journalled = {cls for cls in EVENTS if cls not in TOLD_ONLY}
+    assert set(KINDS.values()) == journalled
+    assert len(KINDS) == len(journalled)
+    assert {cls.kind: cls for cls in journalled} == KINDS
+
+
+def test_what_is_registered_is_the_class_that_is_used() -> None:
+    """Slots make each class twice; the first one must not stay behind in the register."""
+    for cls in KINDS.values():
+        assert getattr(events, cls.__name__) is cls
+
+
+def test_events_that_are_only_told_have_no_kind() -> None:
+    assert {cls.kind for cls in TOLD_ONLY} == {""}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_a_name_for_files_and_tables(kind: str) -> None:
+    assert kind == kind.lower()
+    assert all(part.isalpha() for part in kind.split("-"))
+
+
+@pytest.mark.parametrize("cls", [*EVENTS, Record])
+def test_nothing_that_happened_can_be_changed(cls: type) -> None:
+    sample = Record(engine="e", boot="b", seq=1, event=made(events.Ticked)) if cls is Record else made(cls)
+    name = dataclasses.fields(cls)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(sample, name, 2)
+    assert not hasattr(sample, "__dict__")
+
+
+@pytest.mark.parametrize("cls", EVENTS)
+def test_an_event_has_a_time_and_fields_by_name_only(cls: type[Event]) -> None:
+    assert made(cls).at == 1.5
+    assert all(field.kw_only for field in dataclasses.fields(cls))
+
+
+@pytest.mark.parametrize("cls", EVENTS)
+def test_an_event_says_what_it_means(cls: type[Event]) -> None:
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")
+
+
+@pytest.mark.parametrize("cls", EVENTS)
+def test_equal_events_are_equal_and_can_be_kept_in_sets(cls: type[Event]) -> None:
+    assert {made(cls), made(cls)} == {made(cls)}
+    assert made(cls) != dataclasses.replace(made(cls), at=2.5)

@@ -1,0 +1,157 @@
+"""Options (SPEC.md section 3): defaults, both ends of every range, wrong types; the text says what would be right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import pytest
+
+from console.core.errors import ConfigurationError
+from console.core.options import RANGES, WHOLE, WORDS, Policy, Range
+
+MINUTE = 60
+
+DEFAULTS = {
+    "backlog_queue_count": 10,
+    "failover_interval": MINUTE,
+    "enable_syphon": False,
+    "ping_primary_interval": MINUTE,
+    "ping_timeout": 2 * MINUTE,
+    "ping": "message",
+    "syphon_retry_interval": 1,
+    "syphon_receive_window": 15 * MINUTE,
+    "close_grace": 5,
+    "send_timeout": 30,
+    "hold_until_failover": False,
+    "failback_pings": 1,
+    "cool_down": 0,
+    "ttl_policy": "restart",
+    "undeliverable_after": 15 * MINUTE,
+    "throttle_wait": 10,
+    "journal": "diverted",
+}
+
+ENDS = {
+    "backlog_queue_count": (1, None),
+    "failover_interval": (0, 60 * MINUTE),
+    "ping_primary_interval": (1, 30 * MINUTE),
+    "ping_timeout": (1, 2 * MINUTE),
+    "syphon_retry_interval": (1, 2 * MINUTE),
+    "syphon_receive_window": (1, 60 * MINUTE),
+    "close_grace": (0, 60 * MINUTE),
+    "send_timeout": (1, 5 * MINUTE),
+    "failback_pings": (1, None),
+    "cool_down": (0, None),
+    "undeliverable_after": (0, None),
+    "throttle_wait": (10, None),
+}
+"""Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
+
+SWITCHES = ("enable_syphon", "hold_until_failover")
+CHOICES = {"ping": ("message", "link"), "ttl_policy": ("restart", "elapsed"), "journal": ("diverted", "all")}
+BOUNDED = {name: greatest for name, (_, greatest) in ENDS.items() if greatest is not None}
+
+
+def refused(**option: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Policy(**option)
+    assert isinstance(caught.value, ValueError)
+    return str(caught.value)
+
+
+def step(name: str) -> float:
+    """The least step that leaves a range."""
+    return 1 if name in WHOLE else 1e-9
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    policy = Policy()
+    assert {field.name: getattr(policy, field.name) for field in fields(Policy)} == DEFAULTS
+
+
+def test_every_option_is_checked_by_exactly_one_rule() -> None:
+    rules = [*RANGES, *WORDS, *SWITCHES]
+    assert sorted(rules) == sorted(field.name for field in fields(Policy))
+
+
+def test_the_ranges_are_those_of_the_specification() -> None:
+    assert {name: tuple(limits) for name, limits in RANGES.items()} == ENDS
+    assert WORDS == CHOICES
+
+
+@pytest.mark.parametrize(("name", "least"), [(name, least) for name, (least, _) in ENDS.items()])
+def test_the_least_value_is_in_and_the_one_below_is_out(name: str, least: float) -> None:
+    assert getattr(Policy(**{name: least}), name) == least
+    below = least - step(name)
+    assert refused(**{name: below}).startswith(f"{name} is {below!r}; it must be ")
+
+
+@pytest.mark.parametrize(("name", "greatest"), BOUNDED.items())
+def test_the_greatest_value_is_in_and_the_one_above_is_out(name: str, greatest: float) -> None:
+    assert getattr(Policy(**{name: greatest}), name) == greatest
+    above = greatest + step(name)
+    assert refused(**{name: above}).startswith(f"{name} is {above!r}; it must be ")
+
+
+@pytest.mark.parametrize("name", sorted(set(ENDS) - set(BOUNDED)))
+def test_an_option_without_a_greatest_value_may_be_large(name: str) -> None:
+    assert getattr(Policy(**{name: 1_000_000}), name) == 1_000_000
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("value", ["60", None, True, b"1", [1], 1j])
+def test_what_is_no_number_is_refused(name: str, value: object) -> None:
+    assert refused(**{name: value}).startswith(f"{name} is {value!r}; it is a")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_not_a_number_is_refused(name: str) -> None:
+    assert refused(**{name: math.nan}).startswith(f"{name} is nan; it ")
+
+
+@pytest.mark.parametrize("name", [*BOUNDED, *sorted(WHOLE)])
+def test_infinity_is_refused_where_there_is_an_end(name: str) -> None:
+    assert refused(**{name: math.inf}).startswith(f"{name} is inf; it ")
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+def test_a_number_of_things_is_whole(name: str) -> None:
+    assert refused(**{name: 2.0}) == f"{name} is 2.0; it is a whole number, at least 1"
+
+
+@pytest.mark.parametrize(("name", "words"), CHOICES.items())
+def test_a_word_is_one_of_those_there_are(name: str, words: tuple[str, ...]) -> None:
+    assert [getattr(Policy(**{name: word}), name) for word in words] == list(words)
+    for wrong in (words[0].upper(), "", None, True, ["message"]):
+        assert refused(**{name: wrong}) == f"{name} is {wrong!r}; it is one of {', '.join(words)}"
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_true_or_false(name: str) -> None:
+    assert [getattr(Policy(**{name: value}), name) for value in (True, False)] == [True, False]
+    for wrong in (1, 0, "true", None):
+        assert refused(**{name: wrong}) == f"{name} is {wrong!r}; it is true or false"
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"failover_interval": -1}, "failover_interval is -1; it must be 0 to 3600 seconds"),
+        ({"throttle_wait": 9.5}, "throttle_wait is 9.5; it must be at least 10 seconds"),
+        ({"backlog_queue_count": 0}, "backlog_queue_count is 0; it must be at least 1"),
+        ({"ping_timeout": "2m"}, "ping_timeout is '2m'; it is a number of seconds, 1 to 120"),
+    ],
+)
+def test_the_text_names_the_option_the_value_and_the_range(option: dict[str, object], text: str) -> None:
+    """Section 3: "Out of range: `ValueError` naming the option, the value and the range"."""
+    assert refused(**option) == text
+
+
+def test_options_in_force_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Policy().failover_interval = 0.0
+
+
+def test_a_range_says_itself() -> None:
+    assert (str(Range(1, 120)), str(Range(0.5))) == ("1 to 120", "at least 0.5")
