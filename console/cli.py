@@ -40,6 +40,7 @@ app = App(
     version=program_version,
     default_parameter=Parameter(negative=()),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 
 

@@ -402,3 +402,16 @@ def test_interrupting_a_start_leaves_nothing(site: Site, sandbox: Sandbox) -> No
     assert start.returncode == 130
     assert b"Traceback" not in out + err
     assert site.gone()
+
+
+def test_an_engine_whose_starter_was_killed_ends_by_itself(site: Site) -> None:
+    start = subprocess.Popen(
+        site.command("up", "--headless"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + WAIT
+    while running(site.places.lock) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    start.kill()
+    start.communicate(timeout=WAIT)
+    assert site.gone()

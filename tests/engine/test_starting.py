@@ -1,0 +1,223 @@
+"""Pieces of a start: the log, the report through the pipe, clients from settings, what a port says."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.servicebus import TransportType
+
+from console.config import NamespaceConfig, PairingConfig
+from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError
+from console.core.options import Policy
+from console.engine import connecting, first_contact
+from console.engine.launch import Failed, Launch, Ready, report
+from console.engine.logs import log_to, new_log_file
+from console.engine.places import Places
+from console.engine.process import _Starting
+from console.secret import Secret
+
+STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    """The process's logging, put back as it was."""
+    root, ours = logging.getLogger(), logging.getLogger("console")
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(our_level)
+    logging.captureWarnings(False)
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_the_log_has_no_secret_and_libraries_only_from_warning_on() -> None:
+    stream = io.StringIO()
+    log_to(stream)
+    logging.getLogger("azure.servicebus").info("chatter")
+    logging.getLogger("azure.servicebus").warning("token %s", "SharedAccessSignature sr=x&sig=c4n4ry&se=1")
+    logging.getLogger("console.engine").info("serving")
+    try:
+        raise ValueError(STRING)
+    except ValueError:
+        logging.getLogger("console.engine").exception("failed")
+    text = stream.getvalue()
+    assert "chatter" not in text
+    assert "serving" in text
+    assert "Traceback" in text
+    assert "sig=***" in text
+    assert "c4n4ry" not in text
+
+
+def test_every_start_has_a_log_of_its_own(tmp_path: Path) -> None:
+    assert new_log_file(tmp_path) != new_log_file(tmp_path)
+
+
+# -- the report ----------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_nobody_waits_for_ends() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ready = Ready(pid=1, socket="s", log="l", backlog_queues=1)
+    with pytest.raises(EngineStartError, match="whoever started the engine has gone"):
+        _Starting(writing).ready(ready)
+
+
+def test_only_the_first_report_is_made() -> None:
+    reading, writing = os.pipe()
+    starting = _Starting(writing)
+    starting.failed(Failed(text="first"))
+    starting.failed(Failed(text="second"))
+    with os.fdopen(reading) as told:
+        assert told.read().count("\n") == 1
+
+
+class Child:
+    """A process that has said what it says."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def terminate(self) -> None:
+        self.ended = True
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "sentence"),
+    [
+        (Failed(text="no such entity"), EngineStartError, "no such entity"),
+        (Failed(text="runs already", running=True), EngineRunningError, "runs already"),
+        (None, EngineStartError, "ended before it was ready; its log"),
+    ],
+)
+def test_what_a_child_says_is_raised_and_the_child_is_gone(
+    tmp_path: Path, said: Failed | None, error: type[Exception], sentence: str
+) -> None:
+    reading, writing = os.pipe()
+    if said is None:
+        os.close(writing)
+    else:
+        report(writing, said)
+    child = Child()
+    with pytest.raises(error, match=sentence), Launch(child, reading, tmp_path / "log") as launch:  # type: ignore[arg-type]
+        launch.wait()
+    assert child.ended
+
+
+def test_a_child_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    child = Child()
+    with (
+        pytest.raises(EngineStartError, match=r"was not ready within 0\.05 s; its log is"),
+        Launch(child, reading, tmp_path / "log") as launch,  # type: ignore[arg-type]
+    ):
+        launch.wait(0.05)
+    os.close(writing)
+    assert child.ended
+
+
+# -- clients -------------------------------------------------------------------------------------------------------
+
+
+def pairing_of(primary: NamespaceConfig, secondary: NamespaceConfig | None = None) -> PairingConfig:
+    return PairingConfig(
+        path=Path("pairing.toml"), name="orders", environment="", read_only=False, policy=Policy(), entities=(),
+        primary=primary, secondary=secondary or by_string(),
+    )  # fmt: skip
+
+
+def by_string(**more: object) -> NamespaceConfig:
+    return NamespaceConfig(host="contoso.servicebus.windows.net", connection_string=Secret(STRING), **more)  # type: ignore[arg-type]
+
+
+async def test_clients_leave_retrying_to_the_pairing() -> None:
+    async with connecting.open_clients(pairing_of(by_string())) as clients:
+        assert clients.primary._config.retry_total == 0
+        assert clients.secondary._config.retry_total == 0
+
+
+async def test_networks_that_need_a_proxy_get_it() -> None:
+    namespace = by_string(transport="websocket", proxy=Secret("http://me:p%40w@proxy:3128"))
+    async with connecting.open_clients(pairing_of(namespace)) as clients:
+        settings = clients.primary._config
+        assert settings.transport_type is TransportType.AmqpOverWebsocket
+        proxy = {"proxy_hostname": "proxy", "proxy_port": 3128, "username": "me", "password": "p@w"}
+        assert settings.http_proxy == proxy
+
+
+@pytest.mark.parametrize("kind", connecting.CREDENTIALS)
+async def test_identities_are_made_and_closed(kind: str) -> None:
+    namespace = NamespaceConfig(host="contoso.servicebus.windows.net", credential=kind)  # type: ignore[arg-type]
+    async with connecting.open_clients(pairing_of(namespace)) as clients:
+        assert type(clients.primary._credential).__name__ == connecting.CREDENTIALS[kind]
+        assert clients.primary.fully_qualified_namespace == "contoso.servicebus.windows.net"
+
+
+async def test_management_over_arm_is_refused_with_what_can_be_used() -> None:
+    secondary = by_string(management="arm", subscription="s", resource_group="g")
+    with pytest.raises(ConfigurationError, match='say management = "atom"'):
+        async with connecting.open_clients(pairing_of(by_string(), secondary)):
+            pass
+
+
+# -- ports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "parts"),
+    [
+        ("contoso.net", ("contoso.net", None)),
+        ("127.0.0.1:99", ("127.0.0.1", 99)),
+        ("[::1]:99", ("::1", 99)),
+        ("[::1]", ("::1", None)),
+    ],
+)
+def test_hosts_and_ports(host: str, parts: tuple[str, int | None]) -> None:
+    assert first_contact._host_and_port(host) == parts
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_a_port_that_answers_is_fine(silent: int) -> None:
+    assert await first_contact._try("127.0.0.1", silent, None) == ""
+
+
+async def test_a_port_that_says_nothing_is_given_up(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_contact, "CONNECT_TIMEOUT", 0.05)
+    why = await first_contact._try("127.0.0.1", silent, ssl.create_default_context())
+    assert why == f"port {silent} did not answer within 0.05 s"
+
+
+async def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio, "open_connection", unknown)
+    assert await first_contact._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
+
+
+def test_what_was_reached_is_remembered_by_host(tmp_path: Path) -> None:
+    places = Places(state=tmp_path, socket=tmp_path / "s")
+    places.reached.write_text("contoso.servicebus.windows.net")
+    first_contact._refuse_unless_known(pairing_of(by_string()), places, "reset")
+    places.reached.write_text("another.servicebus.windows.net")
+    with pytest.raises(Exception, match="no engine here ever reached it: reset; check"):
+        first_contact._refuse_unless_known(pairing_of(by_string()), places, "reset")

@@ -1,0 +1,127 @@
+"""The command line: mistakes are one sentence and exit status 2; nothing slow is imported before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from console import cli
+from console.core.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place without any pairing.toml or engine."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--nonsense"], "Unknown option: --nonsense"),
+        (["up", "--hedless"], "Did you mean --headless?"),
+        (["frobnicate"], "'frobnicate' is nothing this command knows"),
+        (["up", "extra"], "'extra' is nothing this command knows"),
+        (["demo", "--duration", "long"], 'unable to convert "long" into float'),
+        (["demo", "--seed", "x"], "--seed"),
+        (["up", "--config"], "--config"),
+        ([], "there is no pairing.toml"),
+        (["up"], "there is no pairing.toml"),
+        (["up", "--headless"], "or name it with --config"),
+        (["attach"], "there is no pairing.toml"),
+        (["down"], "there is no pairing.toml"),
+        (["down", "--config", "missing.toml"], "missing.toml is not a file"),
+    ],
+)
+@pytest.mark.usefixtures("nowhere")
+def test_a_mistake_is_one_sentence_and_exit_status_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("paired: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+
+
+@pytest.mark.parametrize("verb", ["attach", "down"])
+def test_without_an_engine_there_is_nothing_to_attach_to(
+    verb: str, nowhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
+    tables = "".join(
+        f'[{name}]\nconnection_string = "Endpoint=sb://127.0.0.1;{key}"\n' for name in ("primary", "secondary")
+    )
+    (nowhere / "pairing.toml").write_text(f'[pairing]\nname = "orders"\n{tables}')
+    assert cli.main([verb]) == 2
+    assert "no engine of the pairing orders" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (ConfigurationError("first line\n  second line"), 2, "paired: first line second line\n"),
+        (ConfigurationError("SharedAccessKey=c4n4ry;x"), 2, "paired: SharedAccessKey=***;x\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_errors_of_ours_are_said_in_one_line(
+    error: BaseException,
+    status: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: object) -> Path:
+        raise error
+
+    monkeypatch.setattr(cli, "find_config", fail)
+    assert cli.main(["down"]) == status
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_fault_of_ours_is_kept_in_a_file_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> Path:
+        raise RuntimeError("a fault; SharedAccessKey=c4n4ry;")
+
+    monkeypatch.setattr(cli, "find_config", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cli.main(["down"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("paired: this should not have happened (RuntimeError); ")
+    (kept,) = tmp_path.glob("paired-failure-*.log")
+    assert str(kept) in said
+    assert "Traceback" in kept.read_text()
+    assert "c4n4ry" not in kept.read_text() + said
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in ("up", "attach", "down", "demo", "sandbox"))
+
+
+def test_nothing_slow_is_imported_to_parse_a_command() -> None:
+    slow = ("azure", "textual", "aiohttp", "cryptography", "rich.console")
+    program = f"import sys, console.cli; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
