@@ -79,7 +79,7 @@ def _no_release(view: View) -> str:
     held = (State.FORCED, State.PINNED, State.FAILED_OVER)
     if view.entity is None or view.entity.state in held:
         return ""
-    return f"{view.selected} is {view.entity.state}: there is nothing to release"
+    return f"{view.selected} is {view.entity.state}: nothing to release"
 
 
 def _no_pause(view: View) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -98,9 +99,9 @@ class PairedApp(App[int]):
         self.set_interval(CHECK_EVERY, self._check_silence)
         self.call_after_refresh(self._on_ready or (lambda: None))
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         """A terminal that became too small is told so, and one that grew is used."""
-        self._show(replace(self.view, fits=fits(self.size)))
+        self._show(replace(self.view, fits=fits(event.size)))
 
     def tell(self, news: News) -> None:
         """Takes news, from the feed; a burst of them is shown once."""

@@ -87,7 +87,6 @@ class MadeUp:
                 dead_lettered=0,
                 size_bytes=0,
                 read_at=at("14:02:10"),
-                **changes,
             )
             for index in range(number)
         )
@@ -96,6 +95,8 @@ class MadeUp:
         return replace(SyphonView(status=status, text="nothing to move", history=(0.0,) * 60), **changes)
 
     def snapshot(self, *entities: EntityView, **changes: Any) -> Snapshot:
+        """All healthy, unless said otherwise."""
+        healthy = (self.entity("orders", sends_per_second=412.0), self.entity("payments"), self.entity("audit"))
         base = Snapshot(
             engine="orders@web-1",
             boot="b1",
@@ -107,8 +108,7 @@ class MadeUp:
             primary="contoso",
             secondary="contoso-backup",
             read_only=False,
-            entities=entities
-            or (self.entity("orders", sends_per_second=412.0), self.entity("payments"), self.entity("audit")),
+            entities=entities or healthy,
             queues=self.queues(),
             syphon=self.syphon(),
             billed=BilledView(),

@@ -64,9 +64,9 @@ def test_no_order_is_possible(made: Any, action: Action, change: Callable[[View]
 @pytest.mark.parametrize(
     ("state", "force", "release"),
     [
-        (State.UNKNOWN, "", "orders is unknown: there is nothing to release"),
-        (State.HEALTHY, "", "orders is healthy: there is nothing to release"),
-        (State.SUSPECT, "", "orders is suspect: there is nothing to release"),
+        (State.UNKNOWN, "", "orders is unknown: nothing to release"),
+        (State.HEALTHY, "", "orders is healthy: nothing to release"),
+        (State.SUSPECT, "", "orders is suspect: nothing to release"),
         (State.FAILED_OVER, "", ""),
         (State.FORCED, "orders is forced already", ""),
         (State.PINNED, "", ""),

@@ -44,11 +44,12 @@ class DashboardScreen(Screen[None]):
     DashboardScreen EntityHead { height: 2; }
     DashboardScreen EntityTable { height: 3fr; min-height: 6; }
     DashboardScreen BacklogStrip { height: 4; }
+    DashboardScreen SyphonLine { height: 2; }
     DashboardScreen EventLog { height: 2fr; min-height: 4; }
     DashboardScreen.-tall SummaryLine { height: 2; }
     DashboardScreen.-tall BacklogStrip { height: 6; }
     DashboardScreen TooSmall { display: none; }
-    DashboardScreen.-small Lines { display: none; }
+    DashboardScreen.-small > Lines, DashboardScreen.-small HeaderLine { display: none; }
     DashboardScreen.-small TooSmall { display: block; }
     """
 

@@ -69,7 +69,7 @@ class HelpText(Lines):
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
             _heading(" Keys (escape closes this help)"),
-            *[Line(cut(_key(action, view), width)) for action in ACTIONS],
+            *[line for action in ACTIONS for line in _key(action, view, width)],
             BLANK,
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],
@@ -82,14 +82,18 @@ def _heading(text: str) -> Line:
     return Line((Span(text, Role.TITLE),))
 
 
-def _key(action: Action, view: View) -> list[Span]:
+def _key(action: Action, view: View, width: int) -> list[Line]:
+    """What the key does; below it why it cannot now."""
     reason = action.why_not(view)
     spans = [
         Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
         Span(f"{action.help}; asks first" if action.dangerous else action.help, Role.MUTED),
     ]
-    return [*spans, Span(f" (not now: {reason})", Role.SUSPECT)] if reason else spans
+    said = [Line(cut(spans, width))]
+    if reason:
+        said.append(Line(cut([Span(f"{' ' * (1 + KEY + LABEL)}not now: {reason}", Role.SUSPECT)], width)))
+    return said
 
 
 def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:

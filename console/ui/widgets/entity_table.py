@@ -14,13 +14,13 @@ from textual import events
 
 from console.core.entity import State
 from console.core.snapshot import EntityView
-from console.ui.figures import count, duration, rate, when
+from console.ui.figures import count, duration, plural, rate, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
 from console.ui.states import LOOKS, ping_mark
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
-WIDEST_NAME: Final = 44
+WIDEST_NAME: Final = 32
 ALL_COLUMNS: Final = 132
 """From so many cells on, every column is there."""
 INDENT: Final = "     "
@@ -78,19 +78,17 @@ class EntityHead(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Two lines."""
         caption = view.snapshot.caption if view.snapshot else ""
+        title = plural(len(view.snapshot.entities), "entity", "entities") if view.snapshot else "entities"
         columns = columns_in(width)
         titles = [Span("   " + fit("entity", name_width(width)), Role.MUTED)]
         titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
-        return (rule("entities", width, note=Span(caption, Role.KEY) if caption else None), Line(tuple(titles)))
+        return (rule(title, width, note=Span(caption, Role.KEY) if caption else None), Line(tuple(titles)))
 
 
 class EntityTable(Lines):
     """The rows. Keeps the selected one in sight."""
 
-    DEFAULT_CSS = """
-    EntityTable { overflow-y: auto; scrollbar-size-vertical: 1; scrollbar-background: $background;
-                  scrollbar-color: $role-muted; }
-    """
+    DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Rows and why-lines, drawn when they are asked for."""

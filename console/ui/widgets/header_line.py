@@ -5,22 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
 from console.core.why import clock
-from console.ui.line import Line, Role, Span, fit, spread
+from console.ui.line import BLANK, Line, Role, Span, fit, line, spread
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
 LONGEST_ENGINE: Final = 26
 
 
-class HeaderLine(Lines):
-    """Names on the left, engine and clock time of its newest snapshot on the right."""
+class HeaderLine(Horizontal):
+    """Names and engine on the left, the clock time of its newest snapshot on the right: apart, since the clock changes
+    with every snapshot and the rest hardly ever."""
 
-    ages: ClassVar[bool] = False  # where one is stays true; the clock greys by itself
+    DEFAULT_CSS = """
+    HeaderLine { height: 1; }
+    HeaderLine HeaderNames { width: 1fr; }
+    HeaderLine HeaderClock { width: 13; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The two."""
+        yield HeaderNames()
+        yield HeaderClock()
+
+
+class HeaderNames(Lines):
+    """Pairing, environment, engine. Where one is stays true when the engine is lost."""
+
+    ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
-        return (spread(_names(view), _source(view), width),)
+        engine = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}  " if view.snapshot else ""
+        return (spread(_names(view), [Span(engine, Role.MUTED)], width),)
+
+
+class HeaderClock(Lines):
+    """When the newest snapshot was made."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        if view.snapshot is None:
+            return (BLANK,)
+        return (line(Span(clock(view.snapshot.at), Role.TITLE), Span(" UTC", Role.MUTED)),)
 
 
 def _names(view: View) -> list[Span]:
@@ -32,13 +62,3 @@ def _names(view: View) -> list[Span]:
     if view.read_only:
         names += [Span("read-only", Role.SUSPECT), Span("  ")]
     return names
-
-
-def _source(view: View) -> list[Span]:
-    if view.snapshot is None:
-        return []
-    return [
-        Span(f" engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}  ", Role.MUTED),
-        Span(clock(view.snapshot.at), Role.TITLE if view.fresh else Role.MUTED),
-        Span(" UTC ", Role.MUTED),
-    ]

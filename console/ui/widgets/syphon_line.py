@@ -1,4 +1,4 @@
-"""The syphon on one line: what it does, how fast over the last minute, how much it moved, and in its own words why."""
+"""The syphon: what it does, how fast over the last minute, how much it moved, and in its own words why."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from console.ui.figures import count, rate, sparkline
-from console.ui.line import BLANK, Line, Role, Span, cut, fit
+from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, shorten
 from console.ui.states import SYPHON_LOOKS
 from console.ui.view import View
+from console.ui.widgets.backlog_strip import LABEL
 from console.ui.widgets.lines import Lines
 
 LONGEST: Final = 60
@@ -16,18 +17,18 @@ LONGEST: Final = 60
 
 
 class SyphonLine(Lines):
-    """Status, sparkline, rate, moved."""
+    """Status, sparkline, rate and moved; its why-line below."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
+        """Two lines."""
         if view.snapshot is None:
-            return (BLANK,)
+            return (BLANK, BLANK)
         syphon = view.snapshot.syphon
         look = SYPHON_LOOKS[syphon.status]
         bars = max(10, min(LONGEST, width // 4))
         dead = f"  dead-lettered {count(syphon.dead_lettered)}" if syphon.dead_lettered else ""
         spans = [
-            Span(" syphon   ", Role.MUTED),
+            Span(fit(" syphon", LABEL), Role.MUTED),
             Span(fit(f"{look.glyph} {syphon.status}", 9), look.role),
             Span("  "),
             Span(sparkline(syphon.history, bars), Role.KEY),
@@ -35,6 +36,6 @@ class SyphonLine(Lines):
             Span("  moved ", Role.MUTED),
             Span(fit(count(syphon.moved), 7), Role.TITLE),
             Span(dead, Role.SUSPECT),
-            Span(f"  {syphon.text}", Role.MUTED),
         ]
-        return (Line(cut(spans, width)),)
+        reason = shorten(syphon.text, width - LABEL)
+        return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, look.role if look.weight else Role.MUTED)))

@@ -1,0 +1,242 @@
+"""Each state of the screen, as text, at both sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from console.core.entity import State
+from console.core.snapshot import SyphonStatus
+from console.ui.screens.dashboard import DashboardScreen
+from console.ui.view import Records
+from console.ui.widgets.entity_table import EntityTable
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+
+
+async def test_the_first_paint_comes_before_any_news(open_console: Any) -> None:
+    async with open_console() as console:
+        assert "○ connecting to the engine of orders" in console.screen()
+        assert "q quit, engine stays" in console.rows()[-1]
+
+
+@SIZES
+async def test_healthy(open_console: Any, made: Any, size: tuple[int, int]) -> None:
+    async with open_console(made.snapshot(), size=size) as console:
+        screen = console.screen()
+        assert "● all 3 entities healthy · nothing parked · syphon idle" in console.rows()[1]
+        assert "PRODUCTION" in console.rows()[0]
+        assert "14:02:11 UTC" in console.rows()[0]
+        assert "contoso backed by contoso-backup" in screen
+        assert "send 30 s · failover 1 min · ping 1 min" in screen
+        assert screen.count("sends go to the primary; no failure since the engine started") == 3
+        assert "10/10 in" in screen
+        assert "nothing happened yet" in screen
+
+
+@SIZES
+async def test_failed_over(open_console: Any, outage_news: Any, size: tuple[int, int]) -> None:
+    async with open_console(*outage_news, size=size) as console:
+        screen = console.screen()
+        assert "▲ payments failed over · 1,221 parked · syphon running" in console.rows()[1]
+        row = next(row for row in console.rows() if "▲ payments" in row and "backlog/3" in row)
+        for text in ("failed over", "14:01:58", "38", "✗ 14:02:03"):
+            assert text in row
+        assert "next 14:03:03" in screen
+        assert "6 pulled 14:02:01: timeout a" in screen
+        assert "9/10 in" in screen
+        assert "● running" in screen
+        assert "moved 8,112" in screen
+        assert "14:02:03 payments" in screen
+
+
+async def test_every_line_fits_the_terminal(open_console: Any, outage_news: Any) -> None:
+    for size in [(80, 24), (97, 30), (140, 40), (250, 80)]:
+        async with open_console(*outage_news, size=size) as console:
+            assert {cell_len(row) for row in console.rows()} == {size[0]}
+            assert len(console.rows()) == size[1]
+
+
+async def test_forced(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(made.forced("payments"))) as console:
+        assert "■ payments forced" in console.rows()[1]
+        assert 'forced by kim 13:40:00 "planned work"' in console.screen()
+        assert "stays until released" in console.screen()
+        assert "✓ 14:02:03" in console.screen()
+
+
+@pytest.mark.parametrize(("state", "glyph"), [(State.SUSPECT, "◐"), (State.PINNED, "◆"), (State.UNKNOWN, "○")])
+async def test_the_other_states(open_console: Any, made: Any, state: State, glyph: str) -> None:
+    async with open_console(made.snapshot(made.entity("orders", state, why="a sentence"))) as console:
+        row = next(row for row in console.rows() if f"{glyph} orders " in row and "primary" in row)
+        assert state in row
+        assert "     a sentence" in console.screen()
+
+
+async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_are_grey(
+    open_console: Any, outage_news: Any
+) -> None:
+    async with open_console(*outage_news) as console:
+        console.feed.lose("the engine ended")
+        await console.pilot.pause()
+        assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15; figures are of 14:02:11; the engin")
+        assert "trying again: the engine ended" in console.screen()
+        styles = {segment.style.color for segment in strip_of(console, 7) if segment.text.strip()}
+        assert styles == {muted(console)}
+        statement = strip_of(console, 1)
+        assert all(segment.style.reverse for segment in statement)
+        await console.told(outage_news[-1])
+        assert "unreachable" not in console.screen()
+
+
+async def test_old_depths_are_grey_and_say_when_they_were_read(open_console: Any, made: Any) -> None:
+    old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in made.queues({3: 1_204}))
+    async with open_console(made.snapshot(queues=old)) as console:
+        assert "read 14:01:00, old" in console.screen()
+        place = next(y for y, row in enumerate(console.rows()) if row.startswith(" parked"))
+        number = next(segment for segment in strip_of(console, place) if "1,204" in segment.text)
+        assert number.style.color == muted(console)
+
+
+async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> None:
+    clock = [0.0]
+    async with open_console(made.snapshot(), monotonic=lambda: clock[0]) as console:
+        clock[0] = 2.9
+        console.app._check_silence()
+        assert console.app.view.fresh
+        clock[0] = 3.1
+        console.app._check_silence()
+        await console.pilot.pause()
+        assert "✗ no news from the engine since 14:02:11" in console.rows()[1]
+        await console.told(made.snapshot())
+        assert "all 3 entities healthy" in console.rows()[1]
+
+
+@pytest.mark.parametrize("size", [(79, 24), (80, 23), (40, 10), (20, 4)])
+async def test_a_small_terminal_is_told_so_and_still_says_what_is_wrong(
+    open_console: Any, outage_news: Any, size: tuple[int, int]
+) -> None:
+    async with open_console(*outage_news, size=size) as console:
+        words = " ".join(console.screen().split())
+        assert words.startswith("▲ payments failed")
+        assert f"This terminal has {size[0]}" in words or size[1] < 10
+        await console.press("f")
+        assert isinstance(console.app.screen, DashboardScreen)
+        await console.pilot.resize_terminal(80, 24)
+        await console.pilot.pause()
+        assert "3 entities ──" in console.screen()
+
+
+async def test_nothing_moves_when_states_change(open_console: Any, made: Any, outage_news: Any) -> None:
+    """With room for every why-line, each entity, queue and heading keeps its row and column."""
+
+    def places(rows: list[str]) -> dict[str, tuple[int, int]]:
+        marks = [
+            "orders  ",
+            "payments  ",
+            "audit  ",
+            "── backlog",
+            " queue",
+            " parked",
+            " rotation",
+            " syphon",
+            "── events",
+        ]
+        return {
+            mark: next((y, row.index(mark)) for y, row in enumerate(rows) if mark in row and y > 2) for mark in marks
+        }
+
+    async with open_console(made.snapshot()) as console:
+        before = places(console.rows())
+        await console.told(*outage_news)
+        assert places(console.rows()) == before
+
+
+async def test_many_entities_scroll_and_the_selection_stays_in_sight(open_console: Any, made: Any) -> None:
+    entities = [made.entity(f"queue-{number:02}") for number in range(40)]
+    entities[2] = made.failed_over("queue-02")
+    async with open_console(made.snapshot(*entities)) as console:
+        table = console.app.screen.query_one(EntityTable)
+        assert "next 14:03:03" in console.screen(), "what is not healthy has its why-line"
+        await console.press(*["down"] * 30)
+        assert "▸● queue-30" in console.screen()
+        assert "no failure since the engine started" in console.screen(), "so has the selected one"
+        await console.told(made.snapshot(*entities))
+        assert "▸● queue-30" in console.screen()
+        assert table.scroll_offset.y > 0
+        await console.press(*["k"] * 40)
+        assert "▸● queue-00" in console.screen()
+
+
+async def test_many_queues_are_summed_up(open_console: Any, made: Any) -> None:
+    queues = list(made.queues({1: 5, 30: 7}, number=64))
+    queues[40] = replace(queues[40], in_rotation=False)
+    async with open_console(made.snapshot(queues=tuple(queues))) as console:
+        row = {
+            name: next(row for row in console.rows() if row.startswith(f" {name}")).split()
+            for name in ("queue", "parked", "rotation")
+        }
+        assert row["queue"][-2:] == ["+55", "all"]
+        assert row["parked"][-2:] == ["7", "12"]
+        assert " ".join(row["rotation"]).endswith("54/55 63/64 in")
+
+
+async def test_names_from_outside_are_plain_text(open_console: Any, made: Any) -> None:
+    evil = "[red]x[/]\x1b[2J\u202eevil"
+    news = made.snapshot(made.entity(evil, why="\x07 bell [blink]"), environment="\x1b]0;title\x07")
+    async with open_console(news, size=(140, 40)) as console:
+        assert "[red]x[/]\\x1b[2J\\u202eevil" in console.screen()
+        assert "\\x07 bell [blink]" in console.screen()
+        assert "\x1b" not in console.screen()
+
+
+async def test_wide_names_keep_the_columns(open_console: Any, made: Any) -> None:
+    news = made.snapshot(made.entity("注文キュー"), made.entity("orders"))
+    async with open_console(news) as console:
+        columns = {
+            cell_len(row[: row.index("healthy")]) for row in console.rows() if "● " in row and "healthy  " in row
+        }
+        assert len(columns) == 1
+
+
+async def test_other_alarms_have_a_line_where_there_is_room(open_console: Any, made: Any) -> None:
+    news = made.snapshot(alarms=("no syphon known to run", "not ready to fail over"))
+    async with open_console(news, size=(140, 40)) as console:
+        assert "! no syphon known to run (and 1 more alarm)" in console.rows()[1]
+        assert console.rows()[2].startswith(" ! not ready to fail over")
+
+
+async def test_a_demos_caption_is_shown_without_moving_anything(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        before = [row for row in console.rows() if "── 3 entities" not in row]
+        await console.told(made.snapshot(caption="contoso refuses every connection"))
+        assert "contoso refuses every connection ─" in next(row for row in console.rows() if "── 3 entities" in row)
+        assert [row for row in console.rows() if "── 3 entities" not in row] == before
+
+
+async def test_a_paused_syphon(open_console: Any, made: Any) -> None:
+    news = made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED, text="paused by kim 13:40:00"))
+    async with open_console(news) as console:
+        assert "■ paused" in console.screen()
+        assert "paused by kim" in console.screen()
+        assert "p resume syphon" in console.rows()[-1]
+
+
+async def test_the_newest_events_are_last(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(), Records(made.records())) as console:
+        rows = [row for row in console.rows() if row.startswith(" 14:0")]
+        assert rows == sorted(rows)
+
+
+def strip_of(console: Any, y: int) -> list[Any]:
+    return list(console.app.screen._compositor.render_strips()[y])
+
+
+def muted(console: Any) -> Any:
+    from console.ui.line import Role
+
+    table = console.app.screen.query_one(EntityTable)
+    return table._style(Role.MUTED).color

@@ -1,0 +1,163 @@
+"""The feed over a real control socket: reconnects by itself, loses nothing, says every loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core import events as e
+from console.core.errors import CommandRefusedError, EngineNotRunningError
+from console.core.snapshot import Snapshot
+from console.engine import records
+from console.engine.control import ControlServer
+from console.engine.protocol import Command, CommandDone, Welcome
+from console.ui.feed import PAUSES, EngineFeed
+from console.ui.view import Missed, News, Reached, Records, Unreachable
+
+
+class Told:
+    """What the feed told, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+        self._came = asyncio.Condition()
+
+    def __call__(self, news: News) -> None:
+        self.news.append(news)
+        asyncio.get_running_loop().create_task(self._wake())
+
+    async def _wake(self) -> None:
+        async with self._came:
+            self._came.notify_all()
+
+    async def until(self, wanted: Callable[[list[News]], bool]) -> None:
+        async with asyncio.timeout(10), self._came:
+            await self._came.wait_for(lambda: wanted(self.news))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [news for news in self.news if isinstance(news, kind)]
+
+    def warnings(self) -> list[str]:
+        return [record.event.text for told in self.of(Records) for record in told.records]
+
+
+def ends_with(kind: type[Any]) -> Callable[[list[News]], bool]:
+    return lambda news: bool(news) and isinstance(news[-1], kind)
+
+
+@asynccontextmanager
+async def engine(socket: Path, *, boot: str = "b1") -> AsyncIterator[ControlServer]:
+    async def execute(order: Command) -> CommandDone:
+        ok = order.target != "nothing"
+        return CommandDone(
+            id=order.id, ok=ok, text=f"{order.verb} {order.target} by {order.by}" if ok else "refused: no"
+        )
+
+    welcome = Welcome(engine="e", boot=boot, pid=1, pairing="orders", environment="", read_only=False)
+    async with ControlServer(socket, welcome=welcome, execute=execute) as server:
+        yield server
+
+
+def warn(server: ControlServer, made: Any, seq: int, text: str, boot: str = "b1") -> None:
+    record = made.record(e.Warned(at=made.AT, about="a", text=text), seq, boot)
+    server.tell_event(seq, records.encode(record))
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[tuple[EngineFeed, Told, Path]]:
+    """A feed that runs, with pauses that take no time but are noted."""
+    told = Told()
+    socket = tmp_path / "s"
+    feed = EngineFeed(socket, now=lambda: 100.0, sleep=lambda _seconds: asyncio.sleep(0.01))
+    task = asyncio.create_task(feed.run(told))
+    yield feed, told, socket
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_it_tells_snapshots_and_events(followed: Any, made: Any) -> None:
+    _, told, socket = followed
+    async with engine(socket) as server:
+        server.tell_snapshot(made.snapshot())
+        warn(server, made, 1, "first")
+        await told.until(lambda _: bool(told.of(Snapshot)) and told.warnings() == ["first"])
+        assert told.of(Snapshot)[-1] == made.snapshot()
+        assert told.of(Reached)
+
+
+async def test_an_engine_that_is_not_there_is_said_since_when(followed: Any) -> None:
+    _, told, socket = followed
+    await told.until(lambda news: len(news) >= 3)
+    assert {news.since for news in told.of(Unreachable)} == {100.0}
+    assert str(socket) in told.of(Unreachable)[0].reason
+
+
+async def test_it_comes_back_by_itself_and_misses_no_event(followed: Any, made: Any) -> None:
+    _, told, socket = followed
+    async with engine(socket) as server:
+        server.tell_snapshot(made.snapshot())
+        warn(server, made, 1, "first")
+        await told.until(lambda _: told.warnings() == ["first"])
+        server.farewell = "stopped by kim"
+    await told.until(ends_with(Unreachable))
+    assert "stopped by kim" in [news.reason for news in told.of(Unreachable)]
+    async with engine(socket) as server:  # the same boot: as if the connection had been cut
+        warn(server, made, 1, "first")
+        warn(server, made, 2, "second")
+        server.tell_snapshot(made.snapshot())
+        await told.until(lambda _: len(told.of(Snapshot)) == 2 and len(told.warnings()) == 2)
+    assert told.warnings() == ["first", "second"]
+    assert told.of(Missed) == []
+
+
+async def test_an_engine_started_anew_is_followed_from_its_beginning(followed: Any, made: Any) -> None:
+    _, told, socket = followed
+    async with engine(socket) as server:
+        warn(server, made, 7, "old")
+        await told.until(lambda _: told.warnings() == ["old"])
+    async with engine(socket, boot="b2") as server:
+        warn(server, made, 1, "new", boot="b2")
+        await told.until(lambda _: told.warnings() == ["old", "new"])
+
+
+async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: Any) -> None:
+    feed, told, socket = followed
+    async with engine(socket) as server:
+        server.tell_snapshot(made.snapshot())
+        await told.until(lambda _: bool(told.of(Snapshot)))
+        assert await feed.command("force", target="orders", by="kim") == "force orders by kim"
+        with pytest.raises(CommandRefusedError, match="refused: no"):
+            await feed.command("force", target="nothing", by="kim")
+
+
+async def test_a_command_to_an_engine_that_is_gone_is_refused_at_once(followed: Any) -> None:
+    feed, _, _ = followed
+    with pytest.raises(EngineNotRunningError, match="force was not sent: the engine is unreachable"):
+        await feed.command("force", target="orders", by="kim")
+
+
+async def test_the_pauses_grow_and_a_snapshot_ends_them(tmp_path: Path, made: Any) -> None:
+    pauses: list[float] = []
+    told = Told()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(EngineFeed(tmp_path / "s", now=lambda: 100.0, sleep=sleep).run(told))
+    await told.until(lambda news: len(news) >= 7)
+    assert pauses[:6] == [*PAUSES, PAUSES[-1]]
+    async with engine(tmp_path / "s") as server:
+        server.tell_snapshot(made.snapshot())
+        await told.until(ends_with(Snapshot))
+        del pauses[:]
+    await told.until(ends_with(Unreachable))
+    await told.until(lambda news: len(pauses) >= 1)
+    assert pauses[0] == PAUSES[0]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,202 @@
+"""Keys do what the table says, ask before what is dangerous, and change nothing before the engine does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from textual.widgets import Button
+
+from console.core.entity import State
+from console.core.snapshot import SyphonStatus
+from console.ui.actions import ACTIONS
+from console.ui.screens.arm import ArmDialog
+from console.ui.screens.dashboard import DashboardScreen
+from console.ui.screens.help import HelpScreen
+
+
+async def test_arrows_and_vi_keys_select(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        for key, selected in [("down", "payments"), ("j", "audit"), ("k", "payments"), ("up", "orders")]:
+            await console.press(key)
+            assert f"▸● {selected}" in console.screen()
+
+
+async def test_q_leaves_with_0(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("q")
+    assert console.app.return_value == 0
+    assert console.feed.orders == []
+
+
+async def test_ctrl_c_only_says_how_to_leave(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("ctrl+c")
+        assert "q quits the dashboard; the engine goes on" in console.screen()
+
+
+async def test_the_syphon_is_paused_without_a_question(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("p")
+        assert console.feed.orders == [("pause-syphon", "", "kim")]
+        assert "✓ pause syphon: syphon is told" in console.screen()
+        assert "○ idle" in console.screen(), "the engine has not said that it is paused"
+        await console.told(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED, text="paused by kim")))
+        assert "■ paused" in console.screen()
+        await console.press("p")
+        assert console.feed.orders[1:] == [("resume-syphon", "", "kim")]
+
+
+async def test_a_refusal_is_one_line(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        console.feed.refusal = "refused: this engine is read-only, and pause-syphon changes something"
+        await console.press("p")
+        assert "✗ pause syphon: refused: this engine is read-only" in console.screen()
+
+
+async def test_while_an_answer_is_awaited_nothing_else_is_ordered(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        console.feed.hold = asyncio.Event()
+        await console.press("p", "p", "f")
+        assert "pause syphon: ordered, no answer yet" in console.screen()
+        assert isinstance(console.app.screen, DashboardScreen)
+        assert len(console.feed.orders) == 1
+        console.feed.hold.set()
+        await console.pilot.pause()
+        assert "✓ pause syphon" in console.screen()
+
+
+async def test_what_is_not_possible_says_why(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        assert "(b release)" in console.rows()[-1]
+        await console.press("b")
+        assert "✗ release is not possible: orders is healthy: nothing to release" in console.screen()
+
+
+@pytest.mark.parametrize("key", ["f", "b", "p"])
+async def test_read_only_gives_no_order(open_console: Any, made: Any, key: str) -> None:
+    async with open_console(made.snapshot(made.failed_over("payments")), read_only=True) as console:
+        assert "read-only" in console.rows()[0]
+        await console.press(key, "tab", "enter")
+        assert console.feed.orders == []
+        assert "is not possible: this dashboard is read-only" in console.screen()
+
+
+# -- the question before a dangerous act -------------------------------------------------------------------------
+
+
+async def test_the_question_names_target_reach_and_consequence_with_cancel_in_focus(
+    open_console: Any, outage_news: Any
+) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f")
+        screen = console.screen()
+        assert "Force failover: payments" in screen
+        assert "one engine: orders@web-1" in screen
+        assert "go to the backlog on" in screen
+        assert isinstance(console.app.focused, Button)
+        assert console.app.focused.id == "cancel"
+        assert "▲ payments failed over" in console.rows()[1], "the summary stays in sight"
+
+
+@pytest.mark.parametrize(
+    "keys", [("enter",), ("escape",), ("tab", "tab", "enter"), ("right", "left", "enter"), ("f", "enter")]
+)
+async def test_cancelling_does_nothing(open_console: Any, outage_news: Any, keys: tuple[str, ...]) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", *keys)
+        assert isinstance(console.app.screen, DashboardScreen)
+        assert console.feed.orders == []
+
+
+@pytest.mark.parametrize("move", ["tab", "right", "left"])
+async def test_firing_sends_exactly_one_command(open_console: Any, outage_news: Any, move: str) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", move, "enter", "enter")
+        assert isinstance(console.app.screen, DashboardScreen)
+        assert console.feed.orders == [("force", "payments", "kim")]
+        assert "✓ force failover payments: payments is told" in console.screen()
+        assert "failed over" in console.screen(), "forced only when the engine says so"
+
+
+async def test_release_is_fired_the_same_way(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(made.forced("payments"))) as console:
+        await console.press("b", "tab", "enter")
+        assert console.feed.orders == [("release", "payments", "kim")]
+
+
+async def test_what_the_question_says_is_alive(open_console: Any, made: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f")
+        assert "now 38/s" in console.screen()
+        await console.told(made.snapshot(made.entity("orders"), made.failed_over("payments", sends_per_second=57.0)))
+        assert "now 57/s" in console.screen()
+        assert "0 messages parked" in console.screen()
+
+
+async def test_the_target_stays_when_the_entities_change(open_console: Any, made: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", "tab")
+        await console.told(made.snapshot(made.entity("other")))
+        assert "Force failover: payments" in console.screen()
+        assert "Cannot be fired now: this engine knows no payments." in console.screen()
+        await console.press("enter")
+        assert console.feed.orders == []
+
+
+async def test_what_became_impossible_cannot_be_fired(open_console: Any, made: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", "tab")
+        await console.told(made.snapshot(made.entity("orders"), made.forced("payments")))
+        assert "Cannot be fired now: payments is forced already." in console.screen()
+        assert console.app.focused.id == "cancel"
+        await console.press("enter")
+        assert console.feed.orders == []
+
+
+async def test_an_engine_lost_behind_the_question_is_said(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f")
+        console.feed.lose()
+        await console.pilot.pause()
+        assert "Cannot be fired now: the engine is unreachable." in console.screen()
+        assert "✗ engine unreachable since" in console.rows()[1]
+
+
+async def test_a_name_from_outside_is_plain_text_in_the_question(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(made.entity("[b]x[/]\x1b[2J"))) as console:
+        await console.press("f")
+        assert "Force failover: [b]x[/]\\x1b[2J" in console.screen()
+
+
+async def test_more_may_be_asked_before_firing(open_console: Any, outage_news: Any, monkeypatch: Any) -> None:
+    """The seam for a typed name: whatever `why_not` says keeps the question from being fired."""
+    monkeypatch.setattr(ArmDialog, "why_not", lambda self: "the name is not typed yet")
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", "tab", "enter")
+        assert console.feed.orders == []
+
+
+# -- help ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_the_help_is_made_from_the_tables(open_console: Any, made: Any, size: tuple[int, int]) -> None:
+    async with open_console(made.snapshot(), size=size) as console:
+        await console.press("question_mark")
+        screen = console.screen()
+        for action in ACTIONS:
+            assert f"{action.key:<6}{action.label:<20}{action.help}" in screen
+        for state in State:
+            assert f" {state} " in screen
+        assert "not now: orders is healthy: nothing to release" in screen
+        await console.press("escape")
+        assert isinstance(console.app.screen, DashboardScreen)
+
+
+async def test_the_help_gives_no_order(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("question_mark", "p", "f", "j")
+        assert isinstance(console.app.screen, HelpScreen)
+        assert console.feed.orders == []

@@ -1,0 +1,100 @@
+"""What did not change is not painted; what changed is painted alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console as RichConsole
+from textual.app import App
+from textual.screen import Screen
+
+from console.ui.app import PairedApp
+from console.ui.line import Line, Role, Span
+from console.ui.widgets.lines import _end_of_difference, _runs
+
+ROW_BUDGET = 300
+"""Bytes for one changed row of 140 cells at 256 colours."""
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Counts the bytes that would go to a terminal of 256 colours; each call returns those since the last."""
+    terminal = RichConsole(color_system="256", force_terminal=True, legacy_windows=False)
+    updates: list[int] = []
+
+    def display(_app: App[Any], _screen: Screen[Any], update: Any) -> None:
+        if hasattr(update, "render_segments"):
+            updates.append(len(update.render_segments(terminal).encode()))
+
+    monkeypatch.setattr(PairedApp, "_display", display)
+
+    def since_last() -> int:
+        total = sum(updates)
+        updates.clear()
+        return total
+
+    return since_last
+
+
+def many(made: Any, number: int = 30) -> list[Any]:
+    return [made.entity(f"queue-{place:02}") for place in range(number)]
+
+
+async def test_the_same_snapshot_again_writes_nothing(open_console: Any, made: Any, written: Any) -> None:
+    async with open_console(made.outage(), size=(140, 40)) as console:
+        assert written() > 1000
+        await console.told(made.outage())
+        assert written() == 0
+
+
+async def test_one_row_costs_one_row(open_console: Any, made: Any, written: Any) -> None:
+    entities = many(made)
+    async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
+        written()
+        entities[4] = replace(entities[4], sends_per_second=97.0)
+        await console.told(made.snapshot(*entities))
+        assert 0 < written() <= 172, "no more than one repainted line was measured to cost"
+
+
+async def test_a_tenth_of_30_rows_and_the_clock_stay_far_below_2_kilobytes(
+    open_console: Any, made: Any, written: Any
+) -> None:
+    entities = many(made)
+    async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
+        written()
+        for place in (1, 5, 9):
+            entities[place] = replace(entities[place], sends_per_second=97.0, accepted=412_097)
+        await console.told(made.snapshot(*entities, at=made.AT + 1))
+        assert 0 < written() <= 3 * ROW_BUDGET + 60
+
+
+async def test_the_clock_alone_costs_next_to_nothing(open_console: Any, made: Any, written: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        written()
+        await console.told(made.snapshot(at=made.AT + 1))
+        assert 0 < written() <= 60
+
+
+async def test_entities_out_of_sight_cost_nothing(open_console: Any, made: Any, written: Any) -> None:
+    entities = many(made, 1000)
+    async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
+        written()
+        entities[900] = replace(entities[900], sends_per_second=97.0)
+        await console.told(made.snapshot(*entities))
+        assert written() == 0
+
+
+def test_a_line_is_painted_up_to_its_last_difference() -> None:
+    before = Line((Span("abc"), Span("12"), Span("def"), Span("34"), Span("ghi")))
+    after = Line((Span("abc"), Span("13"), Span("def"), Span("35"), Span("ghi")))
+    assert _end_of_difference(before, after, 80) == 10
+    assert _end_of_difference(before, Line((*before.spans[:-1], Span("ghij"))), 80) == 80
+    assert _end_of_difference(before, Line(before.spans, Role.SELECTED), 80) == 80
+
+
+def test_spaces_join_the_run_before_them_unless_their_ground_is_seen() -> None:
+    line = Line((Span("a"), Span("  ", Role.MUTED), Span("b"), Span(" X ", Role.PRODUCTION), Span("  "), Span("c")))
+    assert list(_runs(line)) == [("a  b", Role.TEXT), (" X ", Role.PRODUCTION), ("  c", Role.TEXT)]
