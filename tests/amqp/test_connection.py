@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.amqp import Connection, Error, Role, Session, Settings, events
+from console.amqp.codec import described, encode, encoded_list
+from console.amqp.connection import EMPTY_FRAME
+from console.amqp.errors import EncodeError, StateError
+from console.amqp.frames import AMQP_HEADER, build_frame
+from console.amqp.performatives import Begin, Close, Detach, End, Flow, Open
+from console.amqp.types import Symbol
+from tests.amqp.wires import (
+    Pair,
+    attach,
+    begin,
+    begun_server,
+    flow,
+    frame,
+    of_kind,
+    opened_server,
+    performatives_in,
+    receiving_server,
+    settings,
+    transfer,
+)
+
+
+def _failure(server: Connection, data: bytes) -> tuple[Error, Close]:
+    """The error of the one ConnectionFailed that `data` causes, and the close that tells the peer."""
+    (failed,) = of_kind(events.ConnectionFailed, server.receive_data(data))
+    close = performatives_in(server.data_to_send())[-1]
+    assert isinstance(close, Close)
+    assert server.is_finished
+    assert server.failure == failed.error
+    return failed.error, close
+
+
+def test_a_server_answers_an_open_with_its_own() -> None:
+    server = Connection(role=Role.SERVER, settings=settings("contoso", idle_timeout_ms=60_000, max_frame_size=4096))
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="client")))
+    (opened,) = performatives_in(server.data_to_send()[8:])
+    assert isinstance(opened, Open)
+    assert (opened.container_id, opened.max_frame_size, opened.idle_time_out) == ("contoso", 4096, 60_000)
+
+
+def test_an_open_tells_who_the_peer_is() -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    opened = Open(container_id="SBSender-1", hostname="contoso.example", properties={Symbol("product"): "sdk"})
+    happened = server.receive_data(AMQP_HEADER + frame(opened))
+    assert happened[-1] == events.Opened("contoso.example", "SBSender-1", {"product": "sdk"})
+
+
+def test_nothing_is_sent_twice() -> None:
+    server = begun_server()
+    assert server.data_to_send() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "condition"),
+    [
+        (frame(Open(container_id="again")), "amqp:not-allowed"),
+        (frame(transfer()), "amqp:not-allowed"),
+        (frame(flow()), "amqp:not-allowed"),
+        (frame(attach()), "amqp:not-allowed"),
+        (frame(begin(remote_channel=5)), "amqp:not-allowed"),
+        (frame(begin()) + frame(begin()), "amqp:not-allowed"),
+        (build_frame(0, b"\xff\xff\xff"), "amqp:decode-error"),
+        (build_frame(0, b"\x00\x53\x99\x45"), "amqp:decode-error"),
+        (build_frame(0, described(0x40, encoded_list([encode(Symbol("A"))]))), "amqp:decode-error"),
+        (build_frame(0, described(0x16, b"\x45")), "amqp:decode-error"),
+        (build_frame(0, b"\x00\x53\x17\x45\x40"), "amqp:decode-error"),
+        (build_frame(0, b"\x00\x53\x14\xc0\xff\x05\x43"), "amqp:decode-error"),
+        (build_frame(0, b"", 1), "amqp:connection:framing-error"),
+        (b"\x00\x00\x00\x04\x02\x00\x00\x00", "amqp:connection:framing-error"),
+        (b"\x00\x10\x00\x00\x02\x00\x00\x00", "amqp:connection:framing-error"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "amqp:connection:framing-error"),
+    ],
+)
+def test_what_breaks_the_protocol_closes_the_connection_with_its_condition(data: bytes, condition: str) -> None:
+    error, close = _failure(opened_server(), data)
+    assert error.condition == condition
+    assert close.error == error
+
+
+def test_after_a_failure_nothing_is_read_and_nothing_sent() -> None:
+    server, link = receiving_server()
+    _failure(server, b"\x00\x00\x00\x04\x02\x00\x00\x00")
+    assert server.receive_data(frame(begin(), channel=3)) == []
+    link.flow(5)
+    link.detach()
+    server.close()
+    assert server.data_to_send() == b""
+
+
+def test_a_frame_before_the_open_is_refused_with_open_and_close() -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    (failed,) = of_kind(events.ConnectionFailed, server.receive_data(AMQP_HEADER + frame(begin())))
+    assert "before the open" in failed.error.description
+    assert [type(found) for found in performatives_in(server.data_to_send()[8:])] == [Open, Close]
+
+
+def test_an_open_with_too_small_frames_is_refused() -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    server.receive_data(AMQP_HEADER)
+    (failed,) = server.receive_data(frame(Open(container_id="client", max_frame_size=511)))
+    assert isinstance(failed, events.ConnectionFailed)
+    assert failed.error.condition == "amqp:invalid-field"
+
+
+def test_a_channel_above_the_highest_is_refused() -> None:
+    error, _ = _failure(opened_server(channel_max=2), frame(begin(), channel=3))
+    assert error.condition == "amqp:connection:framing-error"
+
+
+def test_a_handle_above_the_highest_is_refused() -> None:
+    error, _ = _failure(begun_server(handle_max=4), frame(attach(5), channel=7))
+    assert error.condition == "amqp:connection:framing-error"
+
+
+def test_empty_frames_are_heard_and_say_nothing() -> None:
+    assert opened_server().receive_data(EMPTY_FRAME * 3) == []
+
+
+def test_a_close_is_answered() -> None:
+    server = begun_server()
+    error = Error(condition="amqp:connection:forced", description="maintenance")
+    assert server.receive_data(frame(Close(error=error))) == [events.Closed(error)]
+    assert performatives_in(server.data_to_send()) == [Close()]
+    assert server.is_finished
+
+
+def test_our_close_waits_for_the_answer_and_hears_nothing_else() -> None:
+    server, _ = receiving_server()
+    server.close(Error(condition="amqp:connection:forced", description="bye"))
+    (close,) = performatives_in(server.data_to_send())
+    assert isinstance(close, Close)
+    assert close.error == Error(condition="amqp:connection:forced", description="bye", info={})
+    assert server.receive_data(frame(transfer(), channel=7) + frame(begin(), channel=8)) == []
+    assert not server.is_finished
+    assert server.receive_data(frame(Close())) == [events.Closed(None)]
+    assert server.data_to_send() == b""
+    assert server.is_finished
+
+
+def test_what_was_settled_leaves_before_the_close() -> None:
+    server, link = receiving_server()
+    server.receive_data(frame(transfer(4), channel=7))
+    link.settle(4, None)
+    server.close()
+    assert [type(found).__name__ for found in performatives_in(server.data_to_send())] == ["Disposition", "Close"]
+
+
+def test_closing_what_was_never_opened_ends_it_silently() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings())
+    client.close()
+    assert client.is_finished
+    assert client.data_to_send() == b""
+
+
+def test_channels_are_numbered_by_each_side() -> None:
+    server = opened_server()
+    happened = server.receive_data(frame(begin(), channel=700) + frame(begin(), channel=3))
+    assert [begun.session.channel for begun in of_kind(events.SessionBegun, happened)] == [0, 1]
+    answers = [found for found in performatives_in(server.data_to_send()) if isinstance(found, Begin)]
+    assert [answer.remote_channel for answer in answers] == [700, 3]
+
+
+def test_a_channel_is_free_again_after_its_end() -> None:
+    server = begun_server()
+    assert of_kind(events.SessionEnded, server.receive_data(frame(End(), channel=7)))
+    (begun,) = of_kind(events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
+    assert begun.session.channel == 0
+
+
+def test_an_end_is_answered_and_a_late_detach_behind_it_is_tolerated() -> None:
+    server, link = receiving_server()
+    happened = server.receive_data(frame(End(), channel=7) + frame(Detach(handle=0, closed=True), channel=7))
+    assert [type(event) for event in happened] == [events.Detached, events.SessionEnded]
+    assert performatives_in(server.data_to_send()) == [End()]
+    assert not server.is_finished
+    assert not link.is_attached
+
+
+def test_an_end_where_nothing_began_is_tolerated() -> None:
+    server = opened_server()
+    assert server.receive_data(frame(End(), channel=9)) == []
+    assert not server.is_finished
+
+
+def test_a_session_of_the_server_may_be_asked_for() -> None:
+    pair = Pair()
+    pair.client.open()
+    pair.run()
+    session = pair.server.begin()
+    pair.run()
+    assert of_kind(events.SessionBegun, pair.at_server)[-1].session is session
+    assert of_kind(events.SessionBegun, pair.at_client)
+
+
+def test_a_session_needs_an_open_connection() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings())
+    with pytest.raises(StateError, match="call open first"):
+        client.begin()
+
+
+def test_more_sessions_than_the_peer_takes_are_refused_here() -> None:
+    pair = Pair(server=settings("server", channel_max=1))
+    pair.begin()
+    pair.client.begin()
+    with pytest.raises(StateError, match="takes 2 sessions"):
+        pair.client.begin()
+
+
+def test_a_client_holds_all_but_its_open_back_until_the_peer_has_opened() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings(sasl=False))
+    client.open()
+    session = client.begin()
+    session.attach_sender("x" * 600, None, None)
+    assert [type(found) for found in performatives_in(client.data_to_send()[8:])] == [Open]
+    client.receive_data(AMQP_HEADER + frame(Open(container_id="server", max_frame_size=4096)))
+    assert [type(found).__name__ for found in performatives_in(client.data_to_send())] == ["Begin", "Attach"]
+
+
+def test_a_held_frame_too_large_for_the_peer_fails_the_connection() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings(sasl=False))
+    client.open()
+    client.begin().attach_sender("x" * 600, None, None)
+    client.data_to_send()
+    happened = client.receive_data(AMQP_HEADER + frame(Open(container_id="server", max_frame_size=512)))
+    (failed,) = of_kind(events.ConnectionFailed, happened)
+    assert "512" in failed.error.description
+    sent = performatives_in(client.data_to_send())
+    assert isinstance(sent[-1], Close)
+
+
+def test_no_frame_is_larger_than_the_peer_takes() -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
+    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
+    with pytest.raises(EncodeError, match="512"):
+        requested.link.accept_attach(properties={"p": "x" * 600})
+
+
+@pytest.mark.parametrize("end", ["detach", "end", "close"])
+def test_a_long_error_is_cut_to_the_peers_frames(end: str) -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
+    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
+    requested.link.accept_attach()
+    server.data_to_send()
+    error = Error(condition="amqp:internal-error", description="long " * 500, info={"trace": "x" * 900})
+    ends: dict[str, Any] = {
+        "detach": lambda: requested.link.detach(error=error),
+        "end": lambda: requested.link.session.end(error),
+        "close": lambda: server.close(error),
+    }
+    ends[end]()
+    data = server.data_to_send()
+    (found,) = performatives_in(data)
+    assert isinstance(found, Detach | End | Close)
+    assert len(data) <= 512
+    assert found.error is not None
+    assert found.error.condition == "amqp:internal-error"
+    assert found.error.description.startswith("long long")
+
+
+def test_more_links_than_the_peer_has_handles_end_the_session_only() -> None:
+    server = opened_server()
+    server.receive_data(frame(begin(handle_max=0), channel=7))
+    server.receive_data(frame(attach(0), channel=7))
+    happened = server.receive_data(frame(attach(1), channel=7))
+    (ended,) = of_kind(events.SessionEnded, happened)
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
+    assert not server.is_finished
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_frame_size"):
+        Settings(container_id="x", max_frame_size=100)
+    with pytest.raises(ValueError, match="incoming_window"):
+        Settings(container_id="x", incoming_window=0)
+
+
+def test_a_session_flow_with_echo_is_answered() -> None:
+    server = begun_server()
+    server.receive_data(frame(flow(echo=True), channel=7))
+    (answer,) = performatives_in(server.data_to_send())
+    assert isinstance(answer, Flow)
+    assert answer.handle is None
+    assert not answer.echo
+
+
+def test_sessions_and_connections_have_readable_names() -> None:
+    session = Pair().begin()
+    assert isinstance(session, Session)
+    assert "channel 0" in repr(session)

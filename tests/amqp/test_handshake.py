@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import pytest
+
+from console.amqp import Connection, Role, events
+from console.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from console.amqp.performatives import (
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    read_sasl,
+    write_performative,
+)
+from tests.amqp.wires import Pair, attach, begin, frame, of_kind, performatives_in, settings
+
+
+def _server() -> Connection:
+    return Connection(role=Role.SERVER, settings=settings("server"))
+
+
+def _sasl(performative: SaslInit | SaslMechanisms | SaslOutcome | SaslResponse) -> bytes:
+    return build_frame(0, write_performative(performative), SASL_FRAME)
+
+
+def test_a_server_is_silent_until_the_client_has_spoken() -> None:
+    server = _server()
+    assert server.data_to_send() == b""
+    server.receive_data(SASL_HEADER[:7])
+    assert server.data_to_send() == b""
+    server.receive_data(SASL_HEADER[7:])
+    assert server.data_to_send().startswith(SASL_HEADER)
+
+
+def test_a_server_offers_anonymous() -> None:
+    server = _server()
+    server.receive_data(SASL_HEADER)
+    offered, _ = read_sasl(server.data_to_send()[len(SASL_HEADER) + 8 :], 0)
+    assert offered == SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))
+
+
+@pytest.mark.parametrize("response", [None, b"", b"anonymous@client"])
+def test_anonymous_is_taken_with_and_without_an_initial_response(response: bytes | None) -> None:
+    server = _server()
+    init = SaslInit(mechanism="ANONYMOUS", initial_response=response, hostname="contoso")
+    happened = server.receive_data(SASL_HEADER + _sasl(init))
+    assert happened == [events.HeaderReceived(sasl=True), events.SaslDone("ANONYMOUS")]
+    assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0)))
+
+
+def test_another_mechanism_is_refused_and_ends_the_connection() -> None:
+    server = _server()
+    happened = server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0a\0b")))
+    (failed,) = of_kind(events.ConnectionFailed, happened)
+    assert failed.error.condition == "amqp:unauthorized-access"
+    assert server.data_to_send().endswith(_sasl(SaslOutcome(code=1)))
+    assert server.is_finished
+
+
+def test_a_client_may_skip_sasl() -> None:
+    server = _server()
+    happened = server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso")))
+    assert happened == [events.HeaderReceived(sasl=False), events.Opened("contoso", "client", None)]
+    assert server.data_to_send().startswith(AMQP_HEADER)
+
+
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", bytes(8)])
+def test_a_header_of_something_else_is_answered_with_ours_and_the_end(start: bytes) -> None:
+    server = _server()
+    (failed,) = server.receive_data(start)
+    assert isinstance(failed, events.ConnectionFailed)
+    assert failed.error.condition == "amqp:connection:framing-error"
+    assert server.data_to_send() == SASL_HEADER
+    assert server.is_finished
+
+
+def test_sasl_does_not_begin_twice() -> None:
+    server = _server()
+    server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="ANONYMOUS")))
+    (failed,) = server.receive_data(SASL_HEADER)
+    assert isinstance(failed, events.ConnectionFailed)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        _sasl(SaslResponse(response=b"")),
+        _sasl(SaslOutcome(code=0)),
+        build_frame(0, b"\x00\x53\x41\x45", SASL_FRAME),
+        build_frame(0, b"", SASL_FRAME),
+        build_frame(0, write_performative(SaslInit(mechanism="ANONYMOUS")) + b"\x40", SASL_FRAME),
+        frame(Open(container_id="early")),
+        _sasl(SaslInit(mechanism="ANONYMOUS", initial_response=bytes(600))),
+    ],
+)
+def test_what_does_not_belong_into_the_sasl_layer_ends_the_connection(sent: bytes) -> None:
+    server = _server()
+    happened = server.receive_data(SASL_HEADER + sent)
+    assert len(of_kind(events.ConnectionFailed, happened)) == 1
+    assert server.is_finished
+
+
+def test_a_client_and_a_server_shake_hands() -> None:
+    pair = Pair()
+    pair.client.open()
+    pair.run()
+    assert [type(event) for event in pair.at_client] == [
+        events.HeaderReceived,
+        events.SaslDone,
+        events.HeaderReceived,
+        events.Opened,
+    ]
+
+
+def test_a_client_without_sasl_opens_at_once() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings("client", sasl=False, hostname="contoso"))
+    client.open()
+    data = client.data_to_send()
+    assert data.startswith(AMQP_HEADER)
+    (opened,) = performatives_in(data[8:])
+    assert isinstance(opened, Open)
+    assert (opened.container_id, opened.hostname) == ("client", "contoso")
+
+
+def test_a_client_stops_where_anonymous_is_not_offered() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings("client"))
+    client.open()
+    happened = client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("EXTERNAL", "PLAIN"))))
+    (failed,) = of_kind(events.ConnectionFailed, happened)
+    assert "EXTERNAL, PLAIN" in failed.error.description
+
+
+def test_a_client_stops_where_it_is_refused() -> None:
+    client = Connection(role=Role.CLIENT, settings=settings("client"))
+    client.open()
+    client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))))
+    (failed,) = client.receive_data(_sasl(SaslOutcome(code=1)))
+    assert isinstance(failed, events.ConnectionFailed)
+    assert failed.error.condition == "amqp:unauthorized-access"
+
+
+def test_everything_may_come_in_one_read() -> None:
+    server = _server()
+    pipelined = (
+        SASL_HEADER
+        + _sasl(SaslInit(mechanism="ANONYMOUS"))
+        + AMQP_HEADER
+        + frame(Open(container_id="client"))
+        + frame(begin())
+        + frame(attach(0))
+        + frame(attach(1, role=True))
+    )
+    happened = server.receive_data(pipelined)
+    assert [type(event) for event in happened] == [
+        events.HeaderReceived,
+        events.SaslDone,
+        events.HeaderReceived,
+        events.Opened,
+        events.SessionBegun,
+        events.AttachRequested,
+        events.AttachRequested,
+    ]
+    for requested in of_kind(events.AttachRequested, happened):
+        requested.link.accept_attach()
+    answer = server.data_to_send()
+    amqp = answer[answer.index(AMQP_HEADER) + 8 :]
+    assert [type(found).__name__ for found in performatives_in(amqp)] == ["Open", "Begin", "Attach", "Attach"]
