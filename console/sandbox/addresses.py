@@ -25,7 +25,7 @@ class NodeKind(Enum):
 class Address:
     """`path` is the entity's, without scheme, authority or `/$management`; empty for the token node.
 
-    `resource` is what a token has to cover: the path with its `/$management`.
+    `resource` is what a token has to cover: the path with its `/$management`; nothing for the token node.
     """
 
     kind: NodeKind
@@ -45,7 +45,7 @@ def parse_address(text: str) -> Address:
     """What a link's source or target address names."""
     path = path_of(text)
     if path.lower() == CBS:
-        return Address(NodeKind.CBS, "", path)
+        return Address(NodeKind.CBS, "", "")
     if path.lower().endswith(MANAGEMENT):
         return Address(NodeKind.MANAGEMENT, path[: -len(MANAGEMENT)], path)
     return Address(NodeKind.ENTITY, path, path)

@@ -23,7 +23,7 @@ class Node:
     """A namespace that clients can connect to.
 
     `keys` maps key names to keys; it is read whenever a token is judged. `clock` gives epoch seconds; whoever makes it
-    jump calls `wake` afterwards, as does whoever changes entities from outside AMQP.
+    jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`.
     """
 
     def __init__(
@@ -79,6 +79,12 @@ class Node:
         finally:
             self._waking = False
         self._set_timer()
+
+    def clock_jumped(self) -> None:
+        """Do at once what has become due on the clock."""
+        for connection in list(self.connections):
+            connection.end_expired_tokens()
+        self.wake()
 
     def close(self) -> None:
         """End every connection and all timers; the messages stay."""

@@ -110,7 +110,7 @@ class RequestLink(ServedLink):
     def _reply(self, request: Request, reply: Reply) -> None:
         link = self.server.reply_link(self, request.reply_to)
         if link is None:
-            log.info("a request to '%s' has no link for its reply (reply-to %s)", self.resource, request.reply_to)
+            log.info("a request to %s has no link for its reply (reply-to %s)", self.node, request.reply_to)
             return
         link.send(write_reply(request, reply, self.vocabulary))
 

@@ -44,6 +44,7 @@ MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
 OPENING_SECONDS: Final = 60.0
+BLACK_HOLE_LOOK_SECONDS: Final = 1.0
 MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
 """Messages handed over in one turn; the rest waits until these are on their way."""
 
@@ -136,7 +137,6 @@ class AmqpServerProtocol(asyncio.Protocol):
         """Write what there is to say, in one piece; then let messages flow again if the client keeps up."""
         if self._transport is None or self._verdict is not ConnectionVerdict.SERVE or not self._writable:
             return
-        self._tick()
         data = self._amqp.data_to_send()
         self._unwritten = 0
         if data:
@@ -165,6 +165,16 @@ class AmqpServerProtocol(asyncio.Protocol):
             if link.path and covers(path, link.path):
                 link.detach(refusal_of(EntityNotFound(path)))
         self.node.flush_soon(self)
+
+    def end_expired_tokens(self) -> None:
+        """Detach the links that no token covers any more."""
+        now = self.node.clock()
+        if self.grants.drop_expired(now):
+            for link in list(self.links.values()):
+                if link.resource and not self.grants.allow(link.resource, now):
+                    link.detach(unauthorized(link.resource))
+            self.node.flush_soon(self)
+        self._watch_tokens()
 
     # ------------------------------------------------------------------ what links call
 
@@ -228,6 +238,7 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def _on_opened(self, event: Opened) -> None:
         self._opened = True
+        self._tick()
 
     def _on_closed(self, event: Closed) -> None:
         self._end()
@@ -262,15 +273,19 @@ class AmqpServerProtocol(asyncio.Protocol):
             self.abort()
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = self._amqp.tick(loop.time())
-        if deadline is not None and "tick" not in self._timers:
-            self._call_later("tick", max(0.0, deadline - loop.time()), self._on_tick)
-
-    def _on_tick(self) -> None:
-        self._timers.pop("tick", None)
-        self.node.flush_soon(self)
-        self.node.wake()
+        """Keep the client's idle time-out from ending, and end the connection when ours has."""
+        if self._verdict is not ConnectionVerdict.SERVE:
+            self._call_later("tick", BLACK_HOLE_LOOK_SECONDS, self._tick)  # not heard is not silent here
+            return
+        now = asyncio.get_running_loop().time()
+        deadline = self._amqp.tick(now)
+        if self._amqp.is_finished:
+            log.info("namespace '%s' ended a connection that had gone silent", self.node.name)
+            self._end()
+        elif deadline is not None:
+            self._call_later("tick", deadline - now, self._tick)
+            self.node.flush_soon(self)
+            self.node.wake()
 
     def _watch_tokens(self) -> None:
         ends = self.grants.next_end()
@@ -278,13 +293,7 @@ class AmqpServerProtocol(asyncio.Protocol):
             self._call_later("tokens", max(0.0, ends - self.node.clock()), self._on_token_end)
 
     def _on_token_end(self) -> None:
-        self._timers.pop("tokens", None)
-        if self.grants.drop_expired(self.node.clock()):
-            for link in list(self.links.values()):
-                if link.resource and not self.grants.allow(link.resource, self.node.clock()):
-                    link.detach(unauthorized(link.resource))
-        self._watch_tokens()
-        self.node.flush_soon(self)
+        self.end_expired_tokens()
         self.node.wake()
 
     def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:

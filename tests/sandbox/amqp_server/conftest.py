@@ -9,8 +9,32 @@ from datetime import timedelta
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
+from console.amqp.connection import Connection
+from console.amqp.events import (
+    Attached,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    Event,
+    FlowReceived,
+    SessionBegun,
+)
+from console.amqp.message import (
+    Properties,
+    Sections,
+    read_map,
+    read_properties,
+    read_value,
+    split,
+    write_application_properties,
+    write_properties,
+    write_value,
+)
+from console.amqp.settings import Role, Settings
+from console.amqp.termini import Source, Target
 from console.sandbox.broker.settings import QueueSettings
 from console.sandbox.node import Node
+from console.sandbox.sas import sign
 
 KEY_NAME, KEY = "Root", "a key"
 
@@ -36,7 +60,7 @@ class Port:
     def jump(self, duration: timedelta) -> None:
         """Set the namespace's clock forward; clients keep theirs."""
         self.clock.ahead += duration.total_seconds()
-        self.node.wake()
+        self.node.clock_jumped()
 
     @property
     def namespace(self):
@@ -95,3 +119,145 @@ async def port() -> AsyncIterator[Port]:
 async def client(port):
     async with port.client() as opened:
         yield opened
+
+
+class Peer(asyncio.Protocol):
+    """A client that speaks AMQP itself, for what the SDK never does."""
+
+    def __init__(self) -> None:
+        self.amqp = Connection(role=Role.CLIENT, settings=Settings(container_id="peer", hostname="127.0.0.1"))
+        self.events: list[Event] = []
+        self.history: list[Event] = []
+        self.arrived = asyncio.Event()
+        self.is_lost = False
+        self.tokens = 0
+
+    def connection_made(self, transport) -> None:
+        self.transport = transport
+        self.amqp.open()
+        self.session = self.amqp.begin()
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        events = self.amqp.receive_data(data)
+        self.events += events
+        self.history += events
+        self.flush()
+        self.arrived.set()
+
+    def connection_lost(self, exc) -> None:
+        self.is_lost = True
+        self.arrived.set()
+
+    def flush(self) -> None:
+        self.transport.write(self.amqp.data_to_send())
+
+    async def next(self, kind, seconds: float = 5.0):
+        """The next event of this kind; it and all before it are taken."""
+        async with asyncio.timeout(seconds):
+            while True:
+                for index, event in enumerate(self.events):
+                    if isinstance(event, kind):
+                        del self.events[: index + 1]
+                        return event
+                assert not self.is_lost, f"the connection was lost while waiting for {kind.__name__}"
+                self.arrived.clear()
+                await self.arrived.wait()
+
+    async def lost(self, seconds: float = 5.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not self.is_lost:
+                self.arrived.clear()
+                await self.arrived.wait()
+
+    def sender(self, address: str, **attach):
+        link = self.session.attach_sender(f"to {address}", Source(address="here"), Target(address=address), **attach)
+        self.flush()
+        return link
+
+    def receiver(self, address: str, source: Source | None = None, **attach):
+        source = source or Source(address=address)
+        link = self.session.attach_receiver(f"from {address}", source, Target(address="here"), **attach)
+        self.flush()
+        return link
+
+    async def attached(self, link):
+        """The link, once the server has answered; raises Refused with its error if it refused."""
+        answer = (await self.next(Attached)).attach
+        assert answer.name == link.name
+        if answer.source is None and answer.target is None:
+            raise Refused((await self.next(Detached)).error)
+        return link
+
+    def send(self, link, data: bytes, **options) -> None:
+        link.send(data, tag=b"t%d" % len(self.events), **options)
+        self.flush()
+
+    async def outcome(self, link, data: bytes):
+        """Send a message; the state it is settled with."""
+        self.send(link, data)
+        return (await self.next(DispositionReceived)).state
+
+    async def request(self, address: str, properties: dict, body, *, reply_to: str | None = None):
+        """One request on links of its own: the reply's application properties and value."""
+        sender = await self.attached(self.sender(address))
+        await self.next(FlowReceived)
+        receiver = await self.attached(self.receiver(address))
+        receiver.flow(10)
+        self.tokens += 1
+        message = Sections(
+            properties=write_properties(Properties(message_id=f"request {self.tokens}", reply_to=reply_to)),
+            application_properties=write_application_properties(properties),
+            body=write_value(body),
+        )
+        self.send(sender, message.join())
+        reply = split((await self.next(DeliveryReceived)).payload)
+        assert read_properties(reply.properties).correlation_id == f"request {self.tokens}"
+        sender.detach()
+        receiver.detach()
+        self.flush()
+        return read_map(reply.application_properties), read_value(reply.body)
+
+    async def put_token(self, audience: str, token: str) -> tuple[int, str]:
+        properties = {"operation": "put-token", "type": "jwt", "name": audience}
+        answer, _ = await self.request("$cbs", properties, token)
+        return answer["status-code"], answer["status-description"]
+
+    async def authorize(self, path: str, seconds: float = 3600.0) -> None:
+        audience = f"sb://127.0.0.1/{path}"
+        assert (await self.put_token(audience, sign(audience, KEY_NAME, KEY, time.time() + seconds)))[0] == 202
+
+
+class Refused(Exception):
+    """The server refused a link."""
+
+    def __init__(self, error) -> None:
+        super().__init__(error.condition, error.description)
+        self.condition = error.condition
+        self.description = error.description
+
+
+@pytest.fixture
+async def connect(port):
+    """Opens connections of peers; they end with the test."""
+    opened = []
+
+    async def connect() -> Peer:
+        _, peer = await asyncio.get_running_loop().create_connection(Peer, "127.0.0.1", port.number)
+        opened.append(peer)
+        await peer.next(SessionBegun)
+        return peer
+
+    yield connect
+    for peer in opened:
+        peer.transport.abort()
+
+
+@pytest.fixture
+async def peer(connect):
+    return await connect()
+
+
+@pytest.fixture
+def refused():
+    return Refused
