@@ -121,7 +121,8 @@ def _runs(line: Line) -> Iterator[tuple[str, Role]]:
         elif not text.strip(" ") and not {span.role, role} & REVERSED:
             text, role = text + span.text, span.role
         else:
-            yield text, role
+            if text:
+                yield text, role
             text, role = span.text, span.role
     if text:
         yield text, role
