@@ -59,6 +59,8 @@ class QueueView:
     dead_lettered: int | None = None
     size_bytes: int | None = None
     read_at: float | None = None
+    read_every: float = 5.0
+    """Seconds between two readings just now; what is older than twice this is old."""
     moved: int = 0
     """Messages the syphon moved out of it, since the engine started."""
     pump_text: str = ""

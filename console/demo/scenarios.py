@@ -36,7 +36,7 @@ ENTITIES: Final = (ORDERS, PAYMENTS, AUDIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A fault of the primary namespace, and the captions while it is played."""
+    """A fault of the primary namespace, and the captions while it is played (at most 58 characters: 80 columns)."""
 
     name: str
     fault: str
@@ -51,25 +51,25 @@ SCENARIOS: Final = (
         name="datacenter-outage",
         fault="black-holed",
         entity=None,
-        before="the primary namespace is healthy; soon its data centre goes silent",
-        during="the primary's data centre is silent: sends fail over entity by entity and are parked in the backlog",
-        after="the data centre answers again: pings find out, sends return, the syphon empties the backlog",
+        before="all is well; soon the data centre goes silent",
+        during="the data centre is silent: sends go to the backlog",
+        after="it answers again: sends return, the backlog drains",
     ),
     Scenario(
         name="node-outage",
         fault="refused",
         entity=ORDERS,
-        before="the primary namespace is healthy; soon the node that serves orders restarts",
-        during="the node that serves orders is down: only orders fails over, the others notice nothing",
-        after="the node is back: orders fails back and its backlog is emptied",
+        before="all is well; soon the node of orders restarts",
+        during="the node of orders is down: orders alone fails over",
+        after="the node is back: orders returns, its backlog drains",
     ),
     Scenario(
         name="throttling",
         fault="busy",
         entity=None,
-        before="the primary namespace is healthy; soon it is throttled",
-        during='the primary says "server busy": senders wait ten seconds and nothing fails over',
-        after="the throttling is over: sends go on",
+        before="all is well; soon the primary is throttled",
+        during='"server busy": senders wait, nothing fails over',
+        after="no longer throttled: sends go on",
     ),
 )
 

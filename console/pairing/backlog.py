@@ -123,6 +123,15 @@ async def depth(admin: ServiceBusAdministrationClient, path: str) -> Depth:
     )
 
 
+async def told_name(admin: ServiceBusAdministrationClient) -> str:
+    """A namespace's name as it tells it; empty where it does not."""
+    try:
+        told = await bounded(admin.get_namespace_properties(), CALL, "reading a namespace's name")
+    except (AzureError, OSError, TimeoutError):
+        return ""  # only a name for the screen
+    return told.name or ""
+
+
 async def _list(admin: ServiceBusAdministrationClient, prefix: str, patience: float) -> dict[str, QueueProperties]:
     async def listed() -> dict[str, QueueProperties]:
         return {

@@ -65,7 +65,8 @@ async def pair_namespaces(
     tasks = Tasks()
     await tasks.open()
     steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
-    paired = PairedServiceBusClient(primary_client, options, steering, found.paths, name)
+    other = await backlog.told_name(options.secondary_admin) or _first_label(secondary)
+    paired = PairedServiceBusClient(primary_client, options, steering, found.paths, primary=name, secondary=other)
     for text in found.warnings:
         steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text))
     return paired
@@ -77,16 +78,18 @@ class PairedServiceBusClient:
 
     def __init__(
         self,
-        primary: ServiceBusClient,
+        primary_client: ServiceBusClient,
         options: SendAvailabilityPairedNamespaceOptions,
         steering: Steering,
         queues: tuple[str, ...],
-        name: str,
+        *,
+        primary: str,
+        secondary: str,
     ) -> None:
-        self.primary_name = name
-        self.secondary_name = _first_label(_host(options.secondary_client))
-        self.fully_qualified_namespace: str = primary.fully_qualified_namespace
-        self._primary = primary
+        self.primary_name = primary
+        self.secondary_name = secondary
+        self.fully_qualified_namespace: str = primary_client.fully_qualified_namespace
+        self._primary = primary_client
         self._options = options
         self._steering = steering
         self._queues = queues
@@ -94,7 +97,7 @@ class PairedServiceBusClient:
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, options.secondary_admin, queues)
         self._closed = False
-        steering.hands = Pinger(steering, primary, options.secondary_client, queues)
+        steering.hands = Pinger(steering, primary_client, options.secondary_client, queues)
         self._start()
 
     def _start(self) -> None:
@@ -194,7 +197,7 @@ class PairedServiceBusClient:
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every backlog queue in use."""
-        return views.queues(self._steering, self._queues, self._soundings.found, self._syphon)
+        return views.queues(self._steering, self._queues, self._soundings, self._syphon)
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""

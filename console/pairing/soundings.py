@@ -17,7 +17,7 @@ from console.pairing.backlog import Depth, depth
 from console.pairing.steering import Steering
 
 QUICK: Final = 5.0
-SLOW: Final = 30.0
+SLOW: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Soundings:
         self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
         self.trouble = ""
         """Why the last reading failed; empty when it did not."""
+        self.every = SLOW
+        """Seconds until the queues are read again."""
         self._steering = steering
         self._admin = admin
         self._queues = queues
@@ -46,8 +48,14 @@ class Soundings:
                 await self._read(index, path)
             parked = any(one is not None and one.depth.messages for one in self.found.values())
             diverting = any(entity.diverting for entity in self._steering.machine.entities())
-            now = self._steering.clock()
-            await asyncio.sleep(QUICK) if parked or diverting else await self._steering.change(now + SLOW)
+            self.every = QUICK if parked or diverting else SLOW
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until the next reading; something that happens makes it come soon, but not sooner than QUICK."""
+        await asyncio.sleep(QUICK)
+        if self.every > QUICK:
+            await self._steering.change(self._steering.clock() + self.every - QUICK)
 
     async def _read(self, index: int, path: str) -> None:
         try:

@@ -9,7 +9,7 @@ from console.core.entity import Entity
 from console.core.routes import Route
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
 from console.core.why import why
-from console.pairing.soundings import Sounding
+from console.pairing.soundings import Sounding, Soundings
 from console.pairing.steering import Steering, Tally
 from console.pairing.syphon import Syphon
 from console.pairing.tasks import Tasks
@@ -61,7 +61,7 @@ def queues(steering: Steering, paths: tuple[str, ...], found: Found, syphon_: Sy
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, paths, strict=True):
-        sounding = found.get(place.index)
+        sounding = soundings.found.get(place.index)
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
         views.append(
             QueueView(
@@ -74,6 +74,7 @@ def queues(steering: Steering, paths: tuple[str, ...], found: Found, syphon_: Sy
                 dead_lettered=sounding.depth.dead_lettered if sounding is not None else None,
                 size_bytes=sounding.depth.size_bytes if sounding is not None else None,
                 read_at=sounding.read_at if sounding is not None else None,
+                read_every=soundings.every,
                 moved=progress.moved if progress is not None else 0,
                 pump_text=progress.text if progress is not None else "",
             )
