@@ -202,11 +202,13 @@ class Connection:
 
     def write(self, channel: int, performative: Performative) -> None:
         """Queue a frame. Raises EncodeError if the peer takes none that large; errors are cut to fit instead."""
-        body = write_performative(performative)
-        room = self._room()
-        if len(body) > room and isinstance(performative, Detach | End | Close) and performative.error:
-            body = write_performative(replace(performative, error=fit_error(performative.error, room - ERROR_ROOM)))
-        self.write_body(channel, body)
+        if isinstance(performative, Detach | End | Close) and performative.error:
+            performative = replace(performative, error=self.fitted(performative.error))
+        self.write_body(channel, write_performative(performative))
+
+    def fitted(self, error: Error) -> Error:
+        """The error, cut if a frame of the peer's size has no room for it."""
+        return fit_error(error, self._room() - ERROR_ROOM)
 
     def write_body(self, channel: int, body: bytes) -> None:
         """Queue a frame around a body. Raises EncodeError if the peer takes none that large."""

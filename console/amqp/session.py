@@ -15,7 +15,7 @@ from console.amqp.errors import Condition, ProtocolError, SessionError, StateErr
 from console.amqp.events import AttachRequested, Detached, DispositionReceived, Event, SessionEnded
 from console.amqp.hotpath import DispositionHead, TransferHead, write_disposition
 from console.amqp.link import Link, LinkState
-from console.amqp.outcomes import DeliveryState, Error, error_of
+from console.amqp.outcomes import DeliveryState, Error, Rejected, error_of
 from console.amqp.performatives import Attach, Begin, Detach, End, Flow, Performative
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
@@ -225,6 +225,8 @@ class Session:
         for link in list(self._draining):
             if link.answer_drain():
                 del self._draining[link]
+        if self._draining:
+            self.connection.mark(self)
         if self._incoming_window * 2 <= self.settings.incoming_window:
             self.write_flow()
 
@@ -319,8 +321,11 @@ class Session:
     # inside
 
     def _write_disposition(self, said: DispositionHead) -> None:
-        if self.state is SessionState.OPEN:
-            self.connection.write_body(self.channel, write_disposition(said))
+        if self.state is not SessionState.OPEN:
+            return
+        if isinstance(said.state, Rejected) and said.state.error:
+            said = said._replace(state=Rejected(error=self.connection.fitted(said.state.error)))
+        self.connection.write_body(self.channel, write_disposition(said))
 
     def _unblock(self) -> None:
         blocked, self._blocked = self._blocked, {}

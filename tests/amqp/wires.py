@@ -155,8 +155,8 @@ def flow(**changes: Any) -> Flow:
     return Flow(**(values | changes))
 
 
-def transfer(delivery_id: int = 0, **changes: Any) -> Transfer:
-    values: dict[str, Any] = {"handle": 0, "delivery_id": delivery_id, "delivery_tag": b"%d" % delivery_id}
+def transfer(delivery_id: int | None = 0, **changes: Any) -> Transfer:
+    values: dict[str, Any] = {"handle": 0, "delivery_id": delivery_id, "delivery_tag": str(delivery_id).encode()}
     return Transfer(**(values | changes))
 
 

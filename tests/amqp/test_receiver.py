@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.amqp import ACCEPTED, RELEASED, Connection, Error, Rejected, Role, events
+from console.amqp.frames import AMQP_HEADER
+from console.amqp.performatives import Attach, Detach, Disposition, Flow, Open
+from console.amqp.receiver import ReceiverLink
+from tests.amqp.wires import (
+    NEAR_WRAP,
+    Pair,
+    attach,
+    begin,
+    begun_server,
+    flow,
+    frame,
+    of_kind,
+    performatives_in,
+    receiving_server,
+    settings,
+    transfer,
+)
+
+
+def _receive(server: Connection, *transfers: Any, payload: bytes = b"m") -> list[events.Event]:
+    return server.receive_data(b"".join(frame(found, payload, channel=7) for found in transfers))
+
+
+def _dispositions(server: Connection) -> list[Disposition]:
+    return [found for found in performatives_in(server.data_to_send()) if isinstance(found, Disposition)]
+
+
+def _condition(happened: list[events.Event], kind: type[events.SessionEnded] | type[events.Detached]) -> str:
+    error = of_kind(kind, happened)[-1].error
+    assert error is not None
+    return error.condition
+
+
+def test_a_message_comes_with_all_its_marks() -> None:
+    server, link = receiving_server()
+    sent = transfer(9, delivery_tag=b"\xff\x00", message_format=0x80013700, settled=True)
+    assert _receive(server, sent, payload=b"raw") == [
+        events.DeliveryReceived(link, 9, b"\xff\x00", 0x80013700, b"raw", True)
+    ]
+
+
+def test_the_frames_of_a_message_are_joined() -> None:
+    server, link = receiving_server()
+    first = frame(transfer(9, more=True, message_format=3), b"one ", channel=7)
+    second = frame(transfer(None, delivery_tag=None, more=True), b"two ", channel=7)
+    third = frame(transfer(9, delivery_tag=None), b"three", channel=7)
+    assert server.receive_data(first + second) == []
+    assert server.receive_data(third) == [events.DeliveryReceived(link, 9, b"9", 3, b"one two three", False)]
+
+
+def test_messages_of_two_links_may_be_interleaved() -> None:
+    server, link = receiving_server()
+    server.receive_data(frame(attach(1), channel=7))
+    other = link.session.links[1]
+    assert isinstance(other, ReceiverLink)
+    other.accept_attach()
+    other.flow(5)
+    parts = [
+        frame(transfer(1, more=True), b"a", channel=7),
+        frame(transfer(2, handle=1, more=True), b"x", channel=7),
+        frame(transfer(None), b"b", channel=7),
+        frame(transfer(None, handle=1), b"y", channel=7),
+    ]
+    happened = of_kind(events.DeliveryReceived, server.receive_data(b"".join(parts)))
+    assert [(delivery.link, delivery.payload) for delivery in happened] == [(link, b"ab"), (other, b"xy")]
+
+
+def test_a_later_frame_may_settle_the_message() -> None:
+    server, _ = receiving_server()
+    (delivery,) = _receive(server, transfer(1, more=True), transfer(1, settled=True))
+    assert isinstance(delivery, events.DeliveryReceived)
+    assert delivery.settled
+
+
+@pytest.mark.parametrize("first", [transfer(1, aborted=True), transfer(1, more=True)])
+def test_an_aborted_message_is_dropped_and_uses_its_credit(first: Any) -> None:
+    server, link = receiving_server(credit=10)
+    happened = _receive(server, first)
+    if first.more:
+        happened += _receive(server, transfer(1, aborted=True))
+    assert happened == []
+    assert link.credit == 9
+    (delivery,) = _receive(server, transfer(2), payload=b"next")
+    assert isinstance(delivery, events.DeliveryReceived)
+    assert delivery.payload == b"next"
+
+
+def test_an_aborted_message_may_say_that_more_follows() -> None:
+    server, _ = receiving_server()
+    assert _receive(server, transfer(1, more=True), transfer(1, more=True, aborted=True)) == []
+    assert len(_receive(server, transfer(2))) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (transfer(None),),
+        (transfer(1, delivery_tag=None),),
+        (transfer(1, more=True), transfer(2)),
+        (transfer(1), transfer(1)),
+    ],
+)
+def test_transfers_that_make_no_sense_end_the_session(wrong: tuple[Any, ...]) -> None:
+    server, _ = receiving_server()
+    assert _condition(_receive(server, *wrong), events.SessionEnded) == "amqp:invalid-field"
+    assert not server.is_finished
+
+
+def test_a_delivery_id_may_come_again_once_it_is_settled() -> None:
+    server, link = receiving_server()
+    _receive(server, transfer(1))
+    link.settle(1, ACCEPTED)
+    assert len(_receive(server, transfer(1))) == 1
+
+
+def test_credit_falls_with_each_message() -> None:
+    server, link = receiving_server(credit=3)
+    _receive(server, transfer(1), transfer(2))
+    assert (link.credit, link.delivery_count) == (1, 2)
+
+
+def test_a_message_beyond_the_credit_detaches_the_link() -> None:
+    server, link = receiving_server(credit=1)
+    happened = _receive(server, transfer(1), transfer(2))
+    assert _condition(happened, events.Detached) == "amqp:link:transfer-limit-exceeded"
+    detach = performatives_in(server.data_to_send())[-1]
+    assert isinstance(detach, Detach)
+    assert detach.closed
+    assert server.receive_data(frame(Detach(handle=0, closed=True), channel=7)) == []
+    assert link not in link.session.links
+
+
+def test_credit_that_was_taken_back_may_still_be_under_way() -> None:
+    server, link = receiving_server(credit=5)
+    link.flow(1)
+    happened = _receive(server, *[transfer(number) for number in range(5)])
+    assert len(of_kind(events.DeliveryReceived, happened)) == 5
+    assert _condition(_receive(server, transfer(5)), events.Detached) == "amqp:link:transfer-limit-exceeded"
+
+
+def test_flow_sets_the_credit_and_tells_the_windows() -> None:
+    server, link = receiving_server(credit=0)
+    link.flow(7, drain=True, echo=True, properties={"p": 1})
+    (told,) = performatives_in(server.data_to_send())
+    assert isinstance(told, Flow)
+    assert (told.handle, told.delivery_count, told.link_credit, told.drain, told.echo) == (0, 0, 7, True, True)
+    assert (told.next_incoming_id, told.incoming_window, told.properties) == (NEAR_WRAP, 5000, {"p": 1})
+
+
+def test_a_drained_sender_takes_its_credit_with_it() -> None:
+    server, link = receiving_server(credit=10)
+    _receive(server, transfer(1))
+    (told,) = server.receive_data(frame(flow(handle=0, delivery_count=10, link_credit=0, drain=True), channel=7))
+    assert isinstance(told, events.FlowReceived)
+    assert (told.credit, link.credit, link.delivery_count) == (0, 0, 10)
+    assert _condition(_receive(server, transfer(2)), events.Detached) == "amqp:link:transfer-limit-exceeded"
+
+
+def test_a_senders_echo_is_answered_with_the_credit() -> None:
+    server, _ = receiving_server(credit=10)
+    server.receive_data(frame(flow(handle=0, delivery_count=0, echo=True), channel=7))
+    (told,) = performatives_in(server.data_to_send())
+    assert isinstance(told, Flow)
+    assert told.link_credit == 10
+
+
+def test_neighbours_of_equal_state_leave_as_one_disposition() -> None:
+    server, link = receiving_server()
+    _receive(server, *[transfer(number) for number in range(10, 20)])
+    link.settle(range(10, 15), ACCEPTED)
+    link.settle(15, RELEASED)
+    link.settle(16, RELEASED)
+    link.settle(18, RELEASED)
+    link.settle(19, RELEASED, settled=False)
+    found = _dispositions(server)
+    assert [(d.first, d.last, d.state, d.settled, d.role) for d in found] == [
+        (10, 14, ACCEPTED, True, True),
+        (15, 16, RELEASED, True, True),
+        (18, 18, RELEASED, True, True),
+        (19, 19, RELEASED, False, True),
+    ]
+
+
+def test_equal_errors_share_a_range_and_different_ones_do_not() -> None:
+    server, link = receiving_server()
+    _receive(server, *[transfer(number) for number in range(3)])
+    for number, name in enumerate(["busy", "busy", "gone"]):
+        link.settle(number, Rejected(error=Error(condition=name, description="d", info={})))
+    assert [(found.first, found.last) for found in _dispositions(server)] == [(0, 1), (2, 2)]
+
+
+def test_no_range_spans_the_wrap() -> None:
+    server, link = receiving_server()
+    ids = [2**32 - 2, 2**32 - 1, 0, 1]
+    _receive(server, *[transfer(number, delivery_tag=b"t") for number in ids])
+    link.settle(range(2**32 - 2, 2**32 + 2), ACCEPTED)
+    assert [(found.first, found.last) for found in _dispositions(server)] == [(2**32 - 2, 2**32 - 1), (0, 1)]
+
+
+def test_a_delivery_is_settled_once_and_unknown_ones_not_at_all() -> None:
+    server, link = receiving_server()
+    _receive(server, transfer(1), transfer(2, settled=True))
+    for number in (1, 1, 2, 3):
+        link.settle(number, ACCEPTED)
+    assert [(found.first, found.last) for found in _dispositions(server)] == [(1, 1)]
+
+
+def test_outcomes_leave_before_the_detach_of_their_link() -> None:
+    server, link = receiving_server()
+    _receive(server, transfer(1))
+    link.settle(1, ACCEPTED)
+    link.detach()
+    assert [type(found) for found in performatives_in(server.data_to_send())] == [Disposition, Detach]
+
+
+def test_a_sender_may_settle_its_own_delivery() -> None:
+    server, link = receiving_server()
+    _receive(server, transfer(1))
+    said = frame(Disposition(role=False, first=1, settled=True, state=ACCEPTED), channel=7)
+    assert server.receive_data(said) == [events.DispositionReceived(link, 1, b"1", ACCEPTED, True)]
+    link.settle(1, ACCEPTED)
+    assert server.data_to_send() == b""
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_message_above_the_limit_is_rejected_and_the_link_stays(parts: int) -> None:
+    server, link = receiving_server(accept_with={"max_message_size": 10})
+    transfers = [transfer(1, more=part < parts - 1) for part in range(parts)]
+    happened = _receive(server, *transfers, payload=bytes(11))
+    assert happened == [events.DeliveryTooLarge(link, 1, b"1", 11 * parts, False)]
+    (found,) = _dispositions(server)
+    assert found.settled
+    assert isinstance(found.state, Rejected)
+    assert found.state.error is not None
+    assert found.state.error.condition == "amqp:link:message-size-exceeded"
+    assert str(11 * parts) in found.state.error.description
+    assert of_kind(events.DeliveryReceived, _receive(server, transfer(2), payload=bytes(10)))
+
+
+def test_a_settled_message_above_the_limit_is_dropped() -> None:
+    server, link = receiving_server(max_message_size=10)
+    happened = _receive(server, transfer(1, settled=True), payload=bytes(11))
+    assert happened == [events.DeliveryTooLarge(link, 1, b"1", 11, True)]
+    assert server.data_to_send() == b""
+
+
+def test_the_limit_of_the_settings_is_told_in_the_attach() -> None:
+    server = begun_server(max_message_size=4711)
+    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    requested.link.accept_attach()
+    (answer,) = performatives_in(server.data_to_send())
+    assert isinstance(answer, Attach)
+    assert answer.max_message_size == 4711
+
+
+def test_our_window_opens_again_when_half_is_used() -> None:
+    server, _ = receiving_server(incoming_window=10)
+    _receive(server, *[transfer(number, settled=True) for number in range(4)])
+    assert server.data_to_send() == b""
+    _receive(server, transfer(4, settled=True))
+    (told,) = performatives_in(server.data_to_send())
+    assert isinstance(told, Flow)
+    assert (told.handle, told.incoming_window, told.next_incoming_id) == (None, 10, (NEAR_WRAP + 5) % 2**32)
+
+
+def test_frames_beyond_our_window_end_the_session() -> None:
+    server, _ = receiving_server(incoming_window=3)
+    happened = _receive(server, *[transfer(number, settled=True) for number in range(4)])
+    assert len(of_kind(events.DeliveryReceived, happened)) == 3
+    assert _condition(happened, events.SessionEnded) == "amqp:session:window-violation"
+
+
+def test_every_frame_of_a_message_uses_the_window() -> None:
+    server, _ = receiving_server(incoming_window=3)
+    happened = _receive(server, *[transfer(1, more=True)] * 4)
+    assert _condition(happened, events.SessionEnded) == "amqp:session:window-violation"
+
+
+def test_a_long_rejection_is_cut_to_the_peers_frames() -> None:
+    server = Connection(role=Role.SERVER, settings=settings())
+    server.receive_data(AMQP_HEADER + frame(Open(container_id="c", max_frame_size=512)) + frame(begin()))
+    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
+    link = requested.link
+    assert isinstance(link, ReceiverLink)
+    link.accept_attach()
+    link.flow(5)
+    server.receive_data(frame(transfer(1)))
+    server.data_to_send()
+    link.settle(1, Rejected(error=Error(condition="amqp:not-allowed", description="why " * 500, info={"x": "y" * 600})))
+    data = server.data_to_send()
+    (found,) = performatives_in(data)
+    assert len(data) <= 512
+    assert isinstance(found, Disposition)
+    assert isinstance(found.state, Rejected)
+    assert found.state.error is not None
+    assert found.state.error.description.startswith("why why")
+
+
+def test_a_client_may_grant_credit_before_the_attach_is_answered() -> None:
+    pair = Pair()
+    session = pair.begin()
+    link = session.attach_receiver("orders", None, None)
+    link.flow(3)
+    pair.run()
+    (credited,) = of_kind(events.FlowReceived, pair.at_server)
+    assert credited.credit == 3
