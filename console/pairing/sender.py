@@ -186,7 +186,7 @@ class PairedSender:
         assert route.queue is not None
         link = self._backlog[route.queue]
         limit = link.limit()
-        parked = [park(message, self.entity_name) for message in left]
+        parked: list[Sendable] = [park(message, self.entity_name) for message in left]
         for message in parked:
             _refuse_too_large(message, limit)
         packs = packed(parked, limit) if len(parked) > 1 else [parked]

@@ -57,7 +57,9 @@ def _route(entity: Entity, tally: Tally) -> str:
     return str(tally.last_route) if tally.last_route.queue is not None else "backlog"
 
 
-def queues(steering: Steering, paths: tuple[str, ...], found: Found, syphon_: Syphon | None) -> tuple[QueueView, ...]:
+def queues(
+    steering: Steering, paths: tuple[str, ...], soundings: Soundings, syphon_: Syphon | None
+) -> tuple[QueueView, ...]:
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, paths, strict=True):
