@@ -263,12 +263,12 @@ def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
     return len(kept), b"".join(kept)
 
 
-def _name(section: bytes, key: int, end: int) -> bytes:
-    """The bytes of a key's name; empty for a key that is no string or symbol."""
+def _name(section: bytes, key: int, end: int) -> bytes | None:
+    """The bytes of a key's name; None for a key that is no string or symbol."""
     code = section[key]
     if code in (0xA3, 0xA1):
         return section[key + 2 : end]
-    return section[key + 5 : end] if code in (0xB3, 0xB1) else b""
+    return section[key + 5 : end] if code in (0xB3, 0xB1) else None
 
 
 def _map_bounds(section: bytes, at: int) -> tuple[int, int, int]:

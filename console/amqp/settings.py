@@ -44,7 +44,7 @@ class Settings:
     idle_timeout_ms: int | None = None
     incoming_window: int = 5000
     outgoing_window: int = 65536
-    max_message_size: int | None = None
+    max_message_size: int | None = 1024 * 1024
     sasl: bool = True
     properties: dict[Any, Any] | None = None
     first_outgoing_id: int = 0
