@@ -74,6 +74,7 @@ def desk() -> Iterator[Desk]:
         (token("https://elsewhere"), "does not cover"),
         (token()[:-8] + "skn=None", "no key named 'None'"),
     ],
+    ids=["nothing", "bearer", "expired", "other entity", "other host", "unknown key"],  # tokens differ every second
 )
 def test_who_may_not(desk: Desk, authorization: str, complaint: str) -> None:
     assert complaint in desk.refusal(401, "GET", "/orders", authorization=authorization)
