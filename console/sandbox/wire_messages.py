@@ -10,10 +10,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from console.amqp.codec import encode
+from console.amqp.codec import NULL, decode, described, encode, encoded_list, skip
 from console.amqp.errors import DecodeError
 from console.amqp.message import (
     BATCH_FORMAT,
+    HEADER,
     MESSAGE_ANNOTATIONS,
     Sections,
     edit_map,
@@ -26,8 +27,8 @@ from console.amqp.message import (
     write_application_properties,
     write_header,
 )
-from console.amqp.types import Int, Symbol
-from console.sandbox.broker.message import Message, MessageState, StoredMessage
+from console.amqp.types import Int, Symbol, UInt
+from console.sandbox.broker.message import Message, MessageId, MessageState, StoredMessage
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
 _ENQUEUED_TIME: Final = "x-opt-enqueued-time"
@@ -42,6 +43,10 @@ _OURS: Final = frozenset(
 _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
 
+_MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID = 0, 6, 10
+_TTL: Final = 2
+_SMALL_ULONG, _LIST8, _NULL_CODE = 0x53, 0xC0, 0x40
+_NONE_FAILED: Final = encode(UInt(0))
 _LONG: Final = struct.Struct(">Bq").pack
 _LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
 _NUMBER_KEY, _ENQUEUED_KEY, _LOCKED_KEY = (
@@ -59,22 +64,57 @@ def read_delivery(data: bytes, message_format: int) -> list[Message]:
 def read_message(data: bytes) -> Message:
     """One encoded message. Raises DecodeError."""
     found = split(data)
-    properties = read_properties(found.properties)
-    message = Message(
-        found,
-        len(data),
-        message_id=properties.message_id,
-        session_id=properties.group_id,
-        content_type=properties.content_type,
-    )
+    message = Message(found, len(data))
+    if found.properties is not None:
+        message.message_id, message.content_type, message.session_id = _identity(found.properties)
     if found.header is not None:
-        ttl = read_header(found.header).ttl
+        ttl = _time_to_live(found.header)
         message.ttl = None if ttl is None else ttl / 1000
     if found.message_annotations is not None:
         _read_annotations(message, found.message_annotations)
         found = found._replace(message_annotations=edit_map(found.message_annotations, MESSAGE_ANNOTATIONS, drop=_OURS))
     message.payload = found._replace(delivery_annotations=None)  # these end at the broker
     return message
+
+
+def _leading_fields(section: bytes, most: int) -> list[bytes] | None:
+    """The first fields, encoded, of a list section in its usual encoding; None for any other.
+
+    Two lists are read for each message, and all that is wanted of them is three fields and one.
+    """
+    if section[1] != _SMALL_ULONG or section[3] != _LIST8:
+        return None
+    found, at = [], 6
+    try:
+        for _ in range(min(section[5], most)):
+            end = at + 1 if section[at] == _NULL_CODE else skip(section, at)
+            found.append(section[at:end])
+            at = end
+    except (IndexError, DecodeError):
+        return None  # malformed: the general reader says how
+    return found
+
+
+def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
+    """Message id, content type and session id of a properties section. Raises DecodeError."""
+    found = _leading_fields(section, _GROUP_ID + 1)
+    if found is not None:
+        found += [NULL] * (_GROUP_ID + 1 - len(found))
+        message_id, content_type, group_id = (decode(found[at])[0] for at in (_MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID))
+        if isinstance(content_type, str | None) and isinstance(group_id, str | None):
+            return message_id, content_type, group_id
+    properties = read_properties(section)
+    return properties.message_id, properties.content_type, properties.group_id
+
+
+def _time_to_live(section: bytes) -> int | None:
+    """In milliseconds. Raises DecodeError."""
+    found = _leading_fields(section, _TTL + 1)
+    if found is not None:
+        ttl = decode(found[_TTL])[0] if len(found) > _TTL else None
+        if isinstance(ttl, int | None):
+            return ttl
+    return read_header(section).ttl
 
 
 def _read_annotations(message: Message, section: bytes) -> None:
@@ -97,7 +137,7 @@ def write_message(stored: StoredMessage) -> bytes:
     if stored.added:
         application_properties = write_application_properties({**read_map(application_properties), **stored.added})
     return Sections(
-        write_header(read_header(kept.header)._replace(delivery_count=stored.delivery_count)),
+        _header(kept.header, stored.delivery_count),
         None,
         _annotations(stored, kept.message_annotations),
         kept.properties,
@@ -105,6 +145,16 @@ def write_message(stored: StoredMessage) -> bytes:
         kept.body,
         kept.footer,
     ).join()
+
+
+def _header(kept: bytes | None, delivery_count: int) -> bytes:
+    """The sender's header with another delivery count."""
+    found = [] if kept is None else _leading_fields(kept, _TTL + 1)
+    if found is None:
+        return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
+    found += [NULL] * (_TTL + 2 - len(found))  # the last one is "first acquirer", which is nobody's
+    found.append(_NONE_FAILED if delivery_count == 0 else encode(UInt(delivery_count)))
+    return described(HEADER, encoded_list(found))
 
 
 def _annotations(stored: StoredMessage, kept: bytes | None) -> bytes | None:

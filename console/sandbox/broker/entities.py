@@ -71,7 +71,7 @@ class _MessageQueues:
 
     @property
     def size_bytes(self) -> int:
-        return sum(queue.size_bytes for queue in self)
+        return self.messages.size_bytes + self.dead_letters.size_bytes + self.transfer_dead_letters.size_bytes
 
 
 class Queue:

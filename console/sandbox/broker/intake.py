@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from console.sandbox.broker.agenda import Agenda
 from console.sandbox.broker.duplicates import DuplicateWindow
 from console.sandbox.broker.errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
-from console.sandbox.broker.message import Message
+from console.sandbox.broker.message import PING_CONTENT_TYPE, Message
 from console.sandbox.broker.schedule import Schedule
 from console.sandbox.broker.settings import QueueSettings, TopicSettings
 
@@ -70,7 +70,7 @@ class Intake:
         self.check_open()
         arriving = 0
         for message in messages:
-            if not message.is_ping:
+            if message.content_type != PING_CONTENT_TYPE:
                 self._check(message)
                 arriving += message.size
         if arriving and self._size() + arriving > self._quota_bytes:
@@ -85,7 +85,7 @@ class Intake:
             raise InvalidOperation(f"'{self.path}' requires sessions and the message has no session id; set one")
 
     def _store(self, message: Message, now: float) -> int:
-        if message.is_ping:
+        if message.content_type == PING_CONTENT_TYPE:
             return ACCEPTED_AND_DROPPED
         if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
             return ACCEPTED_AND_DROPPED

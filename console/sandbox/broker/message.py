@@ -37,10 +37,6 @@ class Message:
     ttl: float | None = None
     scheduled_at: float | None = None
 
-    @property
-    def is_ping(self) -> bool:
-        return self.content_type == PING_CONTENT_TYPE
-
 
 @dataclass(slots=True, eq=False)
 class StoredMessage:

@@ -99,7 +99,10 @@ class MessageQueue:
         number = self._new_number()
         stored = StoredMessage(message, number, now, enqueued_sequence_number=enqueued_sequence_number)
         self._store.add(stored)
-        ttl = earliest(message.ttl, self.rules.ttl_seconds, ttl_limit)
+        ttl = message.ttl
+        for limit in (self.rules.ttl_seconds, ttl_limit):
+            if limit is not None and (ttl is None or limit < ttl):
+                ttl = limit
         if ttl is not None:
             stored.expires_at = now + ttl
             self._expiries.add(stored.expires_at, number)

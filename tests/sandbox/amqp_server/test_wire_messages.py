@@ -1,0 +1,217 @@
+"""Messages between wire and broker: what is read agrees with the general readers, the rest stays bit for bit."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.amqp.codec import described, encode
+from console.amqp.errors import DecodeError
+from console.amqp.message import (
+    APPLICATION_PROPERTIES,
+    BATCH_FORMAT,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Header,
+    Properties,
+    Sections,
+    batch,
+    read_header,
+    read_map,
+    read_properties,
+    split,
+    write_annotations,
+    write_application_properties,
+    write_data,
+    write_header,
+    write_properties,
+    write_value,
+)
+from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
+from console.sandbox.broker.message import MessageState, StoredMessage
+from console.sandbox.wire_messages import read_delivery, read_message, write_message
+
+TOKEN = bytes(range(16))
+texts = st.text(st.characters(codec="utf-8"), max_size=300)
+symbols = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+ids = st.one_of(st.none(), texts, st.binary(max_size=40), st.uuids(), st.integers(0, 2**64 - 1).map(ULong))
+longs = st.integers(-(2**63), 2**63 - 1)
+values = st.one_of(
+    texts,
+    longs,
+    st.binary(max_size=20),
+    st.uuids(),
+    st.booleans(),
+    st.sampled_from([UByte(7), Char("é"), Decimal64(b"12345678"), Timestamp(5), Symbol("s"), None]),
+)
+headers = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "durable": st.booleans(),
+            "priority": st.integers(0, 255),
+            "ttl": st.integers(0, 2**32 - 1),
+            "first_acquirer": st.booleans(),
+            "delivery_count": st.integers(0, 2**32 - 1),
+        },
+    ).map(lambda fields: Header(**fields)),
+)
+properties = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "message_id": ids,
+            "to": texts,
+            "subject": texts,
+            "correlation_id": ids,
+            "content_type": symbols,
+            "creation_time": longs,
+            "group_id": texts,
+            "group_sequence": st.integers(0, 2**32 - 1),
+        },
+    ).map(lambda fields: Properties(**fields)),
+)
+bodies = st.one_of(st.binary(max_size=400).map(write_data), values.map(write_value))
+
+
+@st.composite
+def messages(draw):
+    header, found = draw(headers), draw(properties)
+    annotations = draw(st.dictionaries(symbols.map(lambda name: f"x-{name}"), values, max_size=3))
+    application = draw(st.dictionaries(texts, values, max_size=3))
+    return Sections(
+        header=None if header is None else write_header(header),
+        message_annotations=write_annotations(MESSAGE_ANNOTATIONS, annotations) if annotations else None,
+        properties=None if found is None else write_properties(found),
+        application_properties=write_application_properties(application) if application else None,
+        body=draw(bodies),
+        footer=draw(st.sampled_from([None, described(0x78, encode({Symbol("f"): 1}))])),
+    )
+
+
+def stored(data: bytes, **fields) -> StoredMessage:
+    return StoredMessage(read_message(data), 42, 1000.5, **fields)
+
+
+@given(messages())
+def test_what_is_read_agrees_with_the_general_readers(sections):
+    message = read_message(sections.join())
+    expected, header = read_properties(sections.properties), read_header(sections.header)
+    assert (message.message_id, message.session_id, message.content_type) == (
+        expected.message_id,
+        expected.group_id,
+        expected.content_type,
+    )
+    assert type(message.message_id) is type(expected.message_id)
+    assert message.ttl == (None if header.ttl is None else header.ttl / 1000)
+    assert message.size == len(sections.join())
+
+
+@given(messages(), st.integers(0, 1000))
+def test_what_the_sender_wrote_goes_out_as_it_came(sections, failures):
+    out = split(write_message(stored(sections.join(), lock_token=TOKEN, locked_until=1060.25, delivery_count=failures)))
+    assert (out.properties, out.application_properties, out.body, out.footer) == (
+        sections.properties,
+        sections.application_properties,
+        sections.body,
+        sections.footer,
+    )
+    before, after = read_header(sections.header), read_header(out.header)
+    assert after == before._replace(first_acquirer=None, delivery_count=failures)
+    assert read_map(out.message_annotations) == {
+        **read_map(sections.message_annotations),
+        "x-opt-sequence-number": 42,
+        "x-opt-enqueued-time": 1_000_500,
+        "x-opt-locked-until": 1_060_250,
+    }
+
+
+@given(messages())
+def test_a_message_sent_again_sheds_what_the_broker_put_on_it(sections):
+    first = write_message(stored(sections.join(), lock_token=TOKEN, enqueued_sequence_number=7))
+    again = split(write_message(stored(first, lock_token=TOKEN)))
+    once = split(write_message(stored(sections.join(), lock_token=TOKEN)))
+    assert again.message_annotations == once.message_annotations
+
+
+def list32(code: int, *items: bytes) -> bytes:
+    body = b"".join(items)
+    head = (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big")
+    return described(code, b"\xd0" + head + body)
+
+
+def test_encodings_that_are_not_the_smallest_are_read_too():
+    null, str32 = b"\x40", b"\xb1\x00\x00\x00\x02id"
+    group = b"\xb1\x00\x00\x00\x01g"
+    section = list32(PROPERTIES, str32, *[null] * 5, encode(Symbol("text/plain")), *[null] * 3, group)
+    wide_descriptor = b"\x00\x80" + HEADER.to_bytes(8, "big") + b"\xc0\x08\x03\x40\x40\x70\x00\x00\x03\xe8"
+    message = read_message(Sections(header=wide_descriptor, properties=section, body=write_data(b"")).join())
+    assert (message.message_id, message.content_type, message.session_id) == ("id", "text/plain", "g")
+    assert message.ttl == 1.0
+    out = split(write_message(StoredMessage(message, 1, 0.0, delivery_count=2)))
+    assert read_header(out.header) == Header(ttl=1000, delivery_count=2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00",
+        b"junk",
+        list32(PROPERTIES, *[b"\x40"] * 10, encode(5)),
+        list32(HEADER, b"\x40", b"\x40", encode("soon")),
+        described(PROPERTIES, b"\xc0\x02\x0b\x40"),
+        write_annotations(MESSAGE_ANNOTATIONS, {"x-opt-scheduled-enqueue-time": "soon"}),
+    ],
+)
+def test_what_is_malformed_is_a_decode_error(data):
+    with pytest.raises(DecodeError):
+        read_message(data)
+
+
+def test_times_and_keys_come_from_annotations():
+    annotations = {"x-opt-scheduled-enqueue-time": Timestamp(5_500), "x-opt-partition-key": "p"}
+    section = write_annotations(MESSAGE_ANNOTATIONS, annotations)
+    message = read_message(Sections(message_annotations=section, body=write_data(b"")).join())
+    assert (message.scheduled_at, message.partition_key) == (5.5, "p")
+    assert (
+        read_map(split(write_message(StoredMessage(message, 1, 0.0))).message_annotations).items()
+        >= annotations.items()
+    )
+
+
+def test_rare_annotations_are_written_where_they_say_something():
+    data = Sections(body=write_data(b"")).join()
+    deferred = stored(data, state=MessageState.DEFERRED, enqueued_sequence_number=3, dead_letter_source="q")
+    annotations = read_map(split(write_message(deferred)).message_annotations)
+    assert annotations["x-opt-message-state"] == 1
+    assert annotations["x-opt-enqueue-sequence-number"] == 3
+    assert annotations["x-opt-deadletter-source"] == "q"
+    assert "x-opt-locked-until" not in annotations
+
+
+def test_added_properties_join_the_senders():
+    section = write_application_properties({"a": UInt(1), "b": Described(Symbol("d"), 2)})
+    message = stored(
+        Sections(application_properties=section, body=write_data(b"")).join(), added={"why": "late", "a": 2}
+    )
+    out = split(write_message(message))
+    assert read_map(out.application_properties) == {"a": 2, "b": Described(Symbol("d"), 2), "why": "late"}
+    assert out.application_properties is not None
+    assert out.application_properties.startswith(b"\x00\x53" + bytes([APPLICATION_PROPERTIES]))
+
+
+@given(st.lists(messages(), min_size=1, max_size=4))
+def test_a_batch_is_its_messages(found):
+    encoded = [sections.join() for sections in found]
+    read = read_delivery(batch(encoded), BATCH_FORMAT)
+    assert [message.payload for message in read] == [read_message(data).payload for data in encoded]
+    assert [message.size for message in read] == [len(data) for data in encoded]
+
+
+def test_a_batch_of_something_else_is_a_decode_error():
+    with pytest.raises(DecodeError):
+        read_delivery(write_value(UUID(int=1)), BATCH_FORMAT)
