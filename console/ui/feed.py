@@ -63,14 +63,12 @@ class EngineFeed:
         self._position: Position | None = None
         self._lost_at: float | None = None
         self._failures = 0
+        self._farewell = ""
 
     async def run(self, tell: Tell) -> None:
         """Follows the engine until cancelled."""
         while True:
-            try:
-                reason = await self._follow(tell)
-            except ControlError as error:
-                reason = str(error)
+            reason = await self._until_lost(tell)
             if self._lost_at is None:
                 self._lost_at = self._now()
             tell(Unreachable(self._lost_at, reason))
@@ -84,6 +82,16 @@ class EngineFeed:
             raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
         done = await self._client.command(verb, target=target, by=by)
         return done.text
+
+    async def _until_lost(self, tell: Tell) -> str:
+        """Why the engine cannot be reached now; while nothing answers, what it said when it left."""
+        try:
+            self._farewell = await self._follow(tell)
+        except EngineNotRunningError as error:
+            return self._farewell or str(error)
+        except ControlError as error:
+            return str(error)
+        return self._farewell
 
     async def _follow(self, tell: Tell) -> str:
         """One conversation, until it ends; returns why it did."""

@@ -14,8 +14,6 @@ from console.ui.figures import count, plural
 from console.ui.states import LOOKS
 from console.ui.view import Link, View
 
-DEPTH_INTERVAL: Final = 5.0
-"""Seconds between two readings of the backlog queues' depth."""
 NAMED: Final = 2
 """So many entities in one state are named; more are counted."""
 
@@ -69,7 +67,7 @@ def parked(snapshot: Snapshot) -> Parked:
 
 def is_old(queue: QueueView, now: float) -> bool:
     """Whether the queue's depth was read longer ago than twice the interval."""
-    return queue.read_at is None or now - queue.read_at > 2 * DEPTH_INTERVAL
+    return queue.read_at is None or now - queue.read_at > 2 * queue.read_every
 
 
 def summary(view: View) -> Summary:

@@ -100,6 +100,11 @@ def test_an_old_depth_says_when_it_was_read(made: Any) -> None:
     assert "7 parked at 14:01:00" in summary(view_of(snapshot)).text
 
 
+def test_a_depth_read_more_seldom_gets_old_later(made: Any) -> None:
+    slow = tuple(replace(queue, read_at=made.at("14:01:00"), read_every=60.0) for queue in made.queues({1: 7}))
+    assert not parked(made.snapshot(queues=slow)).old
+
+
 def test_a_time_of_emptiness_is_said_only_where_it_is_no_guess(made: Any) -> None:
     draining = made.snapshot(
         queues=made.queues({1: 200}),

@@ -200,8 +200,12 @@ def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Lin
     ]
     parts = [
         *(sends if width < ALL_COLUMNS else ()),
-        f"pings {count(entity.pings_accepted)} of {count(entity.pings_sent)} accepted",
-        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} in all",
+        f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
+        if entity.pings_sent
+        else "no ping",
+        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} in all"
+        if entity.failovers
+        else "never failed over",
     ]
     text = Span(INDENT + " · ".join(parts), Role.MUTED)
     return Line(cut([text], width), Role.SELECTED if selected else None)
