@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from console.sandbox.broker.access import AuthorizationRule, check_rules
 from console.sandbox.broker.errors import InvalidSettings
 
 MAX_LOCK_DURATION = timedelta(minutes=5)
@@ -75,11 +76,13 @@ class QueueSettings:
     enable_partitioning: bool = False
     enable_express: bool = False
     max_message_size_kb: int | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def __post_init__(self) -> None:
         _check_receiving(self.lock_duration, self.max_delivery_count)
         _check_sending(self.max_size_mb, self.duplicate_window, self.max_message_size_kb)
         _check_common(self.default_ttl, self.auto_delete_on_idle, self.user_metadata)
+        check_rules(self.authorization_rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +102,12 @@ class TopicSettings:
     enable_express: bool = False
     filtering_messages_before_publishing: bool = False
     max_message_size_kb: int | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def __post_init__(self) -> None:
         _check_sending(self.max_size_mb, self.duplicate_window, self.max_message_size_kb)
         _check_common(self.default_ttl, self.auto_delete_on_idle, self.user_metadata)
+        check_rules(self.authorization_rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
