@@ -1,0 +1,217 @@
+"""Running Microsoft's tests: batches of them, each in a pytest process of its own against a sandbox of its own.
+
+A batch whose process dies or does not end costs the test that was running, and the rest of the batch is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conformance.archive import Archive
+from tests.conformance.expected import Outcome, Result
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = Path(__file__).with_name("standin")
+BATCH = 12
+LONGEST_TEST_SECONDS = 420
+"""The longest of Microsoft's tests sleeps 305 seconds."""
+
+_ENDING_SECONDS = 20
+_OUTCOMES = {"passed": Outcome.PASS, "failed": Outcome.FAIL, "skipped": Outcome.SKIPPED}
+_NEEDING_NO_ENDPOINT = ("perf_tests", "unittests", "test_tracing.py")
+
+Told = Callable[[str, Result], None]
+
+
+class RunningError(Exception):
+    """The tests could not be run at all; the message holds what pytest or the sandbox said."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one pytest process has written down so far."""
+
+    results: dict[str, Result] = field(default_factory=dict)
+    collected: list[str] = field(default_factory=list)
+    running: str | None = None
+
+
+def read_report(file: Path) -> Report:
+    """A file that the process is still writing may be read as well."""
+    report = Report()
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    for line in (json.loads(line) for line in lines if line.endswith("\n")):
+        match line["event"]:
+            case "collected":
+                report.collected = line["ids"]
+            case "started":
+                report.running = line["id"]
+            case "ended":
+                report.running = None
+                _add(report.results, line)
+    return report
+
+
+def _add(results: dict[str, Result], line: Mapping[str, str | float]) -> None:
+    """A test that passed and then failed to clean up has failed."""
+    test, outcome = str(line["id"]), _OUTCOMES[str(line["outcome"])]
+    before = results.get(test)
+    if before is None or before.outcome is Outcome.PASS:
+        seconds = float(line["seconds"]) + (before.seconds if before else 0.0)
+        results[test] = Result(outcome, seconds, str(line["detail"]))
+
+
+def batches(tests: Sequence[str]) -> list[list[str]]:
+    """Tests in batches of one module each; those of the administration in one, since they need an empty namespace."""
+    found: dict[str, list[list[str]]] = {}
+    for test in tests:
+        module = test.partition("::")[0]
+        group = found.setdefault("mgmt_tests" if module.startswith("mgmt_tests/") else module, [[]])
+        if len(group[-1]) >= BATCH and not module.startswith("mgmt_tests/"):
+            group.append([])
+        group[-1].append(test)
+    return sorted((batch for group in found.values() for batch in group), key=len, reverse=True)
+
+
+@asynccontextmanager
+async def _process(
+    command: Sequence[str], folder: Path, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that is gone afterwards, with all that it started."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        env=os.environ | environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, 9)
+            await process.communicate()
+
+
+@asynccontextmanager
+async def fresh_sandbox() -> AsyncIterator[dict[str, str]]:
+    """A sandbox in a process of its own; yields what the stand-ins read from the environment: an empty namespace."""
+    async with _process([sys.executable, "-m", "console.sandbox.entry", "--json"], ROOT) as process:
+        assert process.stdout is not None
+        first = await asyncio.wait_for(process.stdout.readline(), 30)
+        if not first.startswith(b"{"):
+            raise RunningError(f"the sandbox did not start: {first.decode()}{(await process.stdout.read()).decode()}")
+        said = json.loads(first)
+        namespace = next(each for each in said["namespaces"] if each["name"] == "secondary")
+        found = {
+            "SANDBOX_HOST_PORT": f"127.0.0.1:{namespace['amqp_port']}",
+            "SANDBOX_KEY_NAME": namespace["key_name"],
+            "SANDBOX_KEY": namespace["key"],
+            "SANDBOX_CA": said["ca_file"],
+        }
+        if "arm_url" in said:
+            found["SANDBOX_ARM"] = said["arm_url"]
+        drain = asyncio.create_task(process.stdout.read())
+        try:
+            yield found
+        finally:
+            drain.cancel()
+
+
+def _command(archive: Archive, tests: Sequence[str], limit: int, *options: str) -> list[str]:
+    command = [sys.executable, "-P", "-m", "pytest", "-p", "conformance_plugin", "-c", os.devnull]
+    command += ["--rootdir", str(archive.tests), "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "asyncio_mode=auto"]
+    command += ["-q", "--no-header", "--timeout", str(limit), "--timeout-method", "signal", *options]
+    return command + [str(archive.tests / test) for test in tests]
+
+
+def _environment(archive: Archive, results: Path) -> dict[str, str]:
+    return {
+        "PYTHONPATH": os.pathsep.join((str(STAND_IN), str(archive.needed))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CONFORMANCE_RESULTS": str(results),
+    }
+
+
+async def collect(archive: Archive) -> list[str]:
+    """The ids of all tests that need an endpoint. Raises RunningError."""
+    nowhere = {f"SANDBOX_{name}": "none:0" for name in ("HOST_PORT", "KEY_NAME", "KEY", "CA")}
+    ignored = [f"--ignore={archive.tests / name}" for name in _NEEDING_NO_ENDPOINT]
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name:
+        results = Path(name) / "results"
+        environment = nowhere | _environment(archive, results)
+        async with _process(
+            _command(archive, ["."], 60, "--collect-only", *ignored), Path(name), **environment
+        ) as process:
+            output, _ = await process.communicate()
+        if process.returncode:
+            raise RunningError(f"Microsoft's tests could not be collected:\n{output.decode()}")
+        return read_report(results).collected
+
+
+async def run(archive: Archive, tests: Sequence[str], *, workers: int, limit: int, told: Told) -> dict[str, Result]:
+    """Run `tests` with so many batches at once, each test for at most `limit` seconds.
+
+    `told` hears of each result as its batch ends. Raises RunningError.
+    """
+    waiting = batches(tests)
+    results: dict[str, Result] = {}
+
+    async def work() -> None:
+        while waiting:
+            for test, result in (await _run_batch(archive, waiting.pop(0), limit)).items():
+                results[test] = result
+                told(test, result)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(work())
+    return results
+
+
+async def _run_batch(archive: Archive, batch: Sequence[str], limit: int) -> dict[str, Result]:
+    results: dict[str, Result] = {}
+    left = list(batch)
+    while left:
+        report, output = await _run_once(archive, left, limit)
+        if report.running is not None:
+            report.results[report.running] = Result(Outcome.FAIL, limit, f"its process did not end\n{output}")
+        elif not report.results:
+            raise RunningError(f"no test of {left} could be run:\n{output}")
+        results |= report.results
+        left = [test for test in left if test not in results]
+    return results
+
+
+async def _run_once(archive: Archive, tests: Sequence[str], limit: int) -> tuple[Report, str]:
+    """Run tests in one process until it has ended, or has nothing more to do and does not end."""
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name:
+        results = Path(name) / "results"
+        async with fresh_sandbox() as sandbox:
+            environment = sandbox | _environment(archive, results)
+            async with _process(_command(archive, tests, limit), Path(name), **environment) as process:
+                output = asyncio.create_task(process.communicate())
+                await _until_done(output, results, len(tests), limit)
+                said = (await output)[0] if process.returncode is not None else b"(it was killed)"
+        return read_report(results), said[-4000:].decode(errors="replace")
+
+
+async def _until_done(ended: asyncio.Task[object], results: Path, tests: int, limit: int) -> None:
+    """Wait for the process, as long as it gets on: each test has its time, and a little more to end."""
+    while not ended.done():
+        known = len(read_report(results).results)
+        patience = _ENDING_SECONDS if known == tests else limit + 2 * _ENDING_SECONDS
+        done, _ = await asyncio.wait({ended}, timeout=patience)
+        if not done and len(read_report(results).results) == known:
+            ended.cancel()
+            await asyncio.wait({ended})
+            return

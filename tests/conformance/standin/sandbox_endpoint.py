@@ -1,0 +1,96 @@
+"""Where the sandbox is, for tests that were written for Azure, and what SDK clients are told so that they find it.
+
+The environment names it: SANDBOX_HOST_PORT, SANDBOX_KEY_NAME, SANDBOX_KEY, SANDBOX_CA and, where there is one,
+SANDBOX_ARM. Only public constructor arguments are added, and only where a test gives none of its own:
+`use_tls=False` to messaging clients; to those that are about TLS or WebSocket the address and the authority instead;
+`connection_verify` to administration clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import certifi
+from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+HOST, _, PORT = os.environ["SANDBOX_HOST_PORT"].partition(":")
+KEY_NAME = os.environ["SANDBOX_KEY_NAME"]
+KEY = os.environ["SANDBOX_KEY"]
+CA_FILE = os.environ["SANDBOX_CA"]
+ARM_URL = os.environ.get("SANDBOX_ARM")
+
+ENDPOINT_SUFFIX = f":{PORT}"
+"""Tests write a namespace's name and this behind it."""
+
+HOST_PORT = HOST + ENDPOINT_SUFFIX
+_TLS_ARGUMENTS = ("ssl_context", "connection_verify")
+
+
+def connection_string(key_name: str = KEY_NAME, key: str = KEY, entity: str | None = None) -> str:
+    path = f";EntityPath={entity}" if entity else ""
+    secret = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
+    return f"Endpoint=sb://{HOST_PORT}/;{secret}{path};UseDevelopmentEmulator=true"
+
+
+def named_values() -> dict[str, str]:
+    """What Azure's deployment of the tests' resources would put out."""
+    return {
+        "servicebus_connection_str": connection_string(),
+        "servicebus_fully_qualified_namespace": HOST_PORT,
+        "servicebus_sas_policy": KEY_NAME,
+        "servicebus_sas_key": KEY,
+    }
+
+
+def credential(*, is_async: bool = False) -> object:
+    """The one that the SDK makes of a connection string, which Microsoft's tests use as well."""
+    if is_async:
+        from azure.servicebus.aio._base_handler_async import ServiceBusSharedKeyCredential
+    else:
+        from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
+    return ServiceBusSharedKeyCredential(KEY_NAME, KEY)
+
+
+def administration() -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient(HOST_PORT, credential())
+
+
+def point_the_sdk_here() -> None:
+    """Give the four kinds of clients their defaults, and trust the sandbox's authority where certifi is asked."""
+    for client in (ServiceBusClient, AsyncServiceBusClient):
+        _add_defaults(client, _messaging_defaults)
+    for admin in (ServiceBusAdministrationClient, AsyncServiceBusAdministrationClient):
+        _add_defaults(admin, lambda _: {"connection_verify": CA_FILE})
+    certifi.where = lambda: CA_FILE
+
+
+def _messaging_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    is_websocket = given.get("transport_type") is TransportType.AmqpOverWebsocket
+    if "use_tls" in given or "custom_endpoint_address" in given:
+        return {}
+    if not is_websocket and not any(name in given for name in _TLS_ARGUMENTS):
+        return {"use_tls": False}
+    defaults: dict[str, Any] = {
+        "custom_endpoint_address": f"sb://{HOST_PORT}",
+        "transport_type": TransportType.Amqp,
+        "connection_verify": CA_FILE,
+    }
+    if "ssl_context" in given:
+        del defaults["connection_verify"]
+    return defaults
+
+
+def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    original = client.__init__
+
+    @functools.wraps(original)
+    def initialize(self: object, *args: Any, **given: Any) -> None:
+        original(self, *args, **{**defaults(given), **given})
+
+    client.__init__ = initialize
