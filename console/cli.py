@@ -80,7 +80,10 @@ def up(
     places = places_of(settings.name)
     if headless:
         ready = _start(settings, places)
-        print(f"the engine of {settings.name} serves: pid {ready.pid}, socket {ready.socket}, log {ready.log}")
+        queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"
+        print(
+            f"the engine of {settings.name} serves, {queues}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"
+        )
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
     return _dashboard(_find_or_start(settings, places), settings)

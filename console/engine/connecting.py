@@ -73,7 +73,7 @@ def _client(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusClie
         client = ServiceBusClient.from_connection_string(namespace.connection_string.reveal(), **options)
     else:
         client = ServiceBusClient(namespace.host, _credential(namespace, stack), **options)
-    stack.push_async_callback(_close, client.close, f"the client of {namespace.host}")
+    stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
 
 
@@ -91,7 +91,7 @@ def _admin(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusAdmin
         client = ServiceBusAdministrationClient.from_connection_string(namespace.connection_string.reveal(), **options)
     else:
         client = ServiceBusAdministrationClient(namespace.host, _credential(namespace, stack), **options)
-    stack.push_async_callback(_close, client.close, f"the management client of {namespace.host}")
+    stack.push_async_callback(close_quietly, client.close, f"the management client of {namespace.host}")
     return client
 
 
@@ -99,7 +99,7 @@ def _credential(namespace: NamespaceConfig, stack: AsyncExitStack) -> AsyncToken
     from azure.identity import aio as identity  # slow to import, and holders of keys don't need it
 
     credential: Any = getattr(identity, CREDENTIALS[namespace.credential])()
-    stack.push_async_callback(_close, credential.close, f"the credential for {namespace.host}")
+    stack.push_async_callback(close_quietly, credential.close, f"the credential for {namespace.host}")
     return cast(AsyncTokenCredential, credential)
 
 
@@ -112,7 +112,8 @@ def _proxy(url: str) -> dict[str, Any]:
     return proxy
 
 
-async def _close(close: Callable[[], Awaitable[None]], what: str) -> None:
+async def close_quietly(close: Callable[[], Awaitable[None]], what: str) -> None:
+    """Closes something of the SDK within seconds; a failure is logged, since nobody needs the thing any more."""
     try:
         await bounded(close(), CLOSING, f"closing {what}")
     except (AzureError, OSError, TimeoutError) as error:

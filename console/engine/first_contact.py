@@ -22,11 +22,14 @@ from azure.servicebus.exceptions import (
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError, NamespaceUnreachableError
+from console.engine.connecting import close_quietly
 from console.engine.places import Places
-from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.deadlines import bounded
 
 CONNECT_TIMEOUT: Final = 10.0
 ATTACH_TIMEOUT: Final = 10.0
+LOOK_FOR: Final = 20.0
+"""Seconds for all entities together; those not looked at by then are taken to be there."""
 AT_ONCE: Final = 16
 """Links opened at the same time; each is a connection."""
 
@@ -60,8 +63,8 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
         ConfigurationError: it has no such entity; all of them are named.
         NamespaceUnreachableError: the credential was refused, or a primary that was never reached did not answer.
     """
-    limit = asyncio.Semaphore(AT_ONCE)
-    outcomes = await asyncio.gather(*(_attach(client, path, limit) for path in config.entities))
+    limit, end = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time() + LOOK_FOR
+    outcomes = await asyncio.gather(*(_attach(client, path, limit, end) for path in config.entities))
     missing = [path for path, outcome in zip(config.entities, outcomes, strict=True) if _is(outcome, _MISSING)]
     if missing:
         raise ConfigurationError(
@@ -102,16 +105,19 @@ def _refuse_unless_known(config: PairingConfig, places: Places, reason: str) -> 
         )
 
 
-async def _attach(client: ServiceBusClient, path: str, limit: asyncio.Semaphore) -> Exception | None:
-    """What opening a link to the entity raised."""
-    sender = client.get_queue_sender(path)  # a topic's address is made the same way
+async def _attach(client: ServiceBusClient, path: str, limit: asyncio.Semaphore, end: float) -> Exception | None:
+    """What opening a link to the entity raised. `end`: the loop's time after which it is not tried."""
     async with limit:
+        left = min(ATTACH_TIMEOUT, end - asyncio.get_running_loop().time())
+        if left <= 0:
+            return TimeoutError("too many entities to look at all of them in time")
+        sender = client.get_queue_sender(path)  # a topic's address is made the same way
         try:
-            await bounded(sender.__aenter__(), ATTACH_TIMEOUT, f"attaching to {path}")
+            await bounded(sender.__aenter__(), left, f"attaching to {path}")
         except (AzureError, OSError, TimeoutError) as error:
             return error
         finally:
-            await bounded(sender.close(), CLOSING, f"closing the link to {path}")
+            await close_quietly(sender.close, f"the link to {path}")
     return None
 
 
@@ -123,7 +129,10 @@ async def _try_messaging(namespace: NamespaceConfig) -> str:
 
 async def _try_management(namespace: NamespaceConfig) -> str:
     host, port = _host_and_port(namespace.host)
-    context = ssl.create_default_context(cafile=namespace.ca_file)
+    try:
+        context = ssl.create_default_context(cafile=namespace.ca_file)
+    except ssl.SSLError:
+        return f"its ca_file {namespace.ca_file} holds no certificate"
     return "" if namespace.proxy else await _try(host, port or _MANAGEMENT_PORT, context)
 
 

@@ -9,13 +9,15 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from azure.servicebus import TransportType
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from console.config import NamespaceConfig, PairingConfig
-from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError
+from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError, NamespaceUnreachableError
 from console.core.options import Policy
 from console.engine import connecting, first_contact
 from console.engine.launch import Failed, Launch, Ready, report
@@ -212,6 +214,64 @@ async def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(asyncio, "open_connection", unknown)
     assert await first_contact._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
+
+
+async def test_a_ca_file_without_a_certificate_says_so(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing of the kind")
+    why = await first_contact._try_management(by_string(ca_file=tmp_path / "ca.pem"))
+    assert why == f"its ca_file {tmp_path / 'ca.pem'} holds no certificate"
+
+
+class Namespace:
+    """A namespace whose links open, or fail, as a test says."""
+
+    def __init__(self, links: dict[str, Exception | None]) -> None:
+        self.links = links
+        self.tried: list[str] = []
+
+    def get_queue_sender(self, path: str) -> Namespace._Sender:
+        self.tried.append(path)
+        return self._Sender(self.links.get(path))
+
+    class _Sender:
+        def __init__(self, error: Exception | None) -> None:
+            self.error = error
+
+        async def __aenter__(self) -> None:
+            if self.error is not None:
+                raise self.error
+
+        async def close(self) -> None:
+            raise OSError("closing fails, and that is nobody's business")
+
+
+async def look(tmp_path: Path, links: dict[str, Exception | None]) -> tuple[str, Namespace, Places]:
+    namespace, places = Namespace(links), Places(state=tmp_path, socket=tmp_path / "s")
+    config = replace(pairing_of(by_string()), entities=tuple(links))
+    return await first_contact.check_entities(namespace, config, places), namespace, places  # type: ignore[arg-type]
+
+
+async def test_a_primary_that_answers_for_one_entity_is_remembered(tmp_path: Path) -> None:
+    why, _, places = await look(tmp_path, {"orders": None, "slow": TimeoutError()})
+    assert why == ""
+    assert places.reached.read_text() == "contoso.servicebus.windows.net"
+
+
+async def test_all_missing_entities_are_named_at_once(tmp_path: Path) -> None:
+    gone = MessagingEntityNotFoundError(message="no")
+    with pytest.raises(ConfigurationError, match="entities names 'a', 'c', and the primary namespace"):
+        await look(tmp_path, {"a": gone, "b": None, "c": gone})
+
+
+async def test_a_primary_that_never_answered_is_taken_for_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(NamespaceUnreachableError, match="cannot be reached, and no engine here ever reached it: attaching to orders"):
+        await look(tmp_path, {"orders": TimeoutError("slow")})
+
+
+async def test_looking_ends_in_time_though_entities_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_contact, "LOOK_FOR", 0.0)
+    with pytest.raises(NamespaceUnreachableError, match="too many entities"):
+        await look(tmp_path, dict.fromkeys("abc"))
 
 
 def test_what_was_reached_is_remembered_by_host(tmp_path: Path) -> None:
