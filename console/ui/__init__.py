@@ -22,6 +22,7 @@ def run_dashboard(
     *,
     config_name: str,
     read_only: bool = False,
+    engine_stays: bool = True,
     on_ready: Callable[[], None] | None = None,
     size: tuple[int, int] | None = None,
 ) -> int:
@@ -31,6 +32,7 @@ def run_dashboard(
         socket: the engine's control socket. It need not answer yet: the screen says so and goes on trying.
         config_name: the pairing's name.
         read_only: look, don't touch.
+        engine_stays: whether the engine goes on when the person leaves; False for a demo's, so that the screen says so.
         on_ready: called once, after the first paint.
         size: columns and rows; those of the terminal unless given.
 
@@ -50,6 +52,7 @@ def run_dashboard(
         pairing=config_name,
         by=user_name(),
         read_only=read_only,
+        engine_stays=engine_stays,
         report=crash.report,
         on_ready=on_ready,
     )

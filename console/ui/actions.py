@@ -160,6 +160,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
         keys=("q",),
         label="quit, engine stays",
         help="leave; paired attach comes back",
+        special=lambda view: "" if view.engine_stays else "the engine ends with this dashboard",
+    ),
+    Action(
+        id="quit-with-engine",
+        keys=("q",),
+        label="quit, engine ends",
+        help="leave; the engine was made for this dashboard",
+        special=lambda view: "the engine goes on without this dashboard" if view.engine_stays else "",
     ),
 )
 BY_ID: Final = {action.id: action for action in ACTIONS}
@@ -187,6 +195,6 @@ def label_width(key: str) -> int:
     return max(len(action.label) for action in ACTIONS if key in action.keys)
 
 
-def shown_in_key_line(view: View) -> tuple[Action, ...]:
-    """One action a key, in the table's order."""
-    return tuple(dict.fromkeys(for_key(action.keys[0], view) for action in ACTIONS if action.in_key_line))
+def by_key(view: View) -> tuple[Action, ...]:
+    """One action a key, in the table's order: what each key stands for now."""
+    return tuple(dict.fromkeys(for_key(action.keys[0], view) for action in ACTIONS))

@@ -44,6 +44,7 @@ class PairedApp(App[int]):
         pairing: the pairing's name, known before the engine says it.
         by: who commands are given by.
         read_only: look, don't touch.
+        engine_stays: whether the engine goes on when the person leaves.
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: told of an unexpected exception, which then ends the app.
@@ -60,6 +61,7 @@ class PairedApp(App[int]):
         pairing: str,
         by: str,
         read_only: bool = False,
+        engine_stays: bool = True,
         themes: Themes | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -77,7 +79,8 @@ class PairedApp(App[int]):
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
         notice = next(iter(self._themes.notices), "")
-        self.view = View(pairing=pairing, viewer=read_only, answer=Answer(notice, good=False) if notice else None)
+        answer = Answer(notice, good=False) if notice else None
+        self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer)
         for theme in self._themes.themes:
             self.register_theme(theme)
         self.theme = self._themes.themes[0].name
@@ -151,7 +154,7 @@ class PairedApp(App[int]):
 
     def action_say_how_to_quit(self) -> None:
         """Ctrl+C is too easily hit to leave by."""
-        self._answer("q quits the dashboard; the engine goes on", good=True)
+        self._answer("q quits the dashboard", good=True)
 
     def _armed(self, action: Action, target: str, fired: bool | None) -> None:
         if fired:
@@ -203,4 +206,5 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "next-theme": PairedApp.next_theme,
     "help": PairedApp.show_help,
     "quit": lambda app: app.exit(0),
+    "quit-with-engine": lambda app: app.exit(0),
 }

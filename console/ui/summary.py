@@ -72,6 +72,10 @@ def is_old(queue: QueueView, now: float) -> bool:
 
 def summary(view: View) -> Summary:
     """The one sentence about everything."""
+    if view.link is Link.UNREACHABLE and view.snapshot is None:
+        return Summary(
+            Level.NOTABLE, "○", f"no engine of {view.pairing} yet, looked for since {clock(view.link_since)}"
+        )
     if view.link is Link.UNREACHABLE:
         return Summary(Level.BLIND, "✗", f"engine unreachable since {clock(view.link_since)}{_blind(view)}")
     if view.link is Link.SILENT:

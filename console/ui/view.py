@@ -79,6 +79,8 @@ class View:
     pairing: str
     viewer: bool = False
     """Whether this console was opened to look only."""
+    engine_stays: bool = True
+    """Whether the engine goes on when the person leaves; not so in a demo."""
     link: Link = Link.CONNECTING
     link_since: float = 0.0
     link_reason: str = ""

@@ -11,7 +11,7 @@ import pytest
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
 from console.engine.guard import VERBS
-from console.ui.actions import ACTIONS, BY_ID, Action, all_keys, for_key, shown_in_key_line
+from console.ui.actions import ACTIONS, BY_ID, Action, all_keys, by_key, for_key
 from console.ui.consequences import ARMABLE
 from console.ui.view import Unreachable, View, told
 
@@ -103,9 +103,9 @@ def test_the_key_p_pauses_or_resumes(made: Any) -> None:
     assert for_key("p", view_of(made.snapshot())).id == "pause-syphon"
     paused = view_of(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED)))
     assert for_key("p", paused).id == "resume-syphon"
-    assert [action.key for action in shown_in_key_line(paused)] == ["f", "b", "p", "?", "q"]
+    assert [action.key for action in by_key(paused)] == ["f", "b", "p", "↑ k", "↓ j", "t", "?", "q"]
 
 
 def test_looking_is_always_possible() -> None:
     view = View(pairing="orders", viewer=True)
-    assert all(not action.why_not(view) for action in ACTIONS if not action.verb)
+    assert all(not for_key(key, view).why_not(view) for action in ACTIONS for key in action.keys if not action.verb)

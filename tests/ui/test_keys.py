@@ -10,7 +10,7 @@ from textual.widgets import Button
 
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
-from console.ui.actions import ACTIONS
+from console.ui.actions import by_key
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.help import HelpScreen
@@ -30,10 +30,17 @@ async def test_q_leaves_with_0(open_console: Any, made: Any) -> None:
     assert console.feed.orders == []
 
 
+async def test_where_the_engine_ends_with_the_dashboard_q_says_so(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(), engine_stays=False) as console:
+        assert "q quit, engine ends" in console.rows()[-1]
+        await console.press("q")
+    assert console.app.return_value == 0
+
+
 async def test_ctrl_c_only_says_how_to_leave(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         await console.press("ctrl+c")
-        assert "q quits the dashboard; the engine goes on" in console.screen()
+        assert "q quits the dashboard" in console.screen()
 
 
 async def test_the_syphon_is_paused_without_a_question(open_console: Any, made: Any) -> None:
@@ -186,7 +193,7 @@ async def test_the_help_is_made_from_the_tables(open_console: Any, made: Any, si
     async with open_console(made.snapshot(), size=size) as console:
         await console.press("question_mark")
         screen = console.screen()
-        for action in ACTIONS:
+        for action in by_key(console.app.view):
             assert f"{action.key:<6}{action.label:<20}{action.help}" in screen
         for state in State:
             assert f" {state} " in screen

@@ -22,6 +22,11 @@ def test_before_the_first_snapshot_it_says_what_it_waits_for() -> None:
     assert (said.level, said.text) == (Level.NOTABLE, "connecting to the engine of orders")
 
 
+def test_an_engine_that_was_never_reached_is_looked_for(made: Any) -> None:
+    said = summary(told(View(pairing="orders"), Unreachable(made.AT, "no engine answers")))
+    assert (said.level, said.text) == (Level.NOTABLE, "no engine of orders yet, looked for since 14:02:11")
+
+
 def test_all_well(made: Any) -> None:
     said = summary(view_of(made.snapshot()))
     assert (said.level, said.glyph) == (Level.WELL, "●")

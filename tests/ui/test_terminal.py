@@ -131,7 +131,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
 async def test_an_engine_that_is_not_there_is_said_and_found_later(
     terminal: Terminal, tmp_path: Path, made: Any
 ) -> None:
-    await terminal.until(lambda text: "engine unreachable since" in text)
+    await terminal.until(lambda text: "no engine of orders yet" in text and "trying again: no engine answers" in text)
     welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=None) as late:  # type: ignore[arg-type]
         late.tell_snapshot(made.snapshot())

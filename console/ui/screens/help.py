@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from console.ui.actions import ACTIONS, Action
+from console.ui.actions import Action, by_key
 from console.ui.line import BLANK, Line, Role, Span, cut, fit
 from console.ui.screens.showing import Newest
 from console.ui.states import LOOKS
@@ -69,7 +69,7 @@ class HelpText(Lines):
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
             _heading(" Keys (escape closes this help)"),
-            *[line for action in ACTIONS for line in _key(action, view, width)],
+            *[line for action in by_key(view) for line in _key(action, view, width)],
             BLANK,
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],

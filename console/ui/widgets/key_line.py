@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from console.ui.actions import label_width, shown_in_key_line
+from console.ui.actions import by_key, label_width
 from console.ui.line import Line, Role, Span, cut, fit
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -19,7 +19,9 @@ class KeyLine(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
         spans: list[Span] = []
-        for action in shown_in_key_line(view):
+        for action in by_key(view):
+            if not action.in_key_line:
+                continue
             label = fit(action.label, label_width(action.keys[0]))
             if action.why_not(view):
                 gap = " " * (len(label) - len(action.label))

@@ -23,7 +23,7 @@ class TooSmall(Lines):
         size = self.app.size
         need = (
             f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 80 and 24. "
-            "Make it larger, or the letters smaller. q quits; the engine goes on."
+            "Make it larger, or the letters smaller. q quits."
         )
         said = summary(view)
         role = Role.FAILED_OVER if said.level is Level.BLIND else ROLES[said.level]
