@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -28,18 +30,19 @@ from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
 from console.sandbox.attaching import attach
 from console.sandbox.broker.errors import EntityNotFound
-from console.sandbox.cbs import Grant
-from console.sandbox.conditions import refusal_of, unauthorized
+from console.sandbox.conditions import refusal_of, too_many_tokens, unauthorized
 from console.sandbox.faults import ConnectionVerdict
 from console.sandbox.grants import Grants
 from console.sandbox.links import ServedLink
 from console.sandbox.request_links import ReplyLink, RequestLink
+from console.sandbox.tokens import Access
 
 if TYPE_CHECKING:
     from console.sandbox.node import Node
 
 log = logging.getLogger(__name__)
 
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
@@ -107,9 +110,7 @@ class AmqpServerProtocol(asyncio.Protocol):
         self.node.connections.discard(self)
         for timer in self._timers.values():
             timer.cancel()
-        for link in list(self.links.values()):
-            link.gone()
-        self.links.clear()
+        self._drop_links()
         self.node.wake()
 
     def pause_writing(self) -> None:
@@ -127,8 +128,11 @@ class AmqpServerProtocol(asyncio.Protocol):
         self.node.wake()
 
     def abort(self) -> None:
-        """Drop the connection without a word, as a reset."""
+        """Drop the connection without a word: the client sees a reset."""
         if self._transport is not None:
+            connection = self._transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
 
     # ------------------------------------------------------------------ what the node calls
@@ -171,8 +175,8 @@ class AmqpServerProtocol(asyncio.Protocol):
         now = self.node.clock()
         if self.grants.drop_expired(now):
             for link in list(self.links.values()):
-                if link.resource and not self.grants.allow(link.resource, now):
-                    link.detach(unauthorized(link.resource))
+                if link.resource and not self.grants.allow(link.resource, link.right, now):
+                    link.detach(unauthorized(link.resource, link.right))
             self.node.flush_soon(self)
         self._watch_tokens()
 
@@ -198,15 +202,16 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def reply_link(self, request: RequestLink, reply_to: str | None) -> ReplyLink | None:
         """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
-        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.node == request.node]
+        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.answers(request.node)]
         named = [link for link in links if reply_to is not None and reply_to in link.names]
         beside = [link for link in links if link.link.session is request.link.session]
         found = named or beside or links
         return found[-1] if found else None
 
-    def grant(self, grant: Grant) -> None:
-        """Remember a token that was found good, and end what depends on it when it ends."""
-        self.grants.put(grant.path, grant.expires_at)
+    def grant(self, access: Access) -> None:
+        """Remember what a good token opens, and end what depends on it when it ends. Raises Refusal."""
+        if not self.grants.put(access):
+            raise too_many_tokens()
         self._watch_tokens()
 
     # ------------------------------------------------------------------ events
@@ -225,8 +230,6 @@ class AmqpServerProtocol(asyncio.Protocol):
         link = self.links.get(event.link)
         if link is not None:
             link.on_flow(event)
-            if event.drain:
-                self.node.namespace.run()  # what is there goes first, then the rest of the credit is given back
 
     def _on_attach(self, event: AttachRequested) -> None:
         attach(self, event)
@@ -251,10 +254,17 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def _end(self) -> None:
         """Say the last word and close."""
+        self._drop_links()
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.write(self._amqp.data_to_send())
             transport.close()
+
+    def _drop_links(self) -> None:
+        """Links end silently with their connection, and must be given nothing from now on."""
+        for link in list(self.links.values()):
+            link.gone()
+        self.links.clear()
 
     def _hold(self) -> None:
         if not self.is_holding:

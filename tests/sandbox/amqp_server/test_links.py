@@ -420,3 +420,51 @@ async def test_other_clients_are_served_while_one_does_not_read(port, peer, conn
     other.flush()
     for _ in range(5):
         await other.next(DeliveryReceived)
+
+
+# ---------------------------------------------------------------- clients that leave, or never arrive
+
+
+async def test_one_who_leaves_in_the_same_breath_gets_nothing(port, peer, sender):
+    await peer.outcome(sender, MESSAGE)
+    link = await peer.attached(peer.receiver("orders"))
+    link.flow(1, drain=True)
+    link.detach()
+    peer.flush()
+    other = peer.receiver("orders")
+    other.flow(1)
+    peer.flush()
+    delivery = await peer.next(DeliveryReceived)
+    assert (delivery.link, read_header(split(delivery.payload).header).delivery_count) == (other, 0)
+
+
+async def test_closing_the_connection_in_the_same_breath_harms_nobody(port, peer, sender, connect):
+    await peer.outcome(sender, MESSAGE)
+    leaving = await connect()
+    await leaving.authorize("orders")
+    link = await leaving.attached(leaving.receiver("orders"))
+    link.flow(1)
+    leaving.amqp.close()
+    leaving.flush()
+    await leaving.lost()
+    assert port.namespace.queue("orders").messages.peek(0, 1)[0].lock_token is None
+    assert isinstance(await peer.outcome(sender, MESSAGE), Accepted)
+
+
+async def test_one_who_never_opens_is_dropped(port, monkeypatch):
+    monkeypatch.setattr("console.sandbox.server.OPENING_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
+    writer.write(b"AMQP\x03\x01\x00\x00")
+    with pytest.raises(ConnectionError):
+        await reader.read()
+    assert not port.node.connections
+    writer.close()
+
+
+async def test_garbage_ends_its_own_connection_only(port, peer, sender):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
+    writer.write(b"AMQP\x00\x01\x00\x00" + b"\xff" * 64)
+    said = await reader.read()
+    assert b"amqp:connection:framing-error" in said
+    writer.close()
+    assert isinstance(await peer.outcome(sender, MESSAGE), Accepted)
