@@ -1,0 +1,114 @@
+"""A person at the dashboard, an engine behind its socket, two namespaces: keys pressed here have their effect there."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from textual.pilot import Pilot
+
+from console.core.entity import State
+from console.core.events import Moved
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+from console.pairing import PairedServiceBusClient
+from console.ui.app import PairedApp
+from console.ui.feed import EngineFeed
+
+from .conftest import PATIENCE, World, until
+
+
+@dataclass
+class Seat:
+    """A running engine and the dashboard on it."""
+
+    paired: PairedServiceBusClient
+    app: PairedApp
+    pilot: Pilot[int]
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def until_shown(self, shown: Callable[[], Any]) -> None:
+        """Wait until the screen has it."""
+        async with asyncio.timeout(PATIENCE):
+            while not shown():
+                await self.pilot.pause(0.05)
+
+    def state(self, path: str) -> State:
+        return next(view.state for view in self.paired.entity_views() if view.path == path)
+
+
+@asynccontextmanager
+async def seated(world: World) -> AsyncIterator[Seat]:
+    """An engine with a syphon on one backlog queue, and a person at its dashboard."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    for path in ("orders", "audit"):
+        paired.watch(path)
+    with tempfile.TemporaryDirectory() as folder:
+        socket = Path(folder) / "s"
+        identity = EngineIdentity.of("test")
+        policy = paired._steering.policy
+        async with EngineHost(identity, spool=Path(folder) / "journal", socket=socket, policy=policy) as host:
+            await host.adopt(paired)
+            app = PairedApp(EngineFeed(socket), pairing="test", by="kim")
+            async with app.run_test(size=(80, 24)) as pilot:
+                seat = Seat(paired, app, pilot)
+                await seat.until_shown(lambda: app.view.snapshot is not None)
+                yield seat
+
+
+async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the_secondary(world: World) -> None:
+    async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        await seat.press("f")
+        await seat.press("tab", "enter")
+        await until(lambda: seat.state("orders") is State.FORCED)
+        await sender.send_messages(ServiceBusMessage(b"forced"))
+        assert (world.depth("orders"), world.parked(1)) == (1, 1)
+        assert next(view for view in seat.paired.entity_views() if view.path == "orders").why.startswith(
+            "forced by kim"
+        )
+        await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].state is State.FORCED)
+
+
+async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
+    async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
+        await seat.press("f")
+        await seat.press("enter")
+        await sender.send_messages(ServiceBusMessage(b"still here"))
+        assert (world.depth("orders"), world.parked(1)) == (1, 0)
+
+
+async def test_pausing_the_syphon_at_the_dashboard_leaves_parked_messages_in_the_secondary(world: World) -> None:
+    async with seated(world) as seat, world.to_backlog() as sender:
+        await seat.press("p")
+        await until(lambda: seat.paired.queue_views()[0].pump_text == "paused")
+        await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
+        await seat.until_shown(lambda: seat.app.view.snapshot.syphon.status == "paused")
+        assert (world.depth("orders"), world.parked(1)) == (0, 1)
+        await seat.press("p")
+        await until(lambda: world.told(Moved))
+        await until(lambda: world.parked(1) == 0)
+        assert world.depth("orders") == 1
+
+
+async def test_releasing_at_the_dashboard_brings_sends_and_parked_messages_back(world: World) -> None:
+    async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
+        seat.paired.force("orders", by="kim")
+        await sender.send_messages(ServiceBusMessage(b"parked"))
+        await until(lambda: seat.paired.entity_views()[0].last_ping_good)
+        await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].last_ping_good)
+        await seat.press("b")
+        await seat.press("tab", "enter")
+        await until(lambda: seat.state("orders") is State.HEALTHY)
+        await sender.send_messages(ServiceBusMessage(b"direct"))
+        await until(lambda: world.depth("orders") == 2)
+        await until(lambda: world.parked(1) == 0)
