@@ -6,14 +6,9 @@ import pytest
 
 from console.core.engine import SendPing
 from console.core.entity import State
-from console.core.events import (
-    EngineStopped,
-    QueuePulled,
-    QueueRestored,
-)
+from console.core.events import EngineStopped, QueuePulled, QueueRestored
 from console.core.verdict import VERDICTS, FailureKind, Verdict
 
-COUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is Verdict.COUNTS)
 UNCOUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is not Verdict.COUNTS)
 
 

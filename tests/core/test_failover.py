@@ -6,12 +6,7 @@ import pytest
 
 from console.core.engine import Announce, SendPing
 from console.core.entity import State
-from console.core.events import (
-    PingAccepted,
-    PingFailed,
-    PingSent,
-    StateChanged,
-)
+from console.core.events import PingAccepted, PingFailed, PingSent, StateChanged
 from console.core.verdict import VERDICTS, FailureKind, Verdict
 from console.core.why import why
 

@@ -6,17 +6,8 @@ import pytest
 
 from console.core.engine import Announce, SendPing
 from console.core.entity import State
-from console.core.events import (
-    PingAccepted,
-    StateChanged,
-    SyphonPaused,
-    SyphonResumed,
-)
-from console.core.verdict import VERDICTS, Verdict
+from console.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
 from console.core.why import why
-
-COUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is Verdict.COUNTS)
-UNCOUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is not Verdict.COUNTS)
 
 
 class TestByHand:
