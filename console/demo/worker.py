@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -81,7 +82,7 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
 
     folder = Path(order.folder)
     host = EngineHost(
-        EngineIdentity.of(PAIRING, environment="demo"),
+        EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
         spool=folder / "journal",
         socket=Path(order.socket),
         policy=POLICY,
