@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
+from uuid import UUID
 
 Clock = Callable[[], float]
 
@@ -45,6 +46,10 @@ class Agenda:
         """A lock token that was never given before: 16 bytes."""
         self._tokens += 1
         return self._salt + self._tokens.to_bytes(8, "big")
+
+    def new_id(self) -> UUID:
+        """An id that was never given before."""
+        return UUID(bytes=self.new_token())
 
     def call_at(self, when: float, who: Timed) -> None:
         """Have `who` called at `when`, or earlier if it asked for that before."""

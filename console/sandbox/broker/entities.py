@@ -15,6 +15,8 @@ from console.sandbox.broker.errors import BrokerError
 from console.sandbox.broker.intake import Intake
 from console.sandbox.broker.message import Message, StoredMessage
 from console.sandbox.broker.message_queue import MessageQueue
+from console.sandbox.broker.properties import PropertyCodec
+from console.sandbox.broker.rules import Copy, Rule, RuleSet
 from console.sandbox.broker.session_queue import SessionQueue
 from console.sandbox.broker.settings import (
     DeliveryRules,
@@ -28,6 +30,8 @@ from console.sandbox.broker.settings import (
 DEAD_LETTERS = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTERS = "$Transfer/$DeadLetterQueue"
 SUBSCRIPTIONS = "Subscriptions"
+FILTER_FAILED = "FilterException"
+"""The reason of a dead letter whose properties a rule could not work with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +127,18 @@ class Queue:
 
 
 class Subscription:
-    """A subscription; `path` is `topic/Subscriptions/name`. It takes every message of its topic."""
+    """A subscription; `path` is `topic/Subscriptions/name`. It takes the messages of its topic that its rules match."""
 
-    def __init__(self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda) -> None:
+    def __init__(
+        self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule
+    ) -> None:
         self.topic = topic
         self.name = name
         self.path = f"{topic.path}/{SUBSCRIPTIONS}/{name}"
         self.settings = settings
         self.created_at = self.updated_at = agenda.clock()
+        self.rules = RuleSet(self.path)
+        self.rules.add(first_rule)
         self.message_queues = _MessageQueues(self.path, settings, agenda)
         self.messages = self.message_queues.messages
         self.dead_letters = self.message_queues.dead_letters
@@ -143,14 +151,25 @@ class Subscription:
     def close(self, reason: BrokerError) -> None:
         self.message_queues.close(reason)
 
-    def put(self, message: Message, now: float, topic_number: int) -> None:
-        """Take a copy of a message that the topic accepted; without the session id it needs, as a dead letter."""
-        topic_ttl = seconds_or_none(self.topic.settings.default_ttl)
-        if self.settings.requires_session and message.session_id is None:
-            dead = StoredMessage(message, self.message_queues.new_number(), now)
-            self.dead_letters.put_dead(dead, "SessionIdMissing", f"'{self.path}' takes only messages with a session id")
+    def put(self, arriving: Copy, now: float, topic_number: int) -> None:
+        """Take what the rules make of a message that the topic accepted."""
+        verdict = self.rules.judge(arriving)
+        if verdict.error is not None and self.settings.dead_letter_on_filter_errors:
+            self._bury(arriving.message, now, FILTER_FAILED, str(verdict.error))
             return
+        for message in verdict.copies:
+            self._take(message, now, topic_number)
+
+    def _take(self, message: Message, now: float, topic_number: int) -> None:
+        if self.settings.requires_session and message.session_id is None:
+            self._bury(message, now, "SessionIdMissing", f"'{self.path}' takes only messages with a session id")
+            return
+        topic_ttl = seconds_or_none(self.topic.settings.default_ttl)
         self.messages.put(message, now, ttl_limit=topic_ttl, enqueued_sequence_number=topic_number)
+
+    def _bury(self, message: Message, now: float, reason: str, description: str) -> None:
+        dead = StoredMessage(message, self.message_queues.new_number(), now)
+        self.dead_letters.put_dead(dead, reason, description)
 
     @property
     def accessed_at(self) -> float:
@@ -169,12 +188,16 @@ class Subscription:
 
 
 class Topic:
-    """A topic: every message that enters is copied to each subscription. Scheduled ones wait in the topic."""
+    """A topic: every message that enters is offered to each subscription. Scheduled ones wait in the topic."""
 
-    def __init__(self, path: str, settings: TopicSettings, agenda: Agenda, max_message_bytes: int) -> None:
+    def __init__(
+        self, path: str, settings: TopicSettings, agenda: Agenda, max_message_bytes: int, codec: PropertyCodec
+    ) -> None:
         self.path = path
         self.settings = settings
         self.created_at = self.updated_at = agenda.clock()
+        self._codec = codec
+        self._new_id = agenda.new_id
         self.subscriptions: dict[str, Subscription] = {}
         self._new_number = count(1).__next__
         self.intake = Intake(
@@ -197,8 +220,9 @@ class Topic:
 
     def _copy(self, message: Message, now: float) -> int:
         number = self._new_number()
+        arriving = Copy(message, self._codec, self._new_id)
         for subscription in self.subscriptions.values():
-            subscription.put(message, now, number)
+            subscription.put(arriving, now, number)
         return number
 
     @property

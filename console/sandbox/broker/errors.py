@@ -88,3 +88,11 @@ class SessionCannotBeLocked(BrokerError):
     def __init__(self, path: str, session_id: str) -> None:
         super().__init__(f"the session '{session_id}' of '{path}' is held by another receiver")
         self.session_id = session_id
+
+
+class FilterSyntaxError(BrokerError):
+    """A filter or an action cannot be read; the message says where and what was expected."""
+
+
+class EvaluationError(BrokerError):
+    """A filter or an action cannot be applied to a message: a type does not fit, a system property does not exist."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from console.sandbox.broker.agenda import Agenda, Clock
@@ -29,6 +30,8 @@ from console.sandbox.broker.errors import (
     InvalidSettings,
 )
 from console.sandbox.broker.message_queue import MessageQueue
+from console.sandbox.broker.properties import FieldsAlone, PropertyCodec
+from console.sandbox.broker.rules import DEFAULT_RULE, Rule
 from console.sandbox.broker.settings import (
     QueueSettings,
     SubscriptionSettings,
@@ -51,14 +54,23 @@ class Namespace:
     """A Service Bus namespace with a clock of its own.
 
     `clock` gives epoch seconds. `salt` (8 bytes, drawn by the caller) keeps the lock tokens of one run apart from those
-    of another. All lookups raise EntityNotFound.
+    of another. `codec` opens messages for the rules of subscriptions. All lookups raise EntityNotFound.
     """
 
-    def __init__(self, name: str, *, clock: Clock, tier: Tier = Tier.STANDARD, salt: bytes = bytes(8)) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Clock,
+        tier: Tier = Tier.STANDARD,
+        salt: bytes = bytes(8),
+        codec: PropertyCodec | None = None,
+    ) -> None:
         self.name = name
         self.tier = tier
         self.created_at = clock()
         self._agenda = Agenda(clock, salt=salt)
+        self._codec = codec or FieldsAlone()
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
         self._removal_watchers: list[Watcher] = []
@@ -75,19 +87,41 @@ class Namespace:
     def create_topic(self, path: str, settings: TopicSettings | None = None) -> Topic:
         """Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
-        topic = Topic(path, settings or TopicSettings(), self._agenda, self.tier.max_message_bytes)
+        topic = Topic(path, settings or TopicSettings(), self._agenda, self.tier.max_message_bytes, self._codec)
         self._topics[path.lower()] = topic
         return topic
 
-    def create_subscription(self, topic: str, name: str, settings: SubscriptionSettings | None = None) -> Subscription:
-        """Raises EntityNotFound for the topic, EntityExists, InvalidSettings (the name)."""
+    def create_subscription(
+        self, topic: str, name: str, settings: SubscriptionSettings | None = None, *, first_rule: Rule | None = None
+    ) -> Subscription:
+        """Raises EntityNotFound for the topic, EntityExists, InvalidSettings (a name).
+
+        `first_rule` stands in for the rule that takes every message.
+        """
         parent = self.topic(topic)
         _check_name(name, MAX_SUBSCRIPTION_NAME, slashes=False)
         if name.lower() in parent.subscriptions:
             raise EntityExists(f"{topic}/{SUBSCRIPTIONS}/{name}")
-        subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda)
+        rule = self._made_now(first_rule or Rule())
+        subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule)
         parent.subscriptions[name.lower()] = subscription
         return subscription
+
+    def create_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
+        """Raises EntityNotFound for the subscription, EntityExists, InvalidSettings (the name)."""
+        rule = self._made_now(rule)
+        self.subscription(topic, subscription).rules.add(rule)
+        return rule
+
+    def update_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
+        """Put `rule` in place of the one of its name. Raises EntityNotFound."""
+        rules = self.subscription(topic, subscription).rules
+        rule = replace(rule, created_at=rules[rule.name].created_at)
+        rules.replace(rule)
+        return rule
+
+    def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        self.subscription(topic, subscription).rules.remove(name)
 
     def update_queue(self, path: str, settings: QueueSettings) -> Queue:
         """Raises InvalidSettings when something changes that is fixed at creation."""
@@ -196,6 +230,12 @@ class Namespace:
         return self._agenda.next_deadline()
 
     # ------------------------------------------------------------------ inside
+
+    def _made_now(self, rule: Rule) -> Rule:
+        """The rule with its time of creation. Raises InvalidSettings for its name."""
+        if rule.name.lower() != DEFAULT_RULE.lower():
+            _check_name(rule.name, MAX_SUBSCRIPTION_NAME, slashes=False)
+        return replace(rule, created_at=self._agenda.clock())
 
     def _check_free(self, path: str) -> None:
         _check_name(path, MAX_PATH, slashes=True)
