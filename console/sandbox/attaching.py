@@ -10,11 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from console.amqp.events import AttachRequested
+from console.amqp.link import Link
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
 from console.amqp.termini import Source
 from console.amqp.types import Described, Symbol, ULong
 from console.sandbox.addresses import Address, NodeKind, parse_address
+from console.sandbox.broker.access import Right
 from console.sandbox.broker.errors import BrokerError
 from console.sandbox.broker.session_queue import SessionQueue
 from console.sandbox.broker.sessions import Session
@@ -58,8 +60,9 @@ def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
     link = event.link
     address = _address_of(event)
     if address.kind is not NodeKind.CBS:
-        if not server.grants.allow(address.resource, server.node.clock()):
-            raise unauthorized(address.resource)
+        right = _right_for(link, address)
+        if not server.grants.allow(address.resource, right, server.node.clock()):
+            raise unauthorized(address.resource, right)
         verdict = server.node.faults.verdict(Moment.ATTACH, address.path)
         if verdict is Verdict.SWALLOW:
             return
@@ -80,6 +83,13 @@ def _address_of(event: AttachRequested) -> Address:
             "amqp:not-implemented", "a link needs an address; transactions and dynamic nodes are not served", 501
         )
     return parse_address(address)
+
+
+def _right_for(link: Link, address: Address) -> Right | None:
+    """What opening the link takes; a management node opens with any right and asks again for each request."""
+    if address.kind is NodeKind.MANAGEMENT:
+        return None
+    return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
 def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from console.sandbox.broker.access import Right
 from console.sandbox.broker.errors import (
     BrokerError,
     EntityDisabled,
@@ -53,10 +54,16 @@ def refusal_of(error: BrokerError) -> Refusal:
     return Refusal("amqp:internal-error", str(error), 500)
 
 
-def unauthorized(path: str) -> Refusal:
+def unauthorized(path: str, right: Right | None) -> Refusal:
+    """`right` is what no token on the connection gives for the path; None if there is none at all."""
+    lacking = "token is good" if right is None else f"good token gives '{right}'"
     return Refusal(
-        "amqp:unauthorized-access", f"no valid token for '{path}' on this connection; put one on $cbs first", 401
+        "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
     )
+
+
+def too_many_tokens() -> Refusal:
+    return Refusal("amqp:resource-limit-exceeded", "this connection holds tokens for too many audiences", 403)
 
 
 def busy(path: str) -> Refusal:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from console.amqp.errors import DecodeError
 from console.amqp.types import Array, Int, Timestamp
+from console.sandbox.broker.access import Right
 from console.sandbox.broker.message import Message, StoredMessage
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.namespace import Namespace
@@ -23,6 +24,7 @@ from console.sandbox.wire_messages import read_message, write_message
 VENDOR: Final = "com.microsoft:"
 TYPE: Final = "entity-mgmt"
 PEEK_LOCK: Final = 1
+_SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
 MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client asks again."""
 
@@ -92,6 +94,11 @@ def perform(operation: str, namespace: Namespace, path: str, body: object) -> di
 def is_send(operation: str) -> bool:
     """Whether the operation brings messages into the entity."""
     return operation == VENDOR + "schedule-message"
+
+
+def right_for(operation: str) -> Right:
+    """What a token has to give for the operation: senders schedule and take that back, all else is a receiver's."""
+    return Right.SEND if operation in _SENDERS else Right.LISTEN
 
 
 def _peek(arguments: Arguments) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from console.sandbox.authorization import root_rule
 from console.sandbox.control import ControlServer
 from console.sandbox.https import HttpsServer
 from console.sandbox.listener import Listener
@@ -89,10 +90,10 @@ class Sandbox:
 async def _open(spec: NamespaceSpec, tls: ssl.SSLContext, stack: AsyncExitStack) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
     key = base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-    node = Node(spec.name, keys={KEY_NAME: key}, tier=spec.tier)
+    node = Node(spec.name, rules=[root_rule(KEY_NAME, key)], tier=spec.tier)
     stack.callback(node.close)
     spec.fill(node.namespace)
-    management = Management(node.namespace, keys=node.keys, clock=node.clock, changed=node.wake)
+    management = Management(node.namespace, authorization=node.authorization, clock=node.clock, changed=node.wake)
     https = HttpsServer(management, node.faults)
     stack.push_async_callback(https.close)
     listener = Listener(namespace=spec.name, amqp=node.protocol, https=https.protocol, tls=tls, faults=node.faults)

@@ -6,7 +6,7 @@ in is the broker's at once, what it gives out stays the broker's until it is set
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from console.amqp.errors import DecodeError
 from console.amqp.events import DeliveryReceived, DispositionReceived, FlowReceived
@@ -14,6 +14,7 @@ from console.amqp.link import Link
 from console.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Error, Modified, Rejected, Released
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
+from console.sandbox.broker.access import Right
 from console.sandbox.broker.entities import SendTarget
 from console.sandbox.broker.errors import BrokerError
 from console.sandbox.broker.lane import Consumer
@@ -40,7 +41,12 @@ def rejected(refusal: Refusal) -> Rejected:
 
 
 class ServedLink:
-    """What every link of the server has in common. `path` is its entity's, `resource` what its token has to cover."""
+    """What every link of the server has in common.
+
+    `path` is its entity's, `resource` what its token has to cover, `right` what the token has to give; any if None.
+    """
+
+    right: ClassVar[Right | None] = None
 
     def __init__(self, server: AmqpServerProtocol, link: Link, path: str, resource: str) -> None:
         self.server = server
@@ -93,6 +99,7 @@ class IncomingLink(ServedLink):
     """Messages into a queue or topic."""
 
     link: ReceiverLink
+    right = Right.SEND
 
     def __init__(
         self, server: AmqpServerProtocol, link: ReceiverLink, path: str, resource: str, target: SendTarget
@@ -136,6 +143,7 @@ class OutgoingLink(ServedLink):
     """Messages out of a queue, a subscription, or one of their sub-queues."""
 
     link: SenderLink
+    right = Right.LISTEN
 
     def __init__(
         self, server: AmqpServerProtocol, link: SenderLink, path: str, resource: str, messages: MessageQueue

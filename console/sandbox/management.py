@@ -1,8 +1,7 @@
 """The management API of one namespace: a request in, an answer out, with no socket in between.
 
-Queues, topics, subscriptions and their one rule, the namespace itself; lists in pages; every request needs a shared
-access signature that covers what it touches. XML is in `atom` and `descriptions`, HTTP in `https`.
-Which rights (Send, Listen, Manage) a key has is not asked yet: `_authorize` is the place.
+Queues, topics, subscriptions and their one rule, the namespace itself; lists in pages; every request needs a token that
+gives Manage for what it touches. XML is in `atom` and `descriptions`, HTTP in `https`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 
 from console.sandbox import atom
+from console.sandbox.authorization import Authorization
+from console.sandbox.broker.access import Right
 from console.sandbox.broker.entities import Entity, Subscription
 from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
 from console.sandbox.broker.namespace import Namespace
@@ -32,7 +33,7 @@ from console.sandbox.resources import (
     resource_at,
     url_path,
 )
-from console.sandbox.sas import SasError, verify
+from console.sandbox.tokens import TokenError
 
 Item = TypeVar("Item")
 
@@ -89,18 +90,18 @@ class Refusal(Exception):
 
 
 class Management:
-    """Answers for one namespace. `keys` maps key names to keys; `changed` is called after entities changed."""
+    """Answers for one namespace. `authorization` judges tokens; `changed` is called after entities changed."""
 
     def __init__(
         self,
         namespace: Namespace,
         *,
-        keys: Mapping[str, str],
+        authorization: Authorization,
         clock: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
         self._namespace = namespace
-        self._keys = keys
+        self._authorization = authorization
         self._clock = clock
         self._changed = changed
 
@@ -133,7 +134,7 @@ class Management:
         token = request.headers.get("authorization", "")
         if not token:
             raise Refusal(401, "the request has no Authorization header; send a shared access signature")
-        self._verify(token, f"https://{self._authority(request)}{request.path}")
+        self._verify(token, f"https://{self._authority(request)}{request.path}", Right.MANAGE)
 
     def _authorize_forwarding(self, request: Request, settings: EntitySettings) -> None:
         """Whoever forwards to an entity needs a token for it: a supplementary one, or one that covers both."""
@@ -141,13 +142,15 @@ class Management:
             target = getattr(settings, name, None)
             if target is not None:
                 token = request.headers.get(header, request.headers["authorization"])
-                self._verify(token, f"https://{self._authority(request)}/{target}")
+                self._verify(token, f"https://{self._authority(request)}/{target}", Right.SEND)
 
-    def _verify(self, token: str, audience: str) -> None:
+    def _verify(self, token: str, audience: str, right: Right) -> None:
         try:
-            verify(token, audience=audience, keys=self._keys, now=self._clock())
-        except SasError as error:
+            access = self._authorization.judge(token, audience, self._clock())
+        except TokenError as error:
             raise Refusal(401, error.reason) from error
+        if right not in access.rights:
+            raise Refusal(401, f"the token does not give '{right}' for '{access.path}', which this needs")
 
     # ------------------------------------------------------------------ reading
 

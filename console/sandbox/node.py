@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
+from console.sandbox.authorization import Authorization
+from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import Tier
 from console.sandbox.faults import FaultBoard
+from console.sandbox.issuer import Issuer
 from console.sandbox.server import AmqpServerProtocol
 
 _SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
@@ -22,22 +25,23 @@ _SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; neve
 class Node:
     """A namespace that clients can connect to.
 
-    `keys` maps key names to keys; it is read whenever a token is judged. `clock` gives epoch seconds; whoever makes it
-    jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`.
+    `rules` are the namespace's own, `issuer` is whose bearer tokens are good here. `clock` gives epoch seconds; whoever
+    makes it jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        keys: Mapping[str, str],
+        rules: Iterable[AuthorizationRule],
+        issuer: Issuer | None = None,
         clock: Callable[[], float] = time.time,
         tier: Tier = Tier.STANDARD,
     ) -> None:
         self.name = name
-        self.keys = keys
         self.clock = clock
         self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8))
+        self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths)
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[AmqpServerProtocol] = set()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from console.sandbox import Sandbox
+from console.sandbox.authorization import Authorization, root_rule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.faults import FaultBoard
 from console.sandbox.https import HttpsServer
@@ -63,7 +64,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 async def port(certificates: Certificates) -> AsyncIterator[Port]:
     namespace, changes = Namespace("contoso", clock=time.time), []
     board = FaultBoard("contoso", lambda: [queue.path for queue in namespace.queues()])
-    management = Management(namespace, keys=KEYS, clock=time.time, changed=lambda: changes.append(time.time()))
+    management = Management(
+        namespace,
+        authorization=Authorization(namespace, [root_rule("Root", KEYS["Root"])]),
+        clock=time.time,
+        changed=lambda: changes.append(time.time()),
+    )
     https = HttpsServer(management, board, patience=0.4)
     listener = Listener(
         namespace="contoso",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.sandbox.authorization import Authorization, root_rule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.management import Answer, Management, Request
 from console.sandbox.sas import sign
@@ -39,7 +40,8 @@ class Desk:
     def __init__(self) -> None:
         self.namespace = Namespace("contoso", clock=time.time)
         self.changes = 0
-        self.management = Management(self.namespace, keys=KEYS, clock=time.time, changed=self.count)
+        authorization = Authorization(self.namespace, [root_rule("Root", KEYS["Root"])])
+        self.management = Management(self.namespace, authorization=authorization, clock=time.time, changed=self.count)
 
     def count(self) -> None:
         self.changes += 1

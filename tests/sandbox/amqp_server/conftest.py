@@ -32,6 +32,7 @@ from console.amqp.message import (
 )
 from console.amqp.settings import Role, Settings
 from console.amqp.termini import Source, Target
+from console.sandbox.authorization import root_rule
 from console.sandbox.broker.settings import QueueSettings
 from console.sandbox.node import Node
 from console.sandbox.sas import sign
@@ -103,7 +104,7 @@ async def open_port(node: Node, clock: Clock) -> AsyncIterator[Port]:
 async def port() -> AsyncIterator[Port]:
     """A namespace with two queues, a session queue, and a topic with two subscriptions."""
     clock = Clock()
-    node = Node("contoso", keys={KEY_NAME: KEY}, clock=clock)
+    node = Node("contoso", rules=[root_rule(KEY_NAME, KEY)], clock=clock)
     namespace = node.namespace
     namespace.create_queue("orders")
     namespace.create_queue("copies")

@@ -1,9 +1,8 @@
-"""Addresses, audiences and what a token opens."""
+"""Addresses and audiences."""
 
 import pytest
 
 from console.sandbox.addresses import Address, NodeKind, covers, parse_address, path_of
-from console.sandbox.grants import Grants
 
 
 @pytest.mark.parametrize(
@@ -49,23 +48,3 @@ def test_what_an_address_names(text, address):
 )
 def test_whole_segments_are_covered(parent, path, covered):
     assert covers(parent, path) is covered
-
-
-def test_grants_end_one_by_one():
-    grants = Grants()
-    grants.put("Orders", 100.0)
-    grants.put("audit", 200.0)
-    assert grants.next_end() == 100.0
-    assert grants.allow("orders/$DeadLetterQueue", 99.9)
-    assert not grants.allow("orders", 100.0)
-    assert not grants.drop_expired(99.9)
-    assert grants.drop_expired(100.0)
-    assert grants.next_end() == 200.0
-
-
-def test_a_new_token_takes_the_place_of_the_old_one():
-    grants = Grants()
-    grants.put("orders", 100.0)
-    grants.put("ORDERS", 300.0)
-    assert not grants.drop_expired(200.0)
-    assert grants.allow("orders", 200.0)
