@@ -31,9 +31,9 @@ from console.amqp.errors import (
 from console.amqp.events import Closed, ConnectionFailed, Event, Opened, SessionBegun
 from console.amqp.frames import (
     AMQP_FRAME,
+    EMPTY_FRAME,
     HEADER_SIZE,
     MIN_MAX_FRAME_SIZE,
-    SASL_FRAME,
     ReceiveBuffer,
     build_frame,
     read_frame_header,
@@ -51,7 +51,7 @@ from console.amqp.hotpath import (
     read_transfer,
 )
 from console.amqp.idle import IdleWatch, Verdict
-from console.amqp.outcomes import Error, error_of, fit_error
+from console.amqp.outcomes import DeliveryState, Error, error_of, fit_error, fit_state
 from console.amqp.performatives import (
     Attach,
     Begin,
@@ -64,16 +64,14 @@ from console.amqp.performatives import (
     Performative,
     Transfer,
     read_performative,
-    read_sasl,
     write_performative,
 )
 from console.amqp.session import Session, SessionState
 from console.amqp.settings import Role, Settings
 from console.amqp.types import UINT_MAX
 
-ERROR_ROOM: Final = 32
-"""What of a frame's body is not the error it carries."""
-EMPTY_FRAME: Final = build_frame(0, b"")
+BODY_ROOM: Final = 48
+"""What a frame's body takes besides the error or state it carries, at most."""
 
 
 class Connection:
@@ -208,7 +206,11 @@ class Connection:
 
     def fitted(self, error: Error) -> Error:
         """The error, cut if a frame of the peer's size has no room for it."""
-        return fit_error(error, self._room() - ERROR_ROOM)
+        return fit_error(error, self._room() - BODY_ROOM)
+
+    def fitted_state(self, state: DeliveryState) -> DeliveryState:
+        """The state, cut if a frame of the peer's size has no room for it. Raises EncodeError if that cannot be."""
+        return fit_state(state, self._room() - BODY_ROOM)
 
     def write_body(self, channel: int, body: bytes) -> None:
         """Queue a frame around a body. Raises EncodeError if the peer takes none that large."""
@@ -230,7 +232,7 @@ class Connection:
         buffer = self._buffer.add(data)
         at, needed = 0, HEADER_SIZE
         while len(buffer) - at >= HEADER_SIZE and self._handshake.expecting is not Expecting.FRAMES:
-            step = self._read_handshake(buffer, at)
+            step = self._handshake.read(buffer, at)
             if step > len(buffer) - at:
                 needed = step
                 break
@@ -239,20 +241,6 @@ class Connection:
             at, needed = self._read_frames(buffer, at)
         if buffer and not self.is_finished:
             self._buffer.keep(buffer[at:], needed)
-
-    def _read_handshake(self, buffer: bytes, at: int) -> int:
-        """One header or SASL frame; its size, which may be more than is there yet."""
-        if self._handshake.expecting is not Expecting.SASL_FRAME:
-            self._handshake.on_header(buffer[at : at + HEADER_SIZE])
-            return HEADER_SIZE
-        header = read_frame_header(buffer, at, kind=SASL_FRAME, most=MIN_MAX_FRAME_SIZE)
-        if header.size <= len(buffer) - at:
-            body = buffer[at + header.body : at + header.size]
-            frame, end = read_sasl(body, 0)
-            if end != len(body):
-                raise DecodeError(f"{len(body) - end} bytes too many behind a {type(frame).__name__}")
-            self._handshake.on_sasl(frame)
-        return header.size
 
     def _read_frames(self, buffer: bytes, at: int) -> tuple[int, int]:
         """All whole frames from `at` on; where the rest begins, and how many bytes the next frame needs."""
@@ -414,18 +402,7 @@ class Connection:
         return session
 
     def _send_open(self) -> None:
-        settings = self.settings
-        body = write_performative(
-            Open(
-                container_id=settings.container_id,
-                hostname=settings.hostname,
-                max_frame_size=settings.max_frame_size,
-                channel_max=settings.channel_max,
-                idle_time_out=settings.idle_timeout_ms,
-                properties=settings.properties,
-            )
-        )
-        self._early.append(build_frame(0, body))
+        self._early.append(build_frame(0, write_performative(self.settings.to_open())))
         self._open_sent = True
 
     def _send_close(self, error: Error | None) -> None:
@@ -445,7 +422,7 @@ class Connection:
 
     def _fail(self, error: Error) -> None:
         """Nothing more is read; the peer is told why, if it speaks AMQP by now."""
-        error = self.failure = fit_error(error, self.remote_max_frame_size - HEADER_SIZE - ERROR_ROOM)
+        error = self.failure = fit_error(error, self.remote_max_frame_size - HEADER_SIZE - BODY_ROOM)
         if self._handshake.is_amqp_header_sent and not self._closing:
             if not self._open_sent:
                 self._send_open()

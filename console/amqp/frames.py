@@ -33,6 +33,9 @@ def build_frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
     return _FRAME.pack(HEADER_SIZE + len(body), 2, kind, channel) + body
 
 
+EMPTY_FRAME: Final = build_frame(0, b"")
+
+
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
     size: int

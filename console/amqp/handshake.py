@@ -10,14 +10,23 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from console.amqp.errors import Condition, FramingError, ProtocolError
+from console.amqp.errors import Condition, DecodeError, FramingError, ProtocolError
 from console.amqp.events import Event, HeaderReceived, SaslDone
-from console.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from console.amqp.frames import (
+    AMQP_HEADER,
+    HEADER_SIZE,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+    SASL_HEADER,
+    build_frame,
+    read_frame_header,
+)
 from console.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
     SaslPerformative,
+    read_sasl,
     write_performative,
 )
 from console.amqp.settings import Role
@@ -49,6 +58,20 @@ class Handshake:
     def begin(self) -> None:
         """A client speaks first."""
         self._write_header(SASL_HEADER if self._sasl else AMQP_HEADER)
+
+    def read(self, buffer: bytes, at: int) -> int:
+        """Take one header or SASL frame, once all of it is there; its size. Raises ProtocolError."""
+        if self.expecting is not Expecting.SASL_FRAME:
+            self.on_header(buffer[at : at + HEADER_SIZE])
+            return HEADER_SIZE
+        header = read_frame_header(buffer, at, kind=SASL_FRAME, most=MIN_MAX_FRAME_SIZE)
+        if header.size <= len(buffer) - at:
+            body = buffer[at + header.body : at + header.size]
+            frame, end = read_sasl(body, 0)
+            if end != len(body):
+                raise DecodeError(f"{len(body) - end} bytes too many behind a {type(frame).__name__}")
+            self.on_sasl(frame)
+        return header.size
 
     def on_header(self, header: bytes) -> None:
         """Eight bytes of the peer. Raises FramingError if they are no header that can be answered."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from console.amqp.codec import described, encoded_list
 from console.amqp.errors import DecodeError
@@ -28,6 +28,9 @@ _pack32: Final = struct.Struct(">I").pack
 _pack_start: Final = struct.Struct(">IBBHIBB").pack
 _TRANSFER_WORD: Final = 0x005314C0
 
+_FLAGS: Final = {_FALSE: False, _NULL: False, _TRUE: True}
+new_tuple: Final[Any] = tuple.__new__
+"""Builds a named tuple past its Python constructor, which costs more than all else about it."""
 _PLAIN_TAILS: Final = frozenset(
     bytes(tail[:length])
     for tail in product((_NULL,), (_NULL,), (_NULL, _FALSE), (_NULL, _FALSE), (_NULL, _FALSE, _TRUE))
@@ -77,7 +80,7 @@ def head_of_disposition(disposition: Disposition) -> DispositionHead:
 
 
 def _uint(buffer: bytes, at: int) -> tuple[int, int]:
-    """An unsigned integer and the offset behind it; the offset is -1 where there is none."""
+    """An unsigned integer and the offset behind it; a LookupError where there is none."""
     code = buffer[at]
     if code == _UINT8:
         return buffer[at + 1], at + 2
@@ -85,74 +88,64 @@ def _uint(buffer: bytes, at: int) -> tuple[int, int]:
         return 0, at + 1
     if code == _UINT32:
         return _unpack32(buffer, at + 1)[0], at + 5
-    return 0, -1
+    raise LookupError(at)
 
 
-def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:  # noqa: C901 - one branch per field
+def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
     """The transfer whose prefix (TRANSFER_PREFIX) stands at `at`, in a frame that ends at `stop`."""
     try:
         end = at + 5 + buffer[at + 4]
         count = buffer[at + 5]
-        if end > stop or count < 2:
+        if end > stop or count < 5:
             return None
-        handle, at = _uint(buffer, at + 6)
-        if at < 0:
-            return None
+        at += 6
+        if buffer[at] == _UINT0:
+            handle, at = 0, at + 1
+        else:
+            handle, at = _uint(buffer, at)
         delivery_id: int | None = None
         if buffer[at] == _UINT32:
-            delivery_id = _unpack32(buffer, at + 1)[0]
+            (delivery_id,) = _unpack32(buffer, at + 1)
             at += 5
         elif buffer[at] == _NULL:
             at += 1
         else:
             delivery_id, at = _uint(buffer, at)
-            if at < 0:
-                return None
         tag: bytes | None = None
-        if count > 2:
-            if buffer[at] == _BINARY8:
-                behind = at + 2 + buffer[at + 1]
-                tag = buffer[at + 2 : behind]
-                at = behind
-            elif buffer[at] == _NULL:
-                at += 1
-            else:
-                return None
-        message_format: int | None = None
-        if count > 3:
-            if buffer[at] == _UINT0:
-                message_format = 0
-                at += 1
-            elif buffer[at] == _NULL:
-                at += 1
-            else:
-                message_format, at = _uint(buffer, at)
-                if at < 0:
-                    return None
-        settled = more = False
-        if count > 4:
-            settled, at = _flag(buffer, at)
-            if count > 5 and at > 0:
-                more, at = _flag(buffer, at)
-            if at < 0 or (count > 6 and (end - at != count - 6 or buffer[at:end] not in _PLAIN_TAILS)):
-                return None
-        if count <= 6 and at != end:
+        if buffer[at] == _BINARY8:
+            start = at + 2
+            at = start + buffer[at + 1]
+            tag = buffer[start:at]
+        elif buffer[at] == _NULL:
+            at += 1
+        else:
             return None
-    except (IndexError, struct.error):
+        message_format: int | None = None
+        if buffer[at] == _UINT0:
+            message_format = 0
+            at += 1
+        elif buffer[at] == _NULL:
+            at += 1
+        else:
+            message_format, at = _uint(buffer, at)
+        settled, at = (False, at + 1) if buffer[at] == _FALSE else _flag(buffer, at)
+        more = False
+        if count > 5:
+            more, at = _flag(buffer, at)
+        if end - at != max(0, count - 6) or (count > 6 and buffer[at:end] not in _PLAIN_TAILS):
+            return None
+    except (LookupError, struct.error):
         return None
-    return TransferHead(handle, delivery_id, tag, message_format, settled, more, False, end)
+    head: TransferHead = new_tuple(TransferHead, (handle, delivery_id, tag, message_format, settled, more, False, end))
+    return head
 
 
 def _flag(buffer: bytes, at: int) -> tuple[bool, int]:
-    """A boolean, null being False, and the offset behind it; the offset is -1 where there is none."""
+    """A boolean, null being False, and the offset behind it; a LookupError where there is none."""
     code = buffer[at]
-    if code in (_FALSE, _NULL):
-        return False, at + 1
-    if code == _TRUE:
-        return True, at + 1
     if code == _BOOLEAN and buffer[at + 1] < 2:
         return buffer[at + 1] == 1, at + 2
-    return False, -1
+    return _FLAGS[code], at + 1
 
 
 def read_disposition(buffer: bytes, at: int, stop: int) -> DispositionHead | None:
@@ -163,17 +156,13 @@ def read_disposition(buffer: bytes, at: int, stop: int) -> DispositionHead | Non
         if end > stop or not 5 <= count <= 6 or buffer[at + 6] == _NULL:
             return None
         is_receiver, at = _flag(buffer, at + 6)
-        first, at = _uint(buffer, at) if at > 0 else (0, -1)
-        if at < 0:
-            return None
+        first, at = _uint(buffer, at)
         last, at = (first, at + 1) if buffer[at] == _NULL else _uint(buffer, at)
-        settled, at = _flag(buffer, at) if at > 0 else (False, -1)
-        if at < 0:
-            return None
+        settled, at = _flag(buffer, at)
         state, at = read_state(buffer, at)
         if count == 6:
             _, at = _flag(buffer, at)
-    except (IndexError, struct.error, DecodeError):
+    except (LookupError, struct.error, DecodeError):
         return None
     return DispositionHead(is_receiver, first, last, settled, state) if at == end else None
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
-from console.amqp.composite import read_descriptor
+from console.amqp.composite import read_descriptor, read_list
 from console.amqp.errors import DecodeError
 from console.amqp.types import Symbol, Timestamp, UByte, UInt
 
@@ -32,7 +32,9 @@ _NAMES: Final = {
     "amqp:amqp-value:*": VALUE,
     "amqp:footer:map": FOOTER,
 }
-_BODY: Final = (DATA, SEQUENCE, VALUE)
+_REPEATED: Final = (DATA, SEQUENCE)
+_BEFORE, _AFTER = HEADER - 1, FOOTER + 1
+_SMALL: Final = frozenset((0xA0, 0xC0, 0xC1))
 _unpack32: Final = struct.Struct(">I").unpack_from
 
 
@@ -57,16 +59,25 @@ class Sections(NamedTuple):
 
 
 def split(message: bytes) -> Sections:
-    """The sections of an encoded message. Raises DecodeError for an unknown, repeated or misplaced section."""
+    """The sections of an encoded message. Raises DecodeError for an unknown, repeated or misplaced section.
+
+    Delivery annotations may come last: Microsoft's Python client writes them there.
+    """
     found: list[bytes | None] = [None, None, None, None, None, b"", None]
-    at, last, body_from, body_to = 0, 0, -1, len(message)
-    while at < len(message):
+    length = len(message)
+    at, last, body_from, body_to = 0, _BEFORE, -1, length
+    while at < length:
         start = at
-        code, at = _section(message, at)
-        if code <= last or (last in _BODY and code in _BODY):
-            _check_repeated(last, code, start)
-        at = skip(message, at)
-        last = code
+        code, value = _section(message, at)
+        at = _behind(message, value)
+        if code <= last or (code < FOOTER and last >= DATA):
+            if code == DELIVERY_ANNOTATIONS and last >= DATA and found[1] is None:
+                body_to = min(body_to, start)
+                last = _AFTER
+            elif code != last or code not in _REPEATED:
+                raise DecodeError(f"section 0x{code:x} cannot stand behind section 0x{last:x} (byte {start})")
+        else:
+            last = code
         if code < DATA:
             found[code - HEADER] = message[start:at]
         elif code == FOOTER:
@@ -79,21 +90,27 @@ def split(message: bytes) -> Sections:
     return Sections._make(found)
 
 
-def _check_repeated(last: int, code: int, at: int) -> None:
-    """A body may be several sections of data or of sequence; anything else comes once and in order."""
-    if code != last or code not in (DATA, SEQUENCE):
-        raise DecodeError(f"section 0x{code:x} cannot stand behind section 0x{last:x} (byte {at})")
-
-
 def _section(message: bytes, at: int) -> tuple[int, int]:
     """The number of the section at `at` and where its value begins."""
-    if message[at : at + 2] == b"\x00\x53" and at + 2 < len(message):
+    if message.startswith(b"\x00\x53", at) and at + 2 < len(message):
         code, behind = message[at + 2], at + 3
     else:
         code, behind = _generic_section(message, at)
     if not HEADER <= code <= FOOTER:
         raise DecodeError(f"0x{code:x} is no section of a message (byte {at})")
     return code, behind
+
+
+def _behind(message: bytes, at: int) -> int:
+    """`skip`, with what sections usually are taken first."""
+    try:
+        if message[at] in _SMALL:
+            end = at + 2 + message[at + 1]
+            if end <= len(message):
+                return end
+    except IndexError as error:
+        raise DecodeError(f"the message ends at byte {at}, in the middle of a section") from error
+    return skip(message, at)
 
 
 def _generic_section(message: bytes, at: int) -> tuple[int, int]:
@@ -145,15 +162,22 @@ _Kinds = tuple[tuple[type, type | None], ...]
 
 
 def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[Any]:
-    """The items of a list section, nulls where it is shorter than its fields."""
-    values, end = decode(section, _section(section, 0)[1])
-    if not isinstance(values, list) or end != len(section):
-        raise DecodeError("the section is no single list")
-    del values[len(kinds) :]
-    for value, (kind, _), name in zip(values, kinds, names, strict=False):
-        if value is not None and not isinstance(value, kind):
-            raise DecodeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
-    return values + [None] * (len(kinds) - len(values))
+    """The items of a list section, nulls where it is shorter than its fields; what it has beyond is stepped over."""
+    count, at, end = read_list(section, _section(section, 0)[1])
+    values: list[Any] = [None] * len(kinds)
+    for index in range(count):
+        if section[at : at + 1] == NULL:  # most fields are
+            at += 1
+        elif index >= len(kinds):
+            at = skip(section, at)
+        else:
+            value, at = decode(section, at)
+            if not isinstance(value, kinds[index][0]):
+                raise DecodeError(f"{names[index]} is a {type(value).__name__}, not a {kinds[index][0].__name__}")
+            values[index] = value
+    if not at == end == len(section):
+        raise DecodeError(f"the list ends at byte {at}, its size says {end}, the section has {len(section)}")
+    return values
 
 
 def _write_list(code: int, values: tuple[Any, ...], kinds: _Kinds) -> bytes:

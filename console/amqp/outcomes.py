@@ -23,7 +23,7 @@ from console.amqp.composite import (
     wire,
     write_composite,
 )
-from console.amqp.errors import ProtocolError
+from console.amqp.errors import EncodeError, ProtocolError
 from console.amqp.types import Described
 
 
@@ -110,3 +110,19 @@ def fit_error(error: Error, room: int) -> Error:
     bare = Error(condition=error.condition)
     left = max(0, room - len(write_composite(bare)) - 16)
     return replace(bare, description=error.description.encode()[:left].decode("utf-8", "ignore"))
+
+
+def fit_state(state: DeliveryState, room: int) -> DeliveryState:
+    """The state itself if it can be written in `room` bytes, else one without what is too long of it.
+
+    Raises:
+        EncodeError: the state has no part that could be left out.
+    """
+    size = len(write_state(state))
+    if size <= room:
+        return state
+    if isinstance(state, Rejected) and state.error:
+        return Rejected(error=fit_error(state.error, room - len(write_composite(Rejected())) - 8))
+    if isinstance(state, Modified):
+        return replace(state, message_annotations=None)
+    raise EncodeError(f"a delivery state of {size} bytes; {room} is the most the peer takes")

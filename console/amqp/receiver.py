@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from console.amqp.errors import Condition, SessionError
 from console.amqp.events import DeliveryReceived, DeliveryTooLarge, FlowReceived
-from console.amqp.hotpath import TransferHead
+from console.amqp.hotpath import TransferHead, new_tuple
 from console.amqp.link import Link, LinkState
 from console.amqp.outcomes import DeliveryState, Error, Rejected
 from console.amqp.performatives import Attach, Flow
-from console.amqp.serial import MASK, advance, distance
+from console.amqp.serial import MASK, distance
 from console.amqp.settings import LinkRole
 
 if TYPE_CHECKING:
@@ -89,13 +89,15 @@ class ReceiverLink(Link):
 
         Neighbours of equal state leave as one frame. Does nothing for deliveries that are settled already, and nothing
         if the link is gone.
+
+        Raises:
+            EncodeError: the state does not fit a frame of the peer's; errors and annotations are cut instead.
         """
-        settle = self.session.settle
         if isinstance(deliveries, int):
-            settle(self, deliveries, state, settled=settled)
+            self.session.settle(self, deliveries, state, settled=settled)
             return
         for delivery_id in deliveries:
-            settle(self, delivery_id & MASK, state, settled=settled)
+            self.session.settle(self, delivery_id & MASK, state, settled=settled)
 
     def on_attach(self, attach: Attach) -> None:
         if attach.initial_delivery_count is not None:
@@ -124,18 +126,17 @@ class ReceiverLink(Link):
             raise SessionError(
                 "the first transfer of a message carries no delivery-id or no tag", Condition.INVALID_FIELD
             )
-        if not self._take_credit():
+        if self._credit > 0:
+            self._credit -= 1
+        elif not self._use_credit_under_way():
             return
+        if self._delivery_count is not None:
+            self._delivery_count = (self._delivery_count + 1) & MASK
         if more or aborted:
             partial = self._partial = _Incoming(delivery_id, tag, message_format or 0)
             self._continue(partial, head, payload)
-            return
-        if self.max_message_size and len(payload) > self.max_message_size:
-            self._refuse(delivery_id, tag, len(payload), settled)
-            return
-        if not settled:
-            self.session.hold_delivery(self, delivery_id, tag)
-        self.session.emit(DeliveryReceived(self, delivery_id, tag, message_format or 0, payload, settled))
+        else:
+            self._deliver(delivery_id, tag, message_format or 0, payload, len(payload), settled)
 
     def forget(self) -> None:
         super().forget()
@@ -147,17 +148,13 @@ class ReceiverLink(Link):
         self._beyond = max(0, self._beyond - max(0, credit - self._credit))
         self._credit = max(0, self._credit - credit)
 
-    def _take_credit(self) -> bool:
-        if self._credit > 0:
-            self._credit -= 1
-        elif self._beyond > 0:
+    def _use_credit_under_way(self) -> bool:
+        """A message came without credit: it is one the peer sent before it was told, or it ends the link."""
+        if self._beyond > 0:
             self._beyond -= 1
-        else:
-            self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "a message came that no credit had been granted for")
-            return False
-        if self._delivery_count is not None:
-            self._delivery_count = advance(self._delivery_count, 1)
-        return True
+            return True
+        self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "a message came that no credit had been granted for")
+        return False
 
     def _continue(self, partial: _Incoming, head: TransferHead, payload: bytes) -> None:
         if head.delivery_id is not None and head.delivery_id != partial.delivery_id:
@@ -175,21 +172,24 @@ class ReceiverLink(Link):
             self._partial = None
         elif not head.more:
             self._partial = None
-            self._complete(partial)
+            whole = b"".join(partial.frames)
+            self._deliver(partial.delivery_id, partial.tag, partial.format, whole, partial.size, partial.settled)
 
-    def _complete(self, message: _Incoming) -> None:
-        delivery_id, tag = message.delivery_id, message.tag
-        if self.max_message_size and message.size > self.max_message_size:
-            self._refuse(delivery_id, tag, message.size, message.settled)
+    def _deliver(
+        self, delivery_id: int, tag: bytes, message_format: int, payload: bytes, size: int, settled: bool
+    ) -> None:
+        """Hand a message over, or refuse it; `size` is its own even where its bytes were dropped."""
+        session = self.session
+        if not settled:
+            session.hold_delivery(self, delivery_id, tag)
+        if self.max_message_size and size > self.max_message_size:
+            self._refuse(delivery_id, tag, size, settled)
             return
-        if not message.settled:
-            self.session.hold_delivery(self, delivery_id, tag)
-        payload = b"".join(message.frames)
-        self.session.emit(DeliveryReceived(self, delivery_id, tag, message.format, payload, message.settled))
+        event = new_tuple(DeliveryReceived, (self, delivery_id, tag, message_format, payload, settled))
+        session.connection.events.append(event)
 
     def _refuse(self, delivery_id: int, tag: bytes, size: int, settled: bool) -> None:
         if not settled:
-            self.session.hold_delivery(self, delivery_id, tag)
             error = Error(
                 condition=Condition.MESSAGE_SIZE_EXCEEDED,
                 description=f"the message has {size} bytes, the link takes {self.max_message_size}: send it in parts",

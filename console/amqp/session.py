@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from console.amqp.errors import Condition, ProtocolError, SessionError, StateError
 from console.amqp.events import AttachRequested, Detached, DispositionReceived, Event, SessionEnded
-from console.amqp.hotpath import DispositionHead, TransferHead, write_disposition
+from console.amqp.hotpath import DispositionHead, TransferHead, new_tuple, write_disposition
 from console.amqp.link import Link, LinkState
-from console.amqp.outcomes import DeliveryState, Error, Rejected, error_of
+from console.amqp.outcomes import ACCEPTED, DeliveryState, Error, error_of
 from console.amqp.performatives import Attach, Begin, Detach, End, Flow, Performative
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
@@ -34,6 +34,18 @@ class SessionState(Enum):
     OPEN = "open"
     ENDING = "ended by us, not answered yet"
     ENDED = "ended"
+
+
+class _Outcome:
+    """What is to be said of neighbouring deliveries, while it still may grow."""
+
+    __slots__ = ("first", "is_receiver", "last", "settled", "state")
+
+    def __init__(self, is_receiver: bool, delivery_id: int, settled: bool, state: DeliveryState | None) -> None:
+        self.is_receiver = is_receiver
+        self.first = self.last = delivery_id
+        self.settled = settled
+        self.state = state
 
 
 class Session:
@@ -61,7 +73,7 @@ class Session:
         self._asked: dict[tuple[LinkRole, str], Link] = {}
         self._sent: _Held = {}
         self._received: _Held = {}
-        self._outcomes: list[DispositionHead | None] = [None, None]
+        self._outcomes: list[_Outcome | None] = [None, None]
         self._blocked: dict[SenderLink, None] = {}
         self._draining: dict[SenderLink, None] = {}
 
@@ -181,10 +193,10 @@ class Session:
         else:
             numbers = range(said.first, said.first + span + 1)
             deliveries = [number & MASK for number in numbers if number & MASK in held]
-        emit = self.connection.events.append
+        emit, settled, state = self.connection.events.append, said.settled, said.state
         for number in deliveries:
-            link, tag = held.pop(number) if said.settled else held[number]
-            emit(DispositionReceived(link, number, tag, said.state, said.settled))
+            link, tag = held.pop(number) if settled else held[number]
+            emit(new_tuple(DispositionReceived, (link, number, tag, state, settled)))
 
     def on_detach(self, detach: Detach) -> None:
         link = self._links_of_peer.pop(detach.handle, None)
@@ -275,24 +287,33 @@ class Session:
     def settle(
         self, link: SenderLink | ReceiverLink, delivery_id: int, state: DeliveryState | None, *, settled: bool
     ) -> None:
-        """Collect what is to be said of a delivery; ranges never span the wrap, which some peers misread."""
+        """Collect what is to be said of a delivery; ranges never span the wrap, which some peers misread.
+
+        Raises:
+            EncodeError: the state is larger than a frame the peer takes, and cannot be cut.
+        """
         is_receiver = type(link) is ReceiverLink
         held = self._received if is_receiver else self._sent
         found = held.get(delivery_id)
         if found is None or found[0] is not link:
             return
+        if state is not ACCEPTED and state is not None:
+            state = self.connection.fitted_state(state)
         if settled:
             del held[delivery_id]
         pending = self._outcomes[is_receiver]
         if pending is not None:
-            _, first, last, was_settled, said = pending
-            if last + 1 == delivery_id and was_settled is settled and (said is state or said == state):
-                self._outcomes[is_receiver] = DispositionHead(is_receiver, first, delivery_id, settled, state)
+            if (
+                pending.last + 1 == delivery_id
+                and pending.settled is settled
+                and (pending.state is state or pending.state == state)
+            ):
+                pending.last = delivery_id
                 return
             self._write_disposition(pending)
         else:
             self.connection.mark(self)
-        self._outcomes[is_receiver] = DispositionHead(is_receiver, delivery_id, delivery_id, settled, state)
+        self._outcomes[is_receiver] = _Outcome(is_receiver, delivery_id, settled, state)
 
     def flush_dispositions(self) -> None:
         for side, pending in enumerate(self._outcomes):
@@ -320,11 +341,10 @@ class Session:
 
     # inside
 
-    def _write_disposition(self, said: DispositionHead) -> None:
+    def _write_disposition(self, outcome: _Outcome) -> None:
         if self.state is not SessionState.OPEN:
             return
-        if isinstance(said.state, Rejected) and said.state.error:
-            said = said._replace(state=Rejected(error=self.connection.fitted(said.state.error)))
+        said = DispositionHead(outcome.is_receiver, outcome.first, outcome.last, outcome.settled, outcome.state)
         self.connection.write_body(self.channel, write_disposition(said))
 
     def _unblock(self) -> None:

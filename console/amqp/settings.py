@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from console.amqp.frames import MIN_MAX_FRAME_SIZE
+from console.amqp.performatives import Open
 
 
 class Role(Enum):
@@ -55,3 +56,14 @@ class Settings:
             raise ValueError(f"max_frame_size is {self.max_frame_size}; AMQP asks for {MIN_MAX_FRAME_SIZE} at least")
         if self.incoming_window < 1:
             raise ValueError(f"incoming_window is {self.incoming_window}; it must be 1 at least")
+
+    def to_open(self) -> Open:
+        """The open that tells the peer."""
+        return Open(
+            container_id=self.container_id,
+            hostname=self.hostname,
+            max_frame_size=self.max_frame_size,
+            channel_max=self.channel_max,
+            idle_time_out=self.idle_timeout_ms,
+            properties=self.properties,
+        )

@@ -6,9 +6,8 @@ import pytest
 
 from console.amqp import Connection, Error, Role, Session, Settings, events
 from console.amqp.codec import described, encode, encoded_list
-from console.amqp.connection import EMPTY_FRAME
 from console.amqp.errors import EncodeError, StateError
-from console.amqp.frames import AMQP_HEADER, build_frame
+from console.amqp.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
 from console.amqp.performatives import Begin, Close, Detach, End, Flow, Open
 from console.amqp.types import Symbol
 from tests.amqp.wires import (

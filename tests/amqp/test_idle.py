@@ -3,8 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from console.amqp import Connection, Role, events
-from console.amqp.connection import EMPTY_FRAME
-from console.amqp.frames import AMQP_HEADER
+from console.amqp.frames import AMQP_HEADER, EMPTY_FRAME
 from console.amqp.performatives import Close, Open
 from tests.amqp.wires import begin, frame, opened_server, performatives_in, settings
 

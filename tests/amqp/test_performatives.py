@@ -261,7 +261,7 @@ def test_a_state_of_transactions_is_passed_on_as_it_came() -> None:
 def test_an_error_is_cut_to_fit(error: Error, room: int) -> None:
     error = replace(error, condition="amqp:internal-error", description=error.description * 50)
     cut = fit_error(error, room)
-    assert len(write_performative(Close(error=cut))) <= room + 8
+    assert len(write_performative(Close(error=cut))) <= room + 12
     assert error.description.startswith(cut.description)
 
 

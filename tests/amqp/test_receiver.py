@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from console.amqp import ACCEPTED, RELEASED, Connection, Error, Rejected, Role, events
+from console.amqp import ACCEPTED, RELEASED, Connection, Error, Modified, Rejected, Role, events
+from console.amqp.errors import EncodeError
 from console.amqp.frames import AMQP_HEADER
 from console.amqp.performatives import Attach, Detach, Disposition, Flow, Open
 from console.amqp.receiver import ReceiverLink
+from console.amqp.types import Described, ULong
 from tests.amqp.wires import (
     NEAR_WRAP,
     Pair,
@@ -283,7 +285,8 @@ def test_every_frame_of_a_message_uses_the_window() -> None:
     assert _condition(happened, events.SessionEnded) == "amqp:session:window-violation"
 
 
-def test_a_long_rejection_is_cut_to_the_peers_frames() -> None:
+def _with_small_frames() -> tuple[Connection, ReceiverLink]:
+    """A server that has one message of a client which takes frames of 512 bytes."""
     server = Connection(role=Role.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="c", max_frame_size=512)) + frame(begin()))
     (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
@@ -293,14 +296,37 @@ def test_a_long_rejection_is_cut_to_the_peers_frames() -> None:
     link.flow(5)
     server.receive_data(frame(transfer(1)))
     server.data_to_send()
-    link.settle(1, Rejected(error=Error(condition="amqp:not-allowed", description="why " * 500, info={"x": "y" * 600})))
+    return server, link
+
+
+@pytest.mark.parametrize("length", [*range(380, 480), 2000])
+def test_a_long_rejection_is_cut_to_the_peers_frames(length: int) -> None:
+    server, link = _with_small_frames()
+    error = Error(condition="amqp:not-allowed", description="w" * length, info={"x": "y"})
+    link.settle(1, Rejected(error=error))
     data = server.data_to_send()
     (found,) = performatives_in(data)
     assert len(data) <= 512
     assert isinstance(found, Disposition)
     assert isinstance(found.state, Rejected)
     assert found.state.error is not None
-    assert found.state.error.description.startswith("why why")
+    assert error.description.startswith(found.state.error.description)
+    assert len(found.state.error.description) >= min(length, 350)
+
+
+def test_annotations_too_long_for_the_peers_frames_are_left_out() -> None:
+    server, link = _with_small_frames()
+    link.settle(1, Modified(delivery_failed=True, message_annotations={"x": "y" * 600}))
+    (found,) = _dispositions(server)
+    assert found.state == Modified(delivery_failed=True)
+
+
+def test_a_state_that_cannot_be_cut_is_refused_at_once() -> None:
+    server, link = _with_small_frames()
+    with pytest.raises(EncodeError, match="delivery state"):
+        link.settle(1, Described(ULong(0x34), ["x" * 600]))
+    link.settle(1, ACCEPTED)
+    assert [found.state for found in _dispositions(server)] == [ACCEPTED]
 
 
 def test_a_client_may_grant_credit_before_the_attach_is_answered() -> None:

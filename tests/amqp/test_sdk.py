@@ -1,0 +1,342 @@
+"""Against Microsoft's own encoder and decoder: what either side writes, the other reads.
+
+They are private to azure-servicebus; used here as an independent opinion, nowhere else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from azure.servicebus._pyamqp import endpoints, outcomes, performatives
+from azure.servicebus._pyamqp._decode import decode_frame, decode_payload
+from azure.servicebus._pyamqp._encode import encode_frame, encode_payload
+from azure.servicebus._pyamqp.error import AMQPError
+from azure.servicebus._pyamqp.message import Header as SdkHeader
+from azure.servicebus._pyamqp.message import Message as SdkMessage
+from azure.servicebus._pyamqp.message import Properties as SdkProperties
+from azure.servicebus._pyamqp.types import AMQPTypes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.amqp import ACCEPTED, Error, Modified, Rejected, Source, Target
+from console.amqp.errors import DecodeError
+from console.amqp.hotpath import (
+    DispositionHead,
+    TransferHead,
+    read_disposition,
+    read_transfer,
+    write_disposition,
+    write_transfer,
+)
+from console.amqp.message import (
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
+    Header,
+    Properties,
+    Sections,
+    read_header,
+    read_map,
+    read_properties,
+    split,
+    unbatch,
+    write_annotations,
+    write_application_properties,
+    write_data,
+    write_header,
+    write_properties,
+)
+from console.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    SaslInit,
+    read_performative,
+    read_sasl,
+    write_performative,
+)
+from console.amqp.types import Symbol, Timestamp, UInt
+
+UINTS = st.integers(0, 2**32 - 1)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
+
+
+def _by_sdk(frame: Any) -> bytes:
+    """The frame's body, as the SDK writes it."""
+    _, body = encode_frame(frame)
+    return bytes(body or b"")
+
+
+def _read_by_sdk(body: bytes) -> tuple[int, list[Any]]:
+    code, fields = decode_frame(memoryview(body))
+    return code, [bytes(field) if isinstance(field, memoryview) else field for field in fields]
+
+
+@given(TEXT, TEXT, UINTS, st.integers(0, 65535), st.none() | UINTS)
+def test_an_open_of_the_sdk_is_read(container: str, host: str, frames: int, channels: int, idle: int | None) -> None:
+    sent = performatives.OpenFrame(container, host, frames, channels, idle, None, None, None, None, {b"product": "sdk"})
+    assert read_performative(_by_sdk(sent), 0)[0] == Open(
+        container_id=container,
+        hostname=host,
+        max_frame_size=frames,
+        channel_max=channels,
+        idle_time_out=idle,
+        properties={"product": "sdk"},
+    )
+
+
+@given(UINTS, UINTS, UINTS, UINTS)
+def test_a_begin_of_the_sdk_is_read(next_id: int, incoming: int, outgoing: int, handles: int) -> None:
+    sent = performatives.BeginFrame(None, next_id, incoming, outgoing, handles, None, None, None)
+    assert read_performative(_by_sdk(sent), 0)[0] == Begin(
+        next_outgoing_id=next_id, incoming_window=incoming, outgoing_window=outgoing, handle_max=handles
+    )
+
+
+@pytest.mark.parametrize("session", ["id-7", None])
+def test_an_attach_of_the_sdk_is_read_with_its_session_filter(session: str | None) -> None:
+    source = endpoints.Source(
+        address="amqps://contoso/orders",
+        durable=0,
+        expiry_policy=None,
+        timeout=0,
+        dynamic=False,
+        dynamic_node_properties=None,
+        distribution_mode=None,
+        filters={b"com.microsoft:session-filter": session},
+        default_outcome=None,
+        outcomes=None,
+        capabilities=None,
+    )
+    target = endpoints.Target("receiver-link", 0, None, 0, False, None, None)
+    properties = {b"com.microsoft:timeout": {"TYPE": AMQPTypes.uint, "VALUE": 5000}}
+    sent = performatives.AttachFrame(
+        "name", 4, True, 0, 1, source, target, None, False, None, 1048576, None, None, properties
+    )
+    found, _ = read_performative(_by_sdk(sent), 0)
+    assert isinstance(found, Attach)
+    assert (found.name, found.handle, found.role, found.max_message_size) == ("name", 4, True, 1048576)
+    assert (found.snd_settle_mode, found.rcv_settle_mode) == (0, 1)
+    assert found.source is not None
+    assert found.source.address == "amqps://contoso/orders"
+    assert found.source.filter == {"com.microsoft:session-filter": session}
+    assert isinstance(found.target, Target)
+    assert found.target.address == "receiver-link"
+    assert found.properties == {"com.microsoft:timeout": UInt(5000)}
+
+
+@given(UINTS, UINTS, st.none() | UINTS, st.none() | UINTS, st.booleans())
+def test_a_flow_of_the_sdk_is_read(
+    next_in: int, window: int, handle: int | None, credit: int | None, drain: bool
+) -> None:
+    sent = performatives.FlowFrame(next_in, window, 7, window, handle, 9, credit, None, drain, None, None)
+    assert read_performative(_by_sdk(sent), 0)[0] == Flow(
+        next_incoming_id=next_in,
+        incoming_window=window,
+        next_outgoing_id=7,
+        outgoing_window=window,
+        handle=handle,
+        delivery_count=9,
+        link_credit=credit,
+        drain=drain,
+    )
+
+
+@given(UINTS, UINTS, st.binary(min_size=1, max_size=32), UINTS, st.booleans(), st.booleans(), st.binary(max_size=50))
+def test_a_transfer_of_the_sdk_is_read_quickly(
+    handle: int, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, payload: bytes
+) -> None:
+    sent = performatives.TransferFrame(
+        handle, delivery_id, tag, message_format, settled, more, None, None, None, None, None, payload
+    )
+    body = _by_sdk(sent)
+    start = len(body) - len(payload)
+    expected = TransferHead(handle, delivery_id, tag, message_format, settled, more, False, start)
+    assert read_transfer(body, 0, len(body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (outcomes.Accepted(), ACCEPTED),
+        (outcomes.Modified(True, False, None), Modified(delivery_failed=True)),
+        (outcomes.Modified(None, True, {b"k": 1}), Modified(undeliverable_here=True, message_annotations={"k": 1})),
+        (
+            outcomes.Rejected(AMQPError("com.microsoft:dead-letter", "why", {b"Reason": "r"})),
+            Rejected(error=Error(condition="com.microsoft:dead-letter", description="why", info={"Reason": "r"})),
+        ),
+    ],
+)
+def test_a_disposition_of_the_sdk_is_read_quickly(state: Any, expected: Any) -> None:
+    body = _by_sdk(performatives.DispositionFrame(True, 3, 5, False, state, None))
+    assert read_disposition(body, 0, len(body)) == DispositionHead(True, 3, 5, False, expected)
+
+
+def test_what_ends_things_in_the_sdk_is_read() -> None:
+    error = AMQPError("amqp:internal-error", "gone", {b"trace": "id"})
+    expected = Error(condition="amqp:internal-error", description="gone", info={"trace": "id"})
+    sent: list[tuple[Any, Any]] = [
+        (performatives.DetachFrame(2, True, error), Detach(handle=2, closed=True, error=expected)),
+        (performatives.EndFrame(None), End()),
+        (performatives.CloseFrame(error), Close(error=expected)),
+    ]
+    for frame, performative in sent:
+        assert read_performative(_by_sdk(frame), 0)[0] == performative
+
+
+def test_a_sasl_init_of_the_sdk_is_read() -> None:
+    body = _by_sdk(performatives.SASLInit(mechanism=b"ANONYMOUS", initial_response=b"", hostname="contoso"))
+    assert read_sasl(body, 0)[0] == SaslInit(mechanism="ANONYMOUS", initial_response=b"", hostname="contoso")
+
+
+def test_the_sdk_reads_our_open_and_begin() -> None:
+    opened = Open(container_id="contoso", max_frame_size=65536, idle_time_out=60000, properties={Symbol("p"): 1})
+    assert _read_by_sdk(write_performative(opened)) == (
+        0x10,
+        [b"contoso", None, 65536, 65535, 60000, None, None, None, None, {b"p": 1}],
+    )
+    begun = Begin(remote_channel=3, next_outgoing_id=2**32 - 1, incoming_window=5000, outgoing_window=1, handle_max=9)
+    assert _read_by_sdk(write_performative(begun)) == (0x11, [3, 2**32 - 1, 5000, 1, 9, None, None, None])
+
+
+def test_the_sdk_reads_our_attach() -> None:
+    attach = Attach(
+        name="link",
+        handle=1,
+        role=False,
+        source=Source(address="orders", filter={Symbol("com.microsoft:session-filter"): "id-7"}),
+        target=Target(address="here"),
+        initial_delivery_count=0,
+        max_message_size=262144,
+        properties={Symbol("com.microsoft:locked-until-utc"): 638000000000000000},
+    )
+    code, fields = _read_by_sdk(write_performative(attach))
+    assert (code, fields[:5], fields[9:11]) == (0x12, [b"link", 1, False, 2, 0], [0, 262144])
+    source, target = endpoints.Source(*fields[5]), endpoints.Target(*fields[6])
+    assert (source.address, source.filters) == (b"orders", {b"com.microsoft:session-filter": b"id-7"})
+    assert target.address == b"here"
+    assert fields[13] == {b"com.microsoft:locked-until-utc": 638000000000000000}
+
+
+def test_the_sdk_reads_an_attach_that_refuses() -> None:
+    _, fields = _read_by_sdk(write_performative(Attach(name="link", handle=1, role=True)))
+    assert (fields[5], fields[6]) == (None, None)
+
+
+def test_the_sdk_reads_our_flow() -> None:
+    flow = Flow(next_incoming_id=0, incoming_window=50, next_outgoing_id=1, outgoing_window=9, handle=0, link_credit=7)
+    assert _read_by_sdk(write_performative(flow)) == (0x13, [0, 50, 1, 9, 0, None, 7, None, False, False, None])
+
+
+@given(UINTS, st.binary(max_size=32), UINTS, st.booleans(), st.booleans(), st.binary(max_size=50))
+def test_the_sdk_reads_our_transfers(
+    delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, payload: bytes
+) -> None:
+    encoded_format = b"\x70" + message_format.to_bytes(4, "big")
+    head = write_transfer(
+        0, b"\x52\x05", delivery_id, tag, encoded_format, settled=settled, more=more, payload=len(payload)
+    )
+    code, fields = _read_by_sdk((head + payload)[8:])
+    assert (code, fields[:6], fields[11]) == (0x14, [5, delivery_id, tag, message_format, settled, more], payload)
+
+
+ERRORS = [Error(condition="amqp:not-found"), Error(condition="c", description="d", info={"k": 1})]
+OUTCOMES = [(ACCEPTED, {"accepted": []}), (Modified(delivery_failed=True), {"modified": [True, False, None]})]
+
+
+def _check_error(found: Any, error: Error) -> None:
+    condition, description, info = found
+    assert (condition.decode(), description.decode()) == (error.condition, error.description)
+    assert {key.decode(): value for key, value in info.items()} == error.info
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("make", [Close, End, lambda error: Detach(handle=1, error=error)])
+def test_the_sdk_finds_condition_description_and_info_in_what_ends(make: Any, error: Error) -> None:
+    _, fields = _read_by_sdk(write_performative(make(error=error)))
+    _check_error(fields[-1], error)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_the_sdk_finds_condition_description_and_info_in_a_rejection(error: Error) -> None:
+    _, fields = _read_by_sdk(write_disposition(DispositionHead(True, 1, 2, True, Rejected(error=error))))
+    assert fields[:4] == [True, 1, 2, True]
+    _check_error(fields[4]["rejected"][0], error)
+
+
+@pytest.mark.parametrize(("state", "expected"), OUTCOMES)
+def test_the_sdk_reads_our_outcomes(state: Any, expected: Any) -> None:
+    code, fields = _read_by_sdk(write_performative(Disposition(role=False, first=2, last=2, settled=True, state=state)))
+    assert (code, fields[:5]) == (0x15, [False, 2, 2, True, expected])
+
+
+def test_a_message_of_the_sdk_is_split() -> None:
+    identity = uuid.uuid4()
+    message = SdkMessage(
+        header=SdkHeader(durable=True, priority=4, ttl=60000, first_acquirer=None, delivery_count=0),
+        message_annotations={b"x-opt-partition-key": "key"},
+        properties=SdkProperties(
+            message_id=identity,
+            user_id=b"user",
+            to="to",
+            subject="subject",
+            reply_to="reply",
+            correlation_id="correlation",
+            content_type="text/plain",
+            content_encoding="utf-8",
+            absolute_expiry_time=5,
+            creation_time=6,
+            group_id="session",
+            group_sequence=7,
+            reply_to_group_id="other",
+        ),
+        application_properties={"one": 1, b"raw": 2.5},
+        data=[b"first", b"second"],
+        footer={b"f": "f"},
+        delivery_annotations={b"d": "late"},
+    )
+    raw = bytes(encode_payload(bytearray(), message))
+    found = split(raw)
+    assert read_header(found.header) == Header(durable=True, priority=4, ttl=60000, delivery_count=0)
+    assert read_map(found.message_annotations) == {"x-opt-partition-key": "key"}
+    assert read_properties(found.properties) == Properties(
+        identity, b"user", "to", "subject", "reply", "correlation", "text/plain", "utf-8", 5, 6, "session", 7, "other"
+    )
+    assert read_map(found.application_properties) == {"one": 1, "raw": 2.5}
+    assert list(unbatch(found.body)) == [b"first", b"second"]
+    assert read_map(found.footer) == {"f": "f"}
+    assert read_map(found.delivery_annotations) == {"d": "late"}
+    assert found.size == len(raw)
+
+
+def test_delivery_annotations_that_come_last_come_once() -> None:
+    late = write_annotations(DELIVERY_ANNOTATIONS, {"d": 1})
+    body = write_data(b"x")
+    assert split(body + late) == Sections(delivery_annotations=late, body=body)
+    for wrong in (late + body + late, body + late + late, body + late + body):
+        with pytest.raises(DecodeError, match="cannot stand behind"):
+            split(wrong)
+
+
+def test_the_sdk_reads_a_message_of_ours() -> None:
+    sections = Sections(
+        header=write_header(Header(durable=True, ttl=5000, delivery_count=3)),
+        message_annotations=write_annotations(
+            MESSAGE_ANNOTATIONS, {"x-opt-sequence-number": 9, "x-opt-enqueued-time": Timestamp(1000)}
+        ),
+        properties=write_properties(Properties(message_id="id", content_type="text/plain", group_id="session")),
+        application_properties=write_application_properties({"k": "v"}),
+        body=write_data(b"body"),
+    )
+    found = decode_payload(memoryview(sections.join()))
+    assert (found.header.durable, found.header.ttl, found.header.delivery_count) == (True, 5000, 3)
+    assert found.message_annotations == {b"x-opt-sequence-number": 9, b"x-opt-enqueued-time": 1000}
+    assert (found.properties.message_id, found.properties.group_id) == (b"id", b"session")
+    assert found.application_properties == {b"k": b"v"}
+    assert [bytes(part) for part in found.data] == [b"body"]
