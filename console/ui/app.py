@@ -12,6 +12,7 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.worker import WorkerFailed
 
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
@@ -79,7 +80,7 @@ class PairedApp(App[int]):
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
         notice = next(iter(self._themes.notices), "")
-        answer = Answer(notice, good=False) if notice else None
+        answer = Answer(notice, good=False, at=now()) if notice else None
         self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer)
         for theme in self._themes.themes:
             self.register_theme(theme)
@@ -167,14 +168,13 @@ class PairedApp(App[int]):
     async def _command(self, verb: str, target: str) -> None:
         asked = self.view.waiting_for
         try:
-            text = await self._feed.command(verb, target=target, by=self._by)
-            answer = Answer(f"{asked}: {text}", good=True)
+            said, good = await self._feed.command(verb, target=target, by=self._by), True
         except ControlError as error:
-            answer = Answer(f"{asked}: {error}", good=False)
-        self._show(replace(self.view, waiting_for="", answer=answer))
+            said, good = str(error), False
+        self._show(replace(self.view, waiting_for="", answer=Answer(f"{asked}: {said}", good, self._now())))
 
     def _answer(self, text: str, *, good: bool) -> None:
-        self._show(replace(self.view, answer=Answer(text, good=good)))
+        self._show(replace(self.view, answer=Answer(text, good, self._now())))
 
     def select(self, steps: int) -> None:
         """Moves the selection down by `steps`."""
@@ -195,7 +195,7 @@ class PairedApp(App[int]):
         self._return_code = 1
         if self._exception is None:
             self._exception = error
-            self._report(error)
+            self._report(error.error if isinstance(error, WorkerFailed) else error)
             self._exception_event.set()
         self._close_messages_no_wait()
 

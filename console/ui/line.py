@@ -143,7 +143,8 @@ def shorten(text: str, width: int) -> str:
         return text
     head, mark, last = text.rpartition("; ")
     room = width - cell_len(mark + last)
-    return fit(head, room) + mark + last if mark and room >= width // 3 else fit(text, width)
+    whole = mark and last.count("(") == last.count(")")  # not the rest of a reason in brackets
+    return fit(head, room) + mark + last if whole and room >= width // 3 else fit(text, width)
 
 
 def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: Role | None = None) -> Line:

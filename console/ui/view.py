@@ -70,6 +70,8 @@ class Answer:
 
     text: str
     good: bool
+    at: float
+    """When it was given, seconds since the epoch: it stays until the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.worker import WorkerFailed
 
 from console.ui.crash import CrashLog
 
@@ -66,6 +67,24 @@ def test_libraries_log_into_the_file(
     logging.getLogger("some.library").warning("a library's log line")
     assert "a library's log line" in next(state_folder.rglob("dashboard.log")).read_text()
     assert "library" not in "".join(capsys.readouterr())
+
+
+async def test_what_fails_behind_the_screen_is_reported_with_its_cause(new_app: Any, state_folder: Path) -> None:
+    log = CrashLog("orders")
+    app, feed = new_app(report=log.report)
+
+    async def fail(_tell: Any) -> None:
+        raise RuntimeError("the feed broke")
+
+    feed.run = fail
+
+    async def watch() -> None:
+        async with app.run_test() as pilot:
+            await pilot.pause()
+
+    with pytest.raises(WorkerFailed):
+        await watch()
+    assert "RuntimeError: the feed broke" in next(state_folder.rglob("dashboard.log")).read_text()
 
 
 async def test_the_app_ends_with_1_and_prints_nothing(

@@ -171,6 +171,13 @@ async def test_many_entities_scroll_and_the_selection_stays_in_sight(open_consol
         assert "▸● queue-00" in console.screen()
 
 
+async def test_when_most_entities_go_the_rest_is_in_sight(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(*(made.entity(f"queue-{number:02}") for number in range(40)))) as console:
+        await console.press(*["down"] * 39)
+        await console.told(made.snapshot())
+        assert "▸● orders" in console.screen()
+
+
 async def test_many_queues_are_summed_up(open_console: Any, made: Any) -> None:
     queues = list(made.queues({1: 5, 30: 7}, number=64))
     queues[40] = replace(queues[40], in_rotation=False)

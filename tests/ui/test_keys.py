@@ -47,7 +47,7 @@ async def test_the_syphon_is_paused_without_a_question(open_console: Any, made: 
     async with open_console(made.snapshot()) as console:
         await console.press("p")
         assert console.feed.orders == [("pause-syphon", "", "kim")]
-        assert "✓ pause syphon: syphon is told" in console.screen()
+        assert "✓ 14:02:15 pause syphon: syphon is told" in console.screen()
         assert "○ idle" in console.screen(), "the engine has not said that it is paused"
         await console.told(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED, text="paused by kim")))
         assert "■ paused" in console.screen()
@@ -59,7 +59,7 @@ async def test_a_refusal_is_one_line(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         console.feed.refusal = "refused: this engine is read-only, and pause-syphon changes something"
         await console.press("p")
-        assert "✗ pause syphon: refused: this engine is read-only" in console.screen()
+        assert "✗ 14:02:15 pause syphon: refused: this engine is read-only" in console.screen()
 
 
 async def test_while_an_answer_is_awaited_nothing_else_is_ordered(open_console: Any, made: Any) -> None:
@@ -71,14 +71,14 @@ async def test_while_an_answer_is_awaited_nothing_else_is_ordered(open_console: 
         assert len(console.feed.orders) == 1
         console.feed.hold.set()
         await console.pilot.pause()
-        assert "✓ pause syphon" in console.screen()
+        assert "✓ 14:02:15 pause syphon" in console.screen()
 
 
 async def test_what_is_not_possible_says_why(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         assert "(b release)" in console.rows()[-1]
         await console.press("b")
-        assert "✗ release is not possible: orders is healthy: nothing to release" in console.screen()
+        assert "✗ 14:02:15 release is not possible: orders is healthy: nothing to release" in console.screen()
 
 
 @pytest.mark.parametrize("key", ["f", "b", "p"])
@@ -123,7 +123,7 @@ async def test_firing_sends_exactly_one_command(open_console: Any, outage_news: 
         await console.press("down", "f", move, "enter", "enter")
         assert isinstance(console.app.screen, DashboardScreen)
         assert console.feed.orders == [("force", "payments", "kim")]
-        assert "✓ force failover payments: payments is told" in console.screen()
+        assert "✓ 14:02:15 force failover payments: payments is told" in console.screen()
         assert "failed over" in console.screen(), "forced only when the engine says so"
 
 

@@ -78,6 +78,11 @@ def test_a_shortened_sentence_keeps_what_comes_next() -> None:
     assert short.endswith("; next 14:03:03")
 
 
+def test_the_rest_of_a_reason_in_brackets_is_not_what_comes_next() -> None:
+    sentence = "ping 2 refused 14:02:03 (internal server error: orders is not available; try again later)"
+    assert shorten(sentence, 60) == fit(sentence, 60)
+
+
 @given(ANY_TEXT, WIDTHS)
 def test_shorten_stays_inside(text: str, width: int) -> None:
     assert cell_len(shorten(text, width)) <= width

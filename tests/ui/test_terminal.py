@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
+import console
 from console.engine.control import ControlServer
 from console.engine.protocol import Command, CommandDone, Welcome
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(console.__file__).parents[1]
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -171,5 +171,5 @@ async def test_t_takes_the_next_theme(open_console: Any, made: Any) -> None:
         assert console.app.theme == "dark"
 
 
-def test_the_folder_is_found_in_the_source_tree() -> None:
+def test_the_folder_is_found() -> None:
     assert (theme.folder() / "dark.toml").is_file()

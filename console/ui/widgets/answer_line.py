@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from console.core.why import clock
 from console.ui.line import Line, Role, Span, cut
 from console.ui.view import Link, View
 from console.ui.widgets.lines import Lines
@@ -23,4 +24,5 @@ class AnswerLine(Lines):
             trouble = f" trying again: {view.link_reason}" if view.link is Link.UNREACHABLE else ""
             return (Line(cut([Span(trouble)], width)),)
         mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
-        return (Line(cut([Span(f" {mark} ", role), Span(view.answer.text)], width)),)
+        at = Span(f"{clock(view.answer.at)} ", Role.MUTED)
+        return (Line(cut([Span(f" {mark} ", role), at, Span(view.answer.text)], width)),)
