@@ -72,7 +72,7 @@ class Authorization:
         ]
         if not named:
             raise TokenError(f"There is no key named '{token.key_name}' for '{path}' or for the namespace.")
-        proved = [rule for rule in named if any([token.is_signed_with(key) for key in rule.keys])]
+        proved = [rule for rule in named if any(token.is_signed_with(key) for key in rule.keys)]
         if not proved:
             raise TokenError(
                 f"The signature was not made with the key '{token.key_name}', neither of its two; check the key."

@@ -16,7 +16,7 @@ from console.amqp.sender import SenderLink
 from console.sandbox import cbs, entity_management
 from console.sandbox.addresses import Address, NodeKind
 from console.sandbox.broker.errors import BrokerError
-from console.sandbox.conditions import Refusal, bad_argument, busy, refusal_of
+from console.sandbox.conditions import Refusal, bad_argument, busy, refusal_of, unauthorized
 from console.sandbox.faults import Moment, Verdict
 from console.sandbox.links import SETTLED_BY_SENDER, ServedLink, rejected
 from console.sandbox.requests import Reply, Request, Vocabulary, read_request, write_reply
@@ -133,8 +133,7 @@ class CbsLink(RequestLink):
 
     def perform(self, request: Request) -> Reply:
         node = self.server.node
-        grant = cbs.judge_token(request.properties, request.body, keys=node.keys, now=node.clock())
-        self.server.grant(grant)
+        self.server.grant(cbs.judge_token(request.properties, request.body, judge=node.authorization, now=node.clock()))
         return Reply(status=202, description="Accepted")
 
 
@@ -144,6 +143,9 @@ class ManagementLink(RequestLink):
     vocabulary = Vocabulary.MANAGEMENT
 
     def perform(self, request: Request) -> Reply:
+        right = entity_management.right_for(request.operation)
+        if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
+            raise unauthorized(self.resource, right)
         namespace = self.server.node.namespace
         body = entity_management.perform(request.operation, namespace, self.path, request.body)
         if body is None and request.operation.endswith((":peek-message", ":get-message-sessions")):

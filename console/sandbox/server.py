@@ -30,12 +30,12 @@ from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
 from console.sandbox.attaching import attach
 from console.sandbox.broker.errors import EntityNotFound
-from console.sandbox.cbs import Grant
-from console.sandbox.conditions import refusal_of, unauthorized
+from console.sandbox.conditions import refusal_of, too_many_tokens, unauthorized
 from console.sandbox.faults import ConnectionVerdict
 from console.sandbox.grants import Grants
 from console.sandbox.links import ServedLink
 from console.sandbox.request_links import ReplyLink, RequestLink
+from console.sandbox.tokens import Access
 
 if TYPE_CHECKING:
     from console.sandbox.node import Node
@@ -175,8 +175,8 @@ class AmqpServerProtocol(asyncio.Protocol):
         now = self.node.clock()
         if self.grants.drop_expired(now):
             for link in list(self.links.values()):
-                if link.resource and not self.grants.allow(link.resource, now):
-                    link.detach(unauthorized(link.resource))
+                if link.resource and not self.grants.allow(link.resource, link.right, now):
+                    link.detach(unauthorized(link.resource, link.right))
             self.node.flush_soon(self)
         self._watch_tokens()
 
@@ -208,9 +208,10 @@ class AmqpServerProtocol(asyncio.Protocol):
         found = named or beside or links
         return found[-1] if found else None
 
-    def grant(self, grant: Grant) -> None:
-        """Remember a token that was found good, and end what depends on it when it ends."""
-        self.grants.put(grant.path, grant.expires_at)
+    def grant(self, access: Access) -> None:
+        """Remember what a good token opens, and end what depends on it when it ends. Raises Refusal."""
+        if not self.grants.put(access):
+            raise too_many_tokens()
         self._watch_tokens()
 
     # ------------------------------------------------------------------ events
