@@ -18,6 +18,7 @@ from console.sandbox.broker.settings import Tier
 from console.sandbox.faults import FaultBoard
 from console.sandbox.issuer import Issuer
 from console.sandbox.server import AmqpServerProtocol
+from console.sandbox.wire_properties import WireProperties
 
 _SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
 
@@ -40,7 +41,7 @@ class Node:
     ) -> None:
         self.name = name
         self.clock = clock
-        self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8))
+        self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties())
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths)
         self.connections: set[AmqpServerProtocol] = set()
