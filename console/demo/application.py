@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ RETRY_AFTER: Final = 0.25
 GIVE_UP_AFTER: Final = 40.0
 """Seconds after the end of sending in which a message that is still refused is tried again."""
 SETTLE: Final = 5.0
+RENEW_BEFORE: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Application:
         while self._receiving:
             try:
                 async with asyncio.timeout(SETTLE):
+                    await _keep_session(receiver)
                     received = await receiver.receive_messages(50, max_wait_time=0.5)
                 for message in received:
                     self._arrived(message)
@@ -200,6 +203,13 @@ async def _closing(receiver: PairedReceiver) -> AsyncIterator[None]:
         with suppress(ServiceBusError, OSError, TimeoutError, ValueError):
             async with asyncio.timeout(SETTLE):
                 await receiver.close()
+
+
+async def _keep_session(receiver: PairedReceiver) -> None:
+    """Renew a session's lock before it ends, as every receiver that stays in a session has to."""
+    session = receiver.session
+    if session is not None and session.locked_until_utc - datetime.now(UTC) < RENEW_BEFORE:
+        await session.renew_lock()
 
 
 def _text(value: object) -> str:

@@ -114,7 +114,7 @@ def _watch(worker: subprocess.Popen[bytes], socket: Path) -> Result | None:
 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
-    run_dashboard(socket, config_name="demo")
+    run_dashboard(socket, config_name="demo", engine_stays=False)
     _close(worker.stdin)
     listener.join(STOP)
     outcome = heard[0] if heard else None

@@ -11,6 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from console.core.engine import ProbeQueue, SendPing
 from console.core.events import PingAccepted, PingFailed, QueueProbed
 from console.core.options import Policy
+from console.core.verdict import Verdict
 from console.pairing.links import SenderLink
 from console.pairing.messages import ping
 from console.pairing.steering import Steering
@@ -48,9 +49,16 @@ class Pinger:
                 await link.send([ping()], self._policy.ping_timeout)
         except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
             now = steering.clock()
-            reason = steering.judge(error).reason
+            judgement = steering.judge(error)
             steering.tell(
-                PingFailed(at=now, entity=effect.entity, number=effect.number, reason=reason, took=now - began)
+                PingFailed(
+                    at=now,
+                    entity=effect.entity,
+                    number=effect.number,
+                    reason=judgement.reason,
+                    took=now - began,
+                    throttled=judgement.verdict is Verdict.THROTTLED,
+                )
             )
         else:
             now = steering.clock()
