@@ -1,8 +1,9 @@
 """Messages between the wire and the broker: read for the few fields its rules need, kept in raw sections, written anew.
 
-What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer. The broker's own
-annotations are stripped when a message comes in (a received message that is sent again carries them) and written when
-it goes out, together with a header that has the delivery count.
+What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer, and delivery
+annotations, which the service hands on although AMQP lets them end at the next node. The broker's own annotations
+are stripped when a message comes in (a received message that is sent again carries them) and written when it goes
+out, together with a header that has the delivery count.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def read_message(data: bytes) -> Message:
     if found.message_annotations is not None:
         _read_annotations(message, found.message_annotations)
         found = found._replace(message_annotations=edit_map(found.message_annotations, MESSAGE_ANNOTATIONS, drop=_OURS))
-    message.payload = found._replace(delivery_annotations=None)  # these end at the broker
+    message.payload = found
     return message
 
 
@@ -138,7 +139,7 @@ def write_message(stored: StoredMessage) -> bytes:
         application_properties = write_application_properties({**read_map(application_properties), **stored.added})
     return Sections(
         _header(kept.header, stored.delivery_count),
-        None,
+        kept.delivery_annotations,
         _annotations(stored, kept.message_annotations),
         kept.properties,
         application_properties,
