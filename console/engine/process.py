@@ -35,8 +35,10 @@ from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamesp
 from console.pairing.deadlines import bounded
 from console.secret import masked
 
-CLOSE_TIMEOUT: Final = 60.0
+CLOSE_TIMEOUT: Final = 40.0
 """Seconds that sends in hand, pumps and links may take to end."""
+LAST_RESORT: Final = 20.0
+"""Seconds after that until the process ends whatever hangs, and its log says where it hung."""
 
 log = logging.getLogger("console.engine.process")  # __name__ is "__main__" here
 
@@ -123,6 +125,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
             log.info("ending: %s", await host.ended())
         finally:
+            faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
             await _close(paired)
 
 
