@@ -45,8 +45,6 @@ class Link:
         self.state = state
         self.remote: Attach | None = None
         self.max_message_size: int | None = None
-        self.owner: Any = None
-        """Whatever the owner wants to find again by the link."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} handle {self.handle}, {self.state.value}>"

@@ -100,7 +100,6 @@ class SenderLink(Link):
             is_attached
             and self._credit > 0
             and session.remote_incoming_window > 0
-            and not self._waiting
             and size <= session.frame_room - TRANSFER_ROOM
         ):
             delivery_id = self._start(tag, settled)

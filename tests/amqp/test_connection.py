@@ -89,7 +89,9 @@ def test_after_a_failure_nothing_is_read_and_nothing_sent() -> None:
     assert server.receive_data(frame(begin(), channel=3)) == []
     link.flow(5)
     link.detach()
+    link.session.end()
     server.close()
+    server.write(0, Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1))
     assert server.data_to_send() == b""
 
 
@@ -171,6 +173,13 @@ def test_a_channel_is_free_again_after_its_end() -> None:
     assert of_kind(events.SessionEnded, server.receive_data(frame(End(), channel=7)))
     (begun,) = of_kind(events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
     assert begun.session.channel == 0
+
+
+def test_a_free_channel_is_not_given_twice() -> None:
+    server = opened_server()
+    server.receive_data(frame(begin(), channel=1) + frame(begin(), channel=2) + frame(End(), channel=1))
+    happened = server.receive_data(frame(begin(), channel=3) + frame(begin(), channel=4))
+    assert [begun.session.channel for begun in of_kind(events.SessionBegun, happened)] == [0, 2]
 
 
 def test_an_end_is_answered_and_a_late_detach_behind_it_is_tolerated() -> None:

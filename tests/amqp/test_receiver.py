@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -244,6 +245,21 @@ def test_a_message_above_the_limit_is_rejected_and_the_link_stays(parts: int) ->
     assert found.state.error.condition == "amqp:link:message-size-exceeded"
     assert str(11 * parts) in found.state.error.description
     assert of_kind(events.DeliveryReceived, _receive(server, transfer(2), payload=bytes(10)))
+
+
+def test_a_message_above_the_limit_takes_no_memory_while_it_comes_in() -> None:
+    server, _ = receiving_server(max_message_size=100_000)
+    piece = bytes(50_000)
+    first = frame(transfer(1, more=True), piece, channel=7)
+    server.receive_data(first * 2)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            server.receive_data(first)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * len(piece)
 
 
 def test_a_settled_message_above_the_limit_is_dropped() -> None:

@@ -289,6 +289,15 @@ def test_a_range_over_all_numbers_costs_no_more_than_what_is_unsettled() -> None
     assert [event.delivery_id for event in happened] == [sent]
 
 
+def test_a_wide_range_names_its_own_deliveries_only() -> None:
+    server, link = sending_server()
+    ids = [link.send(b"m", tag=b"%d" % number) for number in range(4)]
+    assert ids == [2**32 - 2, 2**32 - 1, 0, 1]
+    happened = _settled(server, (2**32 - 50), 2**32 - 1)
+    assert [event.delivery_id for event in happened] == ids[:2]
+    assert [event.delivery_id for event in _settled(server, 0, 50)] == ids[2:]
+
+
 def test_a_range_that_runs_backwards_ends_the_session() -> None:
     server, _ = sending_server()
     (ended,) = of_kind(events.SessionEnded, _settled(server, 9, 8))
