@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from console.sandbox.broker.entities import Entity
+from console.sandbox.broker.access import AuthorizationRule
+from console.sandbox.broker.entities import Entity, Topic
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import (
     EntitySettings,
@@ -24,12 +25,14 @@ from console.sandbox.broker.settings import (
     TopicSettings,
 )
 from console.sandbox.durations import read_duration, write_duration, write_time
+from console.sandbox.key_descriptions import read_rules, write_rules
 
 CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+NEWEST_VERSION = "2024-05"
+"""Of the interface; versions compare as text."""
 
-DEFAULT_RULE = "$Default"
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 
@@ -47,19 +50,26 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An element that an owner may set; an element without text, or none, means the default."""
+    """An element that an owner may set; an element without text, or none, means the default.
+
+    `shown` tells what the entity shows where the owner chose nothing; clients of versions before `since` neither see
+    the element nor may they set it.
+    """
 
     element: str
     field: str
     codec: Codec
+    shown: Callable[[Any], object] | None = None
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An element that only the service sets."""
+    """An element that only the service sets; `since`: as with settings."""
 
     element: str
     read: Callable[[Any], str]
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,12 @@ class CountDetails:
     """The element that holds the counts one by one."""
 
 
-Part = Setting | Reading | CountDetails
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """The element that holds the entity's authorization rules."""
+
+
+Part = Setting | Reading | CountDetails | AccessRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,9 @@ class Kind:
     settings: type[QueueSettings] | type[TopicSettings] | type[SubscriptionSettings]
     parts: tuple[Part, ...]
 
-    def read(self, description: ElementTree.Element, *, current: EntitySettings | None = None) -> EntitySettings:
+    def read(
+        self, description: ElementTree.Element, *, current: EntitySettings | None = None, version: str = NEWEST_VERSION
+    ) -> EntitySettings:
         """The settings that `description` asks for; what it leaves out is the default.
 
         An update gives the `current` settings: what is fixed at creation is then taken from them where it is left
@@ -87,31 +104,49 @@ class Kind:
         values: dict[str, Any] = {}
         if isinstance(current, self.settings):
             values = {name: getattr(current, name) for name in FIXED if hasattr(current, name)}
-        _refuse_other_rule(description)
-        for part in self.parts:
-            if isinstance(part, Setting):
-                text = _text(description.find(f"{{*}}{part.element}"))
-                if text:
-                    values[part.field] = _read(part, text)
-        return self.settings(**values)
-
-    def write(self, entity: Entity, authority: str) -> ElementTree.Element:
-        """The description of `entity`; settings without a value are left out."""
-        root = _root(self.element)
         for part in self.parts:
             match part:
-                case Setting(element, field, codec):
-                    value = getattr(entity.settings, field)
+                case Setting(element, field):
+                    text = text_of(description.find(f"{{*}}{element}"))
+                    if text and version < part.since:
+                        raise DescriptionError(f"{element}: api-version {version} does not know it; use {part.since}")
+                    if text:
+                        values[field] = _read(part, text)
+                    elif version < part.since and isinstance(current, self.settings):
+                        values[field] = getattr(current, field)
+                case AccessRules():
+                    rules = description.find("{*}AuthorizationRules")
+                    if rules is not None:
+                        values["authorization_rules"] = _read_access(rules)
+        return self.settings(**values)
+
+    def write(self, entity: Entity, authority: str, version: str = NEWEST_VERSION) -> ElementTree.Element:
+        """The description of `entity`; settings without a value are left out."""
+        root = new_description(self.element)
+        for part in self.parts:
+            match part:
+                case Setting(element, _, codec) if version >= part.since:
+                    value = shown(part, entity)
                     if value is not None or codec is DURATION:
                         ElementTree.SubElement(root, element).text = codec.write(value, authority)
-                case Reading(element, read):
+                case Reading(element, read) if version >= part.since:
                     ElementTree.SubElement(root, element).text = read(entity) or None
                 case CountDetails():
                     _write_counts(root, entity)
+                case AccessRules():
+                    rules = getattr(entity.settings, "authorization_rules", ())
+                    write_rules(root, rules, created_at=entity.created_at, updated_at=entity.updated_at)
         return root
 
 
-def _text(element: ElementTree.Element | None) -> str:
+def shown(part: Setting, entity: Entity) -> Any:
+    """The value that the entity shows for a setting; None if there is none to show."""
+    value = getattr(entity.settings, part.field)
+    return part.shown(entity) if value is None and part.shown is not None else value
+
+
+def text_of(element: ElementTree.Element | None) -> str:
+    """The text without space around it; empty for an element that is missing or nil."""
     if element is None or element.get(f"{{{INSTANCE}}}nil") == "true":
         return ""
     return (element.text or "").strip()
@@ -122,6 +157,13 @@ def _read(part: Setting, text: str) -> object:
         return part.codec.read(text)
     except ValueError as error:
         raise DescriptionError(f"{part.element}: {error}") from error
+
+
+def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
+    try:
+        return read_rules(element)
+    except ValueError as error:
+        raise DescriptionError(f"AuthorizationRules: {error}") from error
 
 
 def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
@@ -179,7 +221,7 @@ SPAN = Codec(_read_span, lambda value, _: write_duration(value))
 FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
 
 _ANONYMOUS = Reading("IsAnonymousAccessible", lambda _: "false")
-_KEYS = Reading("AuthorizationRules", lambda _: "")
+_KEYS = AccessRules()
 _ORDERED = Reading("SupportOrdering", lambda _: "true")
 _AVAILABLE = Reading("EntityAvailabilityStatus", lambda _: "Available")
 _LOCK = Setting("LockDuration", "lock_duration", SPAN)
@@ -198,7 +240,13 @@ _METADATA = Setting("UserMetadata", "user_metadata", TEXT)
 _IDLE = Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION)
 _PARTITIONED = Setting("EnablePartitioning", "enable_partitioning", BOOL)
 _EXPRESS = Setting("EnableExpress", "enable_express", BOOL)
-_MESSAGE_SIZE = Setting("MaxMessageSizeInKilobytes", "max_message_size_kb", INT)
+_MESSAGE_SIZE = Setting(
+    "MaxMessageSizeInKilobytes",
+    "max_message_size_kb",
+    INT,
+    shown=lambda entity: entity.intake.max_message_bytes // 1024,
+    since="2021-05",
+)
 _SIZE = Reading("SizeInBytes", lambda entity: str(entity.size_bytes))
 _COUNT = Reading("MessageCount", lambda entity: str(entity.counts().total))
 _TIMES = (
@@ -206,6 +254,12 @@ _TIMES = (
     Reading("UpdatedAt", lambda entity: write_time(entity.updated_at)),
     Reading("AccessedAt", lambda entity: write_time(entity.accessed_at)),
 )
+
+
+def _filters(topic: Topic) -> tuple[int, int]:
+    """How many SQL and correlation filters the subscriptions of a topic have."""
+    counts = [subscription.rules.counts() for subscription in topic.subscriptions.values()]
+    return sum(sql for sql, _ in counts), sum(correlation for _, correlation in counts)
 
 
 QUEUE = Kind(
@@ -227,8 +281,8 @@ TOPIC = Kind(
         Setting("SupportOrdering", "support_ordering", BOOL),
         CountDetails(),
         Reading("SubscriptionCount", lambda topic: str(len(topic.subscriptions))),
-        Reading("SqlFilterCount", lambda _: "0"),
-        Reading("CorrelationFilterCount", lambda _: "0"),
+        Reading("SqlFilterCount", lambda topic: str(_filters(topic)[0]), since="2024-05"),
+        Reading("CorrelationFilterCount", lambda topic: str(_filters(topic)[1]), since="2024-05"),
         *(_IDLE, _PARTITIONED, _AVAILABLE),
         Reading("EnableSubscriptionPartitioning", lambda _: "false"),
         *(_EXPRESS, _MESSAGE_SIZE),
@@ -260,7 +314,7 @@ def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
 
 def describe_namespace(namespace: Namespace) -> ElementTree.Element:
     """What the namespace tells about itself."""
-    root, made = _root("NamespaceInfo"), write_time(namespace.created_at)
+    root, made = new_description("NamespaceInfo"), write_time(namespace.created_at)
     for name, text in (
         ("CreatedTime", made),
         ("MessagingSKU", namespace.tier.value),
@@ -272,25 +326,6 @@ def describe_namespace(namespace: Namespace) -> ElementTree.Element:
     return root
 
 
-def describe_rule(created_at: float) -> ElementTree.Element:
-    """The rule each subscription begins with: it takes every message and does nothing to it."""
-    root = _root("RuleDescription")
-    condition = ElementTree.SubElement(root, "Filter", {"i:type": "TrueFilter"})
-    ElementTree.SubElement(condition, "SqlExpression").text = "1=1"
-    ElementTree.SubElement(condition, "CompatibilityLevel").text = "20"
-    ElementTree.SubElement(root, "Action", {"i:type": "EmptyRuleAction"})
-    ElementTree.SubElement(root, "CreatedAt").text = write_time(created_at)
-    ElementTree.SubElement(root, "Name").text = DEFAULT_RULE
-    return root
-
-
-def _root(element: str) -> ElementTree.Element:
+def new_description(element: str) -> ElementTree.Element:
+    """An empty description."""
     return ElementTree.Element(element, {"xmlns": CONNECT, "xmlns:i": INSTANCE})
-
-
-def _refuse_other_rule(description: ElementTree.Element) -> None:
-    """A subscription may be made with a first rule of its own; only the one that takes everything is kept here."""
-    condition = description.find("{*}DefaultRuleDescription/{*}Filter")
-    kind = "TrueFilter" if condition is None else condition.get(f"{{{INSTANCE}}}type", "")
-    if kind.rpartition(":")[2] != "TrueFilter":
-        raise DescriptionError(f"DefaultRuleDescription: the filter is a {kind}; only TrueFilter can be kept")

@@ -1,7 +1,9 @@
 """The management API of one namespace: a request in, an answer out, with no socket in between.
 
-Queues, topics, subscriptions and their one rule, the namespace itself; lists in pages; every request needs a token that
-gives Manage for what it touches. XML is in `atom` and `descriptions`, HTTP in `https`.
+Queues, topics, subscriptions and their rules, the namespace itself; lists in pages; every request needs a token that
+gives Manage for what it touches. A queue or topic that is not there is answered as the service does it, with 200 and an
+empty feed; for anything else that is missing it has a 404. XML is in `atom` and the modules of descriptions, HTTP in
+`https`, what an entity may be in `entity_checks`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
+from zlib import crc32
 
 from console.sandbox import atom
 from console.sandbox.authorization import Authorization
@@ -18,8 +21,10 @@ from console.sandbox.broker.access import Right
 from console.sandbox.broker.entities import Entity, Subscription
 from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
 from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.rules import Rule
 from console.sandbox.broker.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
-from console.sandbox.descriptions import DEFAULT_RULE, DescriptionError, describe_namespace, describe_rule, kind_of
+from console.sandbox.descriptions import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
+from console.sandbox.entity_checks import TargetMissing, check_settings
 from console.sandbox.resources import (
     EntityAt,
     EntityList,
@@ -33,25 +38,29 @@ from console.sandbox.resources import (
     resource_at,
     url_path,
 )
+from console.sandbox.rule_descriptions import first_rule, read_rule, write_rule
 from console.sandbox.tokens import TokenError
 
 Item = TypeVar("Item")
 
-NEWEST_VERSION = "2024-05"
 MAX_PAGE = 100
 _FEED = {"Content-Type": "application/atom+xml;type=feed;charset=utf-8"}
 _SUPPLEMENTS = (
     ("forward_to", "servicebussupplementaryauthorization"),
     ("forward_dead_lettered_to", "servicebusdlqsupplementaryauthorization"),
 )
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (EntityNotFound, 404),
-    (EntityExists, 409),
-    (QuotaExceeded, 403),
-    (BrokerError, 400),
-    (DescriptionError, 400),
-    (atom.AtomError, 400),
+NOTHING_HERE = "Publicly Listed Services"
+"""The title of the feed that stands for an entity that does not exist; some clients look for it."""
+_REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
+    (EntityNotFound, 404, ""),
+    (EntityExists, 409, "SubCode=40900. Conflict. "),
+    (QuotaExceeded, 403, "SubCode=40300. "),
+    (TargetMissing, 400, "SubCode=40400. "),
+    (BrokerError, 400, "SubCode=40000. "),
+    (DescriptionError, 400, "SubCode=40000. "),
+    (atom.AtomError, 400, "The specified resource description is invalid. "),
 )
+"""Status and, as clients look for it, the service's own words before the sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +79,10 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         return {name: values[-1] for name, values in parse_qs(self.target.partition("?")[2]).items()}
+
+    @property
+    def version(self) -> str:
+        return self.query.get("api-version", NEWEST_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +124,14 @@ class Management:
             return self._act(request)
         except Refusal as refusal:
             return _refused(refusal.status, str(refusal))
-        except tuple(error for error, _ in _STATUS) as error:
-            status = next(status for kind, status in _STATUS if isinstance(error, kind))
-            return _refused(status, str(error))
+        except tuple(error for error, _, _ in _REFUSALS) as error:
+            status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
+            return _refused(status, f"{words}{error}")
 
     def _act(self, request: Request) -> Answer:
         self._authorize(request)
-        version = request.query.get("api-version", NEWEST_VERSION)
-        if version > NEWEST_VERSION:
-            raise Refusal(400, f"api-version '{version}' is not known; the newest is {NEWEST_VERSION}")
+        if request.version > NEWEST_VERSION:
+            raise Refusal(400, f"api-version '{request.version}' is not known; the newest is {NEWEST_VERSION}")
         resource = resource_at(request.path)
         if resource is None:
             raise Refusal(404, f"nothing can be managed at '{unquote(request.path)}'")
@@ -160,14 +172,18 @@ class Management:
         return _one(self._entry(request, resource, namespace.name, namespace.created_at, content))
 
     def _get_entity(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
-        entity = self._find(resource)
+        try:
+            entity = self._find(resource)
+        except EntityNotFound:
+            if isinstance(resource, SubscriptionAt):
+                raise
+            address = self._address(request, resource)
+            return Answer(200, atom.feed_document(address, NOTHING_HERE, [], next_page=None, now=self._clock()), _FEED)
         return _one(self._describe(request, entity), _etag(entity))
 
     def _get_rule(self, request: Request, resource: RuleAt) -> Answer:
-        subscription = self._find(SubscriptionAt(resource.topic, resource.subscription))
-        if resource.name.lower() != DEFAULT_RULE.lower():
-            raise EntityNotFound(f"{subscription.path}/rules/{resource.name}")
-        return _one(self._describe_rule(request, resource, subscription))
+        rule = self._subscription(resource).rules[resource.name]
+        return _one(self._describe_rule(request, resource, rule), _etag(rule))
 
     def _list_entities(self, request: Request, resource: EntityList) -> Answer:
         queues = resource.listed is Listed.QUEUES
@@ -179,9 +195,8 @@ class Management:
         return self._page(request, resource, found, lambda entity: self._describe(request, entity))
 
     def _list_rules(self, request: Request, resource: RuleList) -> Answer:
-        subscription = self._find(SubscriptionAt(resource.topic, resource.subscription))
-        rules = [RuleAt(resource.topic, resource.subscription, DEFAULT_RULE)]
-        return self._page(request, resource, rules, lambda rule: self._describe_rule(request, rule, subscription))
+        rules = list(self._subscription(resource).rules)
+        return self._page(request, resource, rules, lambda rule: self._describe_rule(request, resource, rule))
 
     def _page(
         self, request: Request, resource: Resource, found: Sequence[Item], describe: Callable[[Item], atom.Entry]
@@ -190,8 +205,7 @@ class Management:
         skip, top = _count(query, "$skip", 0), min(_count(query, "$top", MAX_PAGE), MAX_PAGE)
         address, next_page = self._address(request, resource), None
         if top and skip + top < len(found):
-            version = query.get("api-version", NEWEST_VERSION)
-            next_page = f"{address}?api-version={version}&$skip={skip + top}&$top={top}"
+            next_page = f"{address}?api-version={request.version}&$skip={skip + top}&$top={top}"
         entries = [describe(item) for item in found[skip : skip + top]]
         title = url_path(resource).rpartition("/")[2]
         return Answer(200, atom.feed_document(address, title, entries, next_page=next_page, now=self._clock()), _FEED)
@@ -200,14 +214,19 @@ class Management:
 
     def _put(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
         description = atom.content_of(request.body)
-        existing = self._matched(request, resource)
-        settings = kind_of(description).read(description, current=existing.settings if existing else None)
+        present = self._find(resource) if self._is_update(request) else None
+        self._check_match(request, resource, present)
+        current = present.settings if present else None
+        settings = kind_of(description).read(description, current=current, version=request.version)
         self._authorize_forwarding(request, settings)
-        entity = self._store(resource, settings, update=existing is not None)
+        check_settings(self._namespace, settings, present=present)
+        entity = self._store(resource, settings, first_rule(description), update=present is not None)
         self._changed()
-        return _one(self._describe(request, entity), _etag(entity), status=200 if existing else 201)
+        return _one(self._describe(request, entity), _etag(entity), status=200 if present else 201)
 
-    def _store(self, at: EntityAt | SubscriptionAt, settings: EntitySettings, *, update: bool) -> Entity:
+    def _store(
+        self, at: EntityAt | SubscriptionAt, settings: EntitySettings, rule: Rule | None, *, update: bool
+    ) -> Entity:
         namespace = self._namespace
         match at, settings:
             case EntityAt(path), QueueSettings():
@@ -215,12 +234,22 @@ class Management:
             case EntityAt(path), TopicSettings():
                 return (namespace.update_topic if update else namespace.create_topic)(path, settings)
             case SubscriptionAt(topic, name), SubscriptionSettings():
-                act = namespace.update_subscription if update else namespace.create_subscription
-                return act(topic, name, settings)
+                if update:
+                    return namespace.update_subscription(topic, name, settings)
+                return namespace.create_subscription(topic, name, settings, first_rule=rule)
         raise Refusal(400, f"what is described is not what belongs at '/{url_path(at)}'")
 
+    def _put_rule(self, request: Request, resource: RuleAt) -> Answer:
+        rules = self._subscription(resource).rules
+        present = rules[resource.name] if self._is_update(request) else None
+        self._check_match(request, resource, present)
+        rule = read_rule(atom.content_of(request.body), name=resource.name)
+        act = self._namespace.update_rule if present else self._namespace.create_rule
+        rule = act(resource.topic, resource.subscription, rule)
+        return _one(self._describe_rule(request, resource, rule), _etag(rule), status=200 if present else 201)
+
     def _delete(self, request: Request, resource: EntityAt | SubscriptionAt) -> Answer:
-        self._matched(request, resource)
+        self._check_match(request, resource, self._find(resource))
         match resource:
             case EntityAt(path):
                 self._namespace.delete(path)
@@ -229,21 +258,20 @@ class Management:
         self._changed()
         return Answer(200)
 
-    def _change_rule(self, request: Request, resource: RuleAt) -> Answer:
-        self._find(SubscriptionAt(resource.topic, resource.subscription))
-        if request.method == "PUT" and resource.name.lower() == DEFAULT_RULE.lower():
-            raise Refusal(409, f"the rule '{DEFAULT_RULE}' is there already")
-        raise Refusal(501, f"subscriptions have the rule '{DEFAULT_RULE}', which takes every message, and no other")
+    def _delete_rule(self, request: Request, resource: RuleAt) -> Answer:
+        self._check_match(request, resource, self._subscription(resource).rules[resource.name])
+        self._namespace.delete_rule(resource.topic, resource.subscription, resource.name)
+        return Answer(200)
 
-    def _matched(self, request: Request, resource: EntityAt | SubscriptionAt) -> Entity | None:
-        """The entity that an If-Match header asks for, None without one. Raises EntityNotFound and Refusal (412)."""
-        condition = request.headers.get("if-match")
-        if condition is None:
-            return None
-        entity = self._find(resource)
-        if condition.strip() not in ("*", _etag(entity)):
-            raise Refusal(412, f"'{entity.path}' was changed since; read it again and repeat the change")
-        return entity
+    @staticmethod
+    def _is_update(request: Request) -> bool:
+        return "if-match" in request.headers
+
+    def _check_match(self, request: Request, resource: Resource, present: Entity | Rule | None) -> None:
+        """Raise Refusal (412) if the request is meant for another state of what is there."""
+        condition = request.headers.get("if-match", "*").strip()
+        if present is not None and condition not in ("*", _etag(present)):
+            raise Refusal(412, f"'/{url_path(resource)}' was changed since; read it again and repeat the change")
 
     # ------------------------------------------------------------------ describing
 
@@ -255,17 +283,20 @@ class Management:
                 entity = self._namespace.subscription(topic, name)
         return entity
 
+    def _subscription(self, at: RuleAt | RuleList) -> Subscription:
+        return self._namespace.subscription(at.topic, at.subscription)
+
     def _describe(self, request: Request, entity: Entity) -> atom.Entry:
         at: Resource = EntityAt(entity.path)
         title, kind = entity.path, kind_of(entity.settings)
         if isinstance(entity, Subscription):
             at, title = SubscriptionAt(entity.topic.path, entity.name), entity.name
-        content = kind.write(entity, self._authority(request))
+        content = kind.write(entity, self._authority(request), request.version)
         return self._entry(request, at, title, entity.created_at, content, entity.updated_at)
 
-    def _describe_rule(self, request: Request, at: RuleAt, subscription: Entity) -> atom.Entry:
-        content = describe_rule(subscription.created_at)
-        return self._entry(request, at, DEFAULT_RULE, subscription.created_at, content)
+    def _describe_rule(self, request: Request, at: RuleAt | RuleList, rule: Rule) -> atom.Entry:
+        place = RuleAt(at.topic, at.subscription, rule.name)
+        return self._entry(request, place, rule.name, rule.created_at, write_rule(rule))
 
     def _entry(
         self,
@@ -301,10 +332,10 @@ class Management:
         ("GET", RuleAt): _get_rule,
         ("PUT", EntityAt): _put,
         ("PUT", SubscriptionAt): _put,
-        ("PUT", RuleAt): _change_rule,
+        ("PUT", RuleAt): _put_rule,
         ("DELETE", EntityAt): _delete,
         ("DELETE", SubscriptionAt): _delete,
-        ("DELETE", RuleAt): _change_rule,
+        ("DELETE", RuleAt): _delete_rule,
     }
 
 
@@ -317,8 +348,11 @@ def _refused(status: int, detail: str) -> Answer:
     return Answer(status, atom.error_document(status, detail), {"Content-Type": "application/xml; charset=utf-8"})
 
 
-def _etag(entity: Entity) -> str:
-    return f'"{entity.updated_at * 1_000_000:.0f}"'
+def _etag(found: Entity | Rule) -> str:
+    """A mark that differs after every change."""
+    if isinstance(found, Rule):
+        return f'"{crc32(repr(found).encode()):08x}"'
+    return f'"{found.updated_at * 1_000_000:.0f}"'
 
 
 def _count(query: Mapping[str, str], name: str, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -11,15 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.sandbox.broker.access import AuthorizationRule, Right
+from console.sandbox.broker.errors import InvalidSettings
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import (
     EntitySettings,
     EntityStatus,
     QueueSettings,
     SubscriptionSettings,
+    Tier,
     TopicSettings,
 )
-from console.sandbox.descriptions import QUEUE, SUBSCRIPTION, TOPIC, DescriptionError, kind_of
+from console.sandbox.descriptions import QUEUE, TOPIC, DescriptionError, kind_of
 from console.sandbox.durations import FOR_EVER, read_duration, write_duration, write_time
 from console.sandbox.resources import (
     EntityAt,
@@ -39,6 +43,13 @@ SPANS = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(d
 SHORT = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(minutes=5))
 PATHS = st.from_regex(r"[A-Za-z0-9._-]{1,9}(/[A-Za-z0-9._-]{1,9}){0,2}", fullmatch=True)
 TEXT = st.text(st.characters(codec="utf-8", min_codepoint=33), min_size=1, max_size=40).map(str.strip).filter(bool)
+KEYS = st.builds(
+    AuthorizationRule,
+    name=TEXT,
+    rights=st.sampled_from([{Right.SEND}, {Right.LISTEN}, {Right.SEND, Right.LISTEN}, set(Right)]).map(frozenset),
+    primary_key=TEXT,
+    secondary_key=TEXT,
+)
 COMMON = {
     "default_ttl": st.none() | SPANS,
     "auto_delete_on_idle": st.none() | SPANS,
@@ -61,6 +72,7 @@ SENDING = {
     "enable_partitioning": st.booleans(),
     "enable_express": st.booleans(),
     "max_message_size_kb": st.none() | st.integers(1, 102400),
+    "authorization_rules": st.lists(KEYS, max_size=3, unique_by=lambda rule: rule.name).map(tuple),
 }
 SETTINGS = st.one_of(
     st.builds(QueueSettings, **COMMON, **RECEIVING, **SENDING),
@@ -86,12 +98,19 @@ def described(settings: EntitySettings) -> ElementTree.Element:
         case SubscriptionSettings():
             namespace.create_topic("t")
             entity = namespace.create_subscription("t", "s", settings)
-    return ElementTree.fromstring(ElementTree.tostring(kind_of(settings).write(entity, "localhost:1")))
+    return parsed(kind_of(settings).write(entity, "localhost:1"))
+
+
+def parsed(element: ElementTree.Element) -> ElementTree.Element:
+    """As it arrives after a way over the wire."""
+    return ElementTree.fromstring(ElementTree.tostring(element))
 
 
 @given(SETTINGS)
 def test_settings_survive_their_description(settings: EntitySettings) -> None:
     element = described(settings)
+    if isinstance(settings, QueueSettings | TopicSettings) and settings.max_message_size_kb is None:
+        settings = replace(settings, max_message_size_kb=256)  # what the tier gives is shown
     assert kind_of(element).read(element) == settings
 
 
@@ -131,11 +150,35 @@ def test_what_cannot_be_read_is_named(inside: str, complaint: str) -> None:
         QUEUE.read(parse("QueueDescription", inside))
 
 
-def test_a_first_rule_other_than_match_all_is_refused() -> None:
-    inside = '<DefaultRuleDescription><Filter i:type="{}"/></DefaultRuleDescription>'
-    assert SUBSCRIPTION.read(parse("SubscriptionDescription", inside.format("TrueFilter"))) == SubscriptionSettings()
-    with pytest.raises(DescriptionError, match="SqlFilter"):
-        SUBSCRIPTION.read(parse("SubscriptionDescription", inside.format("SqlFilter")))
+def test_keys_that_are_left_out_are_drawn() -> None:
+    rule = "<AuthorizationRule><KeyName>k</KeyName><Rights>{}</Rights></AuthorizationRule>"
+    inside = f"<AuthorizationRules>{rule}</AuthorizationRules>"
+    send = "<AccessRights>Send</AccessRights>"
+    settings = QUEUE.read(parse("QueueDescription", inside.format(send)))
+    (rule,) = settings.authorization_rules  # type: ignore[union-attr]
+    assert (rule.name, rule.rights) == ("k", {Right.SEND})
+    assert len({rule.primary_key, rule.secondary_key}) == 2
+    with pytest.raises(DescriptionError, match="'Fly' is no right; there are Send, Listen, Manage"):
+        QUEUE.read(parse("QueueDescription", inside.format("<AccessRights>Fly</AccessRights>")))
+    with pytest.raises(InvalidSettings, match="gives no right"):
+        QUEUE.read(parse("QueueDescription", inside.format("")))
+
+
+def test_what_older_versions_do_not_know() -> None:
+    namespace = Namespace("n", clock=time.time, tier=Tier.PREMIUM)
+    topic = namespace.create_topic("t", TopicSettings(max_message_size_kb=2048))
+    size, count = "{*}MaxMessageSizeInKilobytes", "{*}SqlFilterCount"
+    texts = [
+        [parsed(TOPIC.write(topic, "h", version)).findtext(name) for name in (size, count)]
+        for version in ("2017-04", "2021-05", "2024-05")
+    ]
+    assert texts == [[None, None], ["2048", None], ["2048", "0"]]
+    with pytest.raises(DescriptionError, match="MaxMessageSizeInKilobytes: api-version 2017-04 does not know it"):
+        TOPIC.read(
+            parse("TopicDescription", "<MaxMessageSizeInKilobytes>1</MaxMessageSizeInKilobytes>"), version="2017-04"
+        )
+    kept = TOPIC.read(parse("TopicDescription", ""), current=topic.settings, version="2017-04")
+    assert kept == topic.settings
 
 
 def test_names_are_written_as_clients_compare_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from console.sandbox.authorization import Authorization, root_rule
 from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import QueueSettings, Tier
 from console.sandbox.management import Answer, Management, Request
 from console.sandbox.sas import sign
 
@@ -37,8 +39,8 @@ def token(resource: str = f"https://{HOST}", *, expires_in: float = 60) -> str:
 class Desk:
     """A namespace's management with the words left out that every request says."""
 
-    def __init__(self) -> None:
-        self.namespace = Namespace("contoso", clock=time.time)
+    def __init__(self, tier: Tier = Tier.STANDARD) -> None:
+        self.namespace = Namespace("contoso", clock=time.time, tier=tier)
         self.changes = 0
         authorization = Authorization(self.namespace, [root_rule("Root", KEYS["Root"])])
         self.management = Management(self.namespace, authorization=authorization, clock=time.time, changed=self.count)
@@ -92,6 +94,8 @@ def test_forwarding_needs_a_token_for_the_target(desk: Desk) -> None:
     body, mine = ENTRY.format(f"<ForwardTo>sb://{HOST}/there</ForwardTo>"), token(f"https://{HOST}/here")
     assert "/there" in desk.refusal(401, "PUT", "/here", body, authorization=mine)
     supplement = {"servicebussupplementaryauthorization": token(f"sb://{HOST}/there")}
+    assert "'there', which is no queue" in desk.refusal(400, "PUT", "/here", body, authorization=mine, **supplement)
+    desk.namespace.create_queue("there")
     assert desk.ask("PUT", "/here", body, authorization=mine, **supplement).status == 201
 
 
@@ -139,7 +143,7 @@ def test_versions_of_the_interface(desk: Desk, version: str) -> None:
 
 
 def test_control_characters_in_a_path_come_back_harmless(desk: Desk) -> None:
-    assert "no entity 'a?b'" in desk.refusal(404, "GET", "/a%01b")
+    assert "no entity 'a?b'" in desk.refusal(404, "DELETE", "/a%01b")
 
 
 def test_etags(desk: Desk) -> None:
@@ -151,6 +155,70 @@ def test_etags(desk: Desk) -> None:
     assert "was changed since" in desk.refusal(412, "PUT", "/orders", ENTRY.format(""), if_match=etag)
     assert "was changed since" in desk.refusal(412, "DELETE", "/orders", if_match=etag)
     assert desk.ask("DELETE", "/orders", if_match="*").status == 200
+
+
+RULE = ENTRY.replace("QueueDescription", "RuleDescription")
+
+
+def test_etags_of_rules(desk: Desk) -> None:
+    desk.namespace.create_topic("t")
+    desk.namespace.create_subscription("t", "s")
+    place = "/t/subscriptions/s/rules/$Default"
+    before = desk.ask("GET", place).headers["ETag"]
+    false = RULE.format('<Filter type="FalseFilter"/>')
+    assert "was changed since" in desk.refusal(412, "PUT", place, false, if_match='"other"')
+    updated = desk.ask("PUT", place, false, if_match=before)
+    assert updated.status == 200
+    assert updated.headers["ETag"] == desk.ask("GET", place).headers["ETag"] != before
+    assert "was changed since" in desk.refusal(412, "DELETE", place, if_match=before)
+    assert desk.ask("DELETE", place, if_match="*").status == 200
+    assert "rules/$Default" in desk.refusal(404, "GET", place)
+
+
+def test_a_subscription_may_begin_with_a_rule_of_its_own(desk: Desk) -> None:
+    desk.namespace.create_topic("t")
+    kind = ENTRY.replace("QueueDescription", "SubscriptionDescription")
+    rule = "<DefaultRuleDescription>{}<Name>mine</Name></DefaultRuleDescription>"
+    bad = '<Filter type="SqlFilter"><SqlExpression>a</SqlExpression></Filter>'
+    assert "a condition such as" in desk.refusal(400, "PUT", "/t/subscriptions/s", kind.format(rule.format(bad)))
+    good = kind.format(rule.format('<Filter type="FalseFilter"/>'))
+    assert desk.ask("PUT", "/t/subscriptions/s", good).status == 201
+    assert [each.name for each in desk.namespace.subscription("t", "s").rules] == ["mine"]
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/a%2Fb", "/a/$DeadLetterQueue"])
+def test_a_missing_entity_is_an_empty_feed(desk: Desk, path: str) -> None:
+    answer = desk.ask("GET", path)
+    feed = ElementTree.fromstring(answer.body)
+    assert (answer.status, feed.findtext("{*}title"), feed.findall("{*}entry")) == (200, "Publicly Listed Services", [])
+
+
+def test_what_was_declared_otherwise_may_stay(desk: Desk) -> None:
+    """A quota smaller than management gives survives an update that leaves it as it is."""
+    desk.namespace.create_queue("small", QueueSettings(max_size_mb=1, auto_delete_on_idle=timedelta(seconds=9)))
+    body = "<MaxSizeInMegabytes>{}</MaxSizeInMegabytes><AutoDeleteOnIdle>PT9S</AutoDeleteOnIdle>"
+    assert desk.ask("PUT", "/small", ENTRY.format(body.format(1)), if_match="*").status == 200
+    assert "max_size_mb is 2" in desk.refusal(400, "PUT", "/small", ENTRY.format(body.format(2)), if_match="*")
+
+
+@pytest.mark.parametrize(
+    ("tier", "kind", "inside", "status"),
+    [
+        (Tier.PREMIUM, "Queue", "<MaxMessageSizeInKilobytes>102400</MaxMessageSizeInKilobytes>", 201),
+        (Tier.PREMIUM, "Topic", "<MaxMessageSizeInKilobytes>1023</MaxMessageSizeInKilobytes>", 400),
+        (Tier.PREMIUM, "Queue", "<MaxMessageSizeInKilobytes>102401</MaxMessageSizeInKilobytes>", 400),
+        (Tier.PREMIUM, "Queue", "<MaxSizeInMegabytes>81920</MaxSizeInMegabytes>", 201),
+        (Tier.STANDARD, "Queue", "<MaxSizeInMegabytes>81920</MaxSizeInMegabytes>", 400),
+        (Tier.STANDARD, "Queue", "<MaxMessageSizeInKilobytes>256</MaxMessageSizeInKilobytes>", 201),
+        (Tier.BASIC, "Queue", "", 201),
+        (Tier.BASIC, "Queue", "<RequiresSession>true</RequiresSession>", 400),
+        (Tier.BASIC, "Topic", "", 400),
+    ],
+)
+def test_what_a_tier_allows(tier: Tier, kind: str, inside: str, status: int) -> None:
+    desk = Desk(tier)
+    body = ENTRY.replace("QueueDescription", f"{kind}Description").format(inside)
+    assert desk.ask("PUT", "/x", body).status == status
 
 
 def test_an_update_of_nothing(desk: Desk) -> None:
