@@ -3,18 +3,20 @@
 What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer, and delivery
 annotations, which the service hands on although AMQP lets them end at the next node. The broker's own annotations
 are stripped when a message comes in (a received message that is sent again carries them) and written when it goes
-out, together with a header that has the delivery count.
+out, the lock token among them, together with a header that has the delivery count.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import Final
+from uuid import UUID
 
-from console.amqp.codec import NULL, decode, described, encode, encoded_list, skip
+from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
 from console.amqp.errors import DecodeError
 from console.amqp.message import (
     BATCH_FORMAT,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     Sections,
@@ -41,6 +43,7 @@ _OURS: Final = frozenset(
     name.encode()
     for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE)
 )
+_LOCK_TOKEN: Final = b"x-opt-lock-token"
 _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
 
@@ -50,6 +53,8 @@ _SMALL_ULONG, _LIST8, _NULL_CODE = 0x53, 0xC0, 0x40
 _NONE_FAILED: Final = encode(UInt(0))
 _LONG: Final = struct.Struct(">Bq").pack
 _LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
+_TOKEN_PAIR: Final = encoded_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
+_TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encoded_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
 _NUMBER_KEY, _ENQUEUED_KEY, _LOCKED_KEY = (
     encode(Symbol(name)) for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL)
 )
@@ -74,6 +79,9 @@ def read_message(data: bytes) -> Message:
     if found.message_annotations is not None:
         _read_annotations(message, found.message_annotations)
         found = found._replace(message_annotations=edit_map(found.message_annotations, MESSAGE_ANNOTATIONS, drop=_OURS))
+    if found.delivery_annotations is not None:
+        kept = edit_map(found.delivery_annotations, DELIVERY_ANNOTATIONS, drop=(_LOCK_TOKEN,))
+        found = found._replace(delivery_annotations=kept)
     message.payload = found
     return message
 
@@ -139,7 +147,7 @@ def write_message(stored: StoredMessage) -> bytes:
         application_properties = write_application_properties({**read_map(application_properties), **stored.added})
     return Sections(
         _header(kept.header, stored.delivery_count),
-        kept.delivery_annotations,
+        _delivery_annotations(stored.lock_token, kept.delivery_annotations),
         _annotations(stored, kept.message_annotations),
         kept.properties,
         application_properties,
@@ -156,6 +164,16 @@ def _header(kept: bytes | None, delivery_count: int) -> bytes:
     found += [NULL] * (_TTL + 2 - len(found))  # the last one is "first acquirer", which is nobody's
     found.append(_NONE_FAILED if delivery_count == 0 else encode(UInt(delivery_count)))
     return described(HEADER, encoded_list(found))
+
+
+def _delivery_annotations(token: bytes | None, kept: bytes | None) -> bytes | None:
+    """The sender's, and the lock token as a UUID, whose bytes stand in another order in the token."""
+    if token is None:
+        return kept
+    uuid = token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+    if kept is None:
+        return _TOKEN_ALONE + uuid
+    return edit_map(kept, DELIVERY_ANNOTATIONS, add=_TOKEN_PAIR + uuid, added=1)
 
 
 def _annotations(stored: StoredMessage, kept: bytes | None) -> bytes | None:

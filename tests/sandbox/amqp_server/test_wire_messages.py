@@ -11,6 +11,7 @@ from console.amqp.errors import DecodeError
 from console.amqp.message import (
     APPLICATION_PROPERTIES,
     BATCH_FORMAT,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -83,8 +84,10 @@ def messages(draw):
     header, found = draw(headers), draw(properties)
     annotations = draw(st.dictionaries(symbols.map(lambda name: f"x-{name}"), values, max_size=3))
     application = draw(st.dictionaries(texts, values, max_size=3))
+    delivery = draw(st.sampled_from([None, {"x-hop": 1}]))
     return Sections(
         header=None if header is None else write_header(header),
+        delivery_annotations=write_annotations(DELIVERY_ANNOTATIONS, delivery) if delivery else None,
         message_annotations=write_annotations(MESSAGE_ANNOTATIONS, annotations) if annotations else None,
         properties=None if found is None else write_properties(found),
         application_properties=write_application_properties(application) if application else None,
@@ -128,6 +131,14 @@ def test_what_the_sender_wrote_goes_out_as_it_came(sections, failures):
         "x-opt-enqueued-time": 1_000_500,
         "x-opt-locked-until": 1_060_250,
     }
+    lock = {"x-opt-lock-token": UUID(bytes_le=TOKEN)}
+    assert read_map(out.delivery_annotations) == {**read_map(sections.delivery_annotations), **lock}
+
+
+@given(messages())
+def test_what_is_not_locked_has_no_lock_token(sections):
+    out = split(write_message(stored(sections.join())))
+    assert out.delivery_annotations == sections.delivery_annotations
 
 
 @given(messages())
@@ -136,6 +147,7 @@ def test_a_message_sent_again_sheds_what_the_broker_put_on_it(sections):
     again = split(write_message(stored(first, lock_token=TOKEN)))
     once = split(write_message(stored(sections.join(), lock_token=TOKEN)))
     assert again.message_annotations == once.message_annotations
+    assert again.delivery_annotations == once.delivery_annotations
 
 
 def list32(code: int, *items: bytes) -> bytes:
