@@ -116,6 +116,7 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
 }
 """Only asked where the class says no more than that the SDK failed."""
 
+_MISSING: Final = "could not be found"
 _CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
 
 
@@ -143,7 +144,15 @@ def kind_of(error: BaseException) -> FailureKind:
         found = _CONDITION.search(str(error))
         if found is not None:
             return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
+    if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
+        return FailureKind.NOT_FOUND
     return kind
+
+
+def _speaks_of_a_missing_entity(error: BaseException) -> bool:
+    """The service refuses a token for an entity that is not there, and the SDK calls that an authentication error."""
+    inner = getattr(error, "inner_exception", None)
+    return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
 
 
 def judge(error: BaseException) -> Judgement:

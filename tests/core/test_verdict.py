@@ -234,3 +234,15 @@ def test_a_reason_fits_one_line_of_a_screen(text: str) -> None:
     reason = judge(RuntimeError(text)).reason
     assert len(reason) <= 160
     assert reason == " ".join(reason.split())
+
+
+@pytest.mark.parametrize(
+    "description", ["The messaging entity 'sb://c/q' could not be found.", b"it could not be found"]
+)
+def test_a_token_refused_for_a_missing_entity_is_not_found_and_counts(description: str | bytes) -> None:
+    """Entity disabled, not found, full: yes; not authenticated: no."""
+    inner = amqp.TokenAuthFailure(404, description)
+    error = sdk.ServiceBusAuthenticationError(message="Put token failed.", error=inner)
+    assert kind_of(error) is FailureKind.NOT_FOUND
+    wrong_key = sdk.ServiceBusAuthenticationError(error=amqp.TokenAuthFailure(401, "wrong key"))
+    assert kind_of(wrong_key) is FailureKind.UNAUTHENTICATED
