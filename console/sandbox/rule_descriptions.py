@@ -78,7 +78,7 @@ def _read_filter(element: ElementTree.Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
-            fields = {field: text_of(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED}
+            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED}
             return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
             raise DescriptionError(
@@ -144,6 +144,11 @@ def _kind(element: ElementTree.Element) -> str:
     if found is None:
         found = next((value for name, value in element.attrib.items() if name.rpartition("}")[2] == "type"), "")
     return found.rpartition(":")[2]
+
+
+def _whole_text(element: ElementTree.Element | None) -> str:
+    """The text with the space around it, which counts when properties are compared."""
+    return "" if element is None or _is_nil(element) else element.text or ""
 
 
 def _is_nil(element: ElementTree.Element) -> bool:
@@ -215,7 +220,7 @@ def _type_name(value: Value) -> str:
 def _read_pairs(element: ElementTree.Element | None) -> dict[str, Value]:
     pairs: dict[str, Value] = {}
     for pair in [] if element is None else element.findall(f"{{*}}{_PAIR}"):
-        key, value = text_of(pair.find("{*}Key")), pair.find("{*}Value")
+        key, value = _whole_text(pair.find("{*}Key")), pair.find("{*}Value")
         if not key:
             raise DescriptionError(f"{_PAIR}: its Key is missing or empty")
         pairs[key] = None if value is None or _is_nil(value) else _read_value(key, value)
