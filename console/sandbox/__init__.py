@@ -8,17 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from console.sandbox.broker.access import AuthorizationRule, Right
     from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, TopicSettings
+    from console.sandbox.credentials import AsyncSandboxCredential, SandboxCredential
     from console.sandbox.host import Sandbox, SandboxNamespace
     from console.sandbox.listener import ListenError
     from console.sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 __all__ = [
+    "AsyncSandboxCredential",
+    "AuthorizationRule",
     "ListenError",
     "NamespaceSpec",
     "QueueSettings",
     "QueueSpec",
+    "Right",
     "Sandbox",
+    "SandboxCredential",
     "SandboxNamespace",
     "SubscriptionSettings",
     "SubscriptionSpec",
@@ -27,11 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncSandboxCredential": "credentials",
+    "AuthorizationRule": "broker.access",
     "ListenError": "listener",
     "NamespaceSpec": "specs",
     "QueueSettings": "broker.settings",
     "QueueSpec": "specs",
+    "Right": "broker.access",
     "Sandbox": "host",
+    "SandboxCredential": "credentials",
     "SandboxNamespace": "host",
     "SubscriptionSettings": "broker.settings",
     "SubscriptionSpec": "specs",

@@ -17,7 +17,7 @@ from console.sandbox.broker.entities import Subscription
 from console.sandbox.broker.errors import EntityNotFound
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.issuer import SERVICE_BUS, Issuer
-from console.sandbox.tokens import Access, TokenError
+from console.sandbox.tokens import Access, Flaw, TokenError
 
 BEARER: Final = "Bearer "
 MAX_AUDIENCE: Final = 1024
@@ -55,11 +55,15 @@ class Authorization:
         A bearer token may come with or without `Bearer` before it. Raises TokenError with the reason.
         """
         if len(audience) > MAX_AUDIENCE:
-            raise TokenError(f"The audience has {len(audience)} characters; no entity's has more than {MAX_AUDIENCE}.")
+            raise TokenError(
+                Flaw.AUDIENCE, f"The audience has {len(audience)} characters; no entity's has more than {MAX_AUDIENCE}."
+            )
         if token.startswith(sas.PREFIX):
             return self._by_signature(sas.read_token(token), audience, now)
         if self._issuer is None:
-            raise TokenError("The token is not a shared access signature, and this namespace takes no other.")
+            raise TokenError(
+                Flaw.MALFORMED, "The token is not a shared access signature, and this namespace takes no other."
+            )
         bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
         return Access(_path_in(audience), bearer.rights, bearer.expires_at)
 
@@ -71,11 +75,14 @@ class Authorization:
             if rule.name in token.key_names and covers(owner, resource)  # an entity's key opens nothing above it
         ]
         if not named:
-            raise TokenError(f"There is no key named '{token.key_name}' for '{path}' or for the namespace.")
+            raise TokenError(
+                Flaw.SIGNATURE, f"There is no key named '{token.key_name}' for '{path}' or for the namespace."
+            )
         proved = [rule for rule in named if any(token.is_signed_with(key) for key in rule.keys)]
         if not proved:
             raise TokenError(
-                f"The signature was not made with the key '{token.key_name}', neither of its two; check the key."
+                Flaw.SIGNATURE,
+                f"The signature was not made with the key '{token.key_name}', neither of its two; check the key.",
             )
         token.check(audience, now)
         return Access(path, proved[0].rights, token.expires_at)

@@ -14,6 +14,7 @@ from console.sandbox.conditions import Refusal, bad_argument
 from console.sandbox.tokens import Access, TokenError
 
 PUT_TOKEN = "put-token"
+AUTH_FAILED = "com.microsoft:auth-failed"
 
 
 def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authorization, now: float) -> Access:
@@ -26,4 +27,4 @@ def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authoriz
     try:
         return judge.judge(token, audience, now)
     except TokenError as error:
-        raise Refusal("amqp:unauthorized-access", error.reason, 401) from error
+        raise Refusal(AUTH_FAILED, error.reason, 401) from error

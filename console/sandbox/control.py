@@ -1,7 +1,7 @@
 """The control URL: plain HTTP on loopback, by which faults are switched and the sandbox's state is read.
 
-`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`; JSON both ways, and every refusal is an object with
-one sentence under `error`. What faults do is in `faults`.
+`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`; JSON both ways, and every refusal is
+an object with one sentence under `error`. What faults do is in `faults`, what tokens hold in `issuer`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from aiohttp import web
 
 from console.sandbox.broker.entities import Entity, Queue, Topic
 from console.sandbox.faults import Fault, FaultError, FaultKind
+from console.sandbox.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
 from console.sandbox.listener import bind
 from console.sandbox.node import Node
 
@@ -24,19 +25,22 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SHUTDOWN_SECONDS = 1.0
 _FAULT_FIELDS = ("namespace", "fault", "entity")
-_USAGE = "use POST /faults, GET /faults, DELETE /faults/ID or GET /state"
+_TOKEN_FIELDS = ("role", "scope", "lifetime")
+_USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state or POST /tokens"
 
 
 class ControlServer:
     """Serves the control URL for some namespaces. Open it once, close it once."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], issuer: Issuer) -> None:
         self._nodes = {node.name: node for node in nodes}
+        self._issuer = issuer
         app = web.Application(middlewares=[_errors_as_json])
         app.router.add_post("/faults", self._begin_fault)
         app.router.add_get("/faults", self._list_faults)
         app.router.add_delete("/faults/{id}", self._end_fault)
         app.router.add_get("/state", self._state)
+        app.router.add_post("/tokens", self._issue_token)
         self._runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=_SHUTDOWN_SECONDS)
 
     async def open(self, host: str, port: int = 0) -> str:
@@ -74,6 +78,20 @@ class ControlServer:
                 return web.json_response({"id": fault_id})
         raise _Refusal(404, f"no fault '{fault_id}' is active; GET /faults lists those that are")
 
+    async def _issue_token(self, request: web.Request) -> web.Response:
+        wanted = await _object(request, _TOKEN_FIELDS)
+        role, scope, lifetime = (wanted.get(name) for name in _TOKEN_FIELDS)
+        if not isinstance(role, str) or not isinstance(scope, str):
+            raise _Refusal(400, f"role and scope have to be strings; roles are {', '.join(Role)}")
+        lifetime = LIFETIME_SECONDS if lifetime is None else lifetime
+        if isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or not 0 < lifetime <= LONGEST_SECONDS:
+            raise _Refusal(400, f"lifetime has to be seconds, more than 0 and at most {LONGEST_SECONDS:g}")
+        try:
+            token = self._issuer.issue(role_called(role), scope, lifetime=lifetime)
+        except ValueError as error:
+            raise _Refusal(400, str(error)) from error
+        return web.json_response(token._asdict(), status=201)
+
     async def _state(self, _: web.Request) -> web.Response:
         return web.json_response({"namespaces": [_namespace(node) for node in self._nodes.values()]})
 
@@ -98,17 +116,24 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 
 async def _fault_fields(request: web.Request) -> dict[str, str | None]:
+    wanted = await _object(request, _FAULT_FIELDS)
+    for name, value in wanted.items():
+        if not isinstance(value, str) and not (value is None and name == "entity"):
+            raise _Refusal(400, f"{name} has to be a string, not {json.dumps(value)}")
+    return wanted
+
+
+async def _object(request: web.Request, fields: Sequence[str]) -> dict[str, Any]:
+    """The body, an object that has none but these fields."""
     try:
         wanted = json.loads(await request.text())
     except ValueError as error:
         raise _Refusal(400, f"the body is not JSON: {error}") from error
     if not isinstance(wanted, dict):
-        raise _Refusal(400, f"the body has to be an object with {', '.join(_FAULT_FIELDS)}")
-    for name, value in wanted.items():
-        if name not in _FAULT_FIELDS:
-            raise _Refusal(400, f"unknown field '{name}'; known are {', '.join(_FAULT_FIELDS)}")
-        if not isinstance(value, str) and not (value is None and name == "entity"):
-            raise _Refusal(400, f"{name} has to be a string, not {json.dumps(value)}")
+        raise _Refusal(400, f"the body has to be an object with {', '.join(fields)}")
+    for name in wanted:
+        if name not in fields:
+            raise _Refusal(400, f"unknown field '{name}'; known are {', '.join(fields)}")
     return wanted
 
 

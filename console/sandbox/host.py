@@ -7,51 +7,78 @@ process of its own it is run by `entry`.
 from __future__ import annotations
 
 import base64
+import logging
 import secrets
 import ssl
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from console.sandbox.authorization import root_rule
+from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.control import ControlServer
 from console.sandbox.https import HttpsServer
+from console.sandbox.issuer import Issuer
 from console.sandbox.listener import Listener
 from console.sandbox.management import Management
 from console.sandbox.node import Node
 from console.sandbox.specs import NamespaceSpec, primary_and_secondary
 from console.sandbox.tls import make_certificates
+from console.sandbox.websocket import WebSocketServer
+
+log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 KEY_NAME = "RootManageSharedAccessKey"
+DOMAIN = "servicebus.windows.net"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxNamespace:
-    """How a namespace is reached, and the `node` behind it for tests in the same process."""
+    """How a namespace is reached, and the `node` behind it for tests in the same process.
+
+    `key` is the first key of the rule `key_name`, which has every right; `host` is written as in URLs.
+    """
 
     name: str
     amqp_port: int
     key_name: str
     key: str = field(repr=False)
     node: Node = field(repr=False)
+    host: str = HOST
 
     @property
     def connection_string(self) -> str:
         """For messaging over plain AMQP and, over TLS on the same port, for management."""
-        key = f"SharedAccessKeyName={self.key_name};SharedAccessKey={self.key}"
-        return f"Endpoint=sb://{HOST}:{self.amqp_port};{key};UseDevelopmentEmulator=true"
+        return self.connection_string_for(self.key_name, self.key)
+
+    def connection_string_for(self, key_name: str, key: str) -> str:
+        """The same with another key, such as one that may only send."""
+        keys = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
+        return f"Endpoint=sb://{self.host}:{self.amqp_port};{keys};UseDevelopmentEmulator=true"
 
     @property
     def admin_url(self) -> str:
-        return f"https://{HOST}:{self.amqp_port}"
+        return f"https://{self.host}:{self.amqp_port}"
+
+    @property
+    def endpoint(self) -> str:
+        """What the SDK takes as custom_endpoint_address, so that clients may call the namespace by its real name."""
+        return f"sb://{self.host}:{self.amqp_port}"
+
+    @property
+    def fully_qualified_name(self) -> str:
+        """What the namespace would be called in Azure; its certificate is good for this name as well."""
+        return f"{self.name}.{DOMAIN}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched at `control_url`."""
+    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`."""
 
     namespaces: tuple[SandboxNamespace, ...]
     ca_file: Path
@@ -67,38 +94,89 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def start(
-        cls, namespaces: Sequence[NamespaceSpec] | None = None, *, control_port: int = 0
+        cls, namespaces: Sequence[NamespaceSpec] | None = None, *, control_port: int = 0, listen: str = HOST
     ) -> AsyncIterator[Sandbox]:
         """Run `namespaces`, by default a primary and a secondary one, for as long as the context lasts.
 
+        They listen on the address `listen`, the control URL on loopback whatever that is: it gives tokens to anyone.
         Raises ListenError when a port is taken, ValueError for two namespaces of one name, and what
         `NamespaceSpec.fill` raises.
         """
         specs = tuple(primary_and_secondary() if namespaces is None else namespaces)
         if len({spec.name for spec in specs}) < len(specs):
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
+        if not is_loopback(listen):
+            log.warning("%s", open_to_others(listen))
+        issuer = Issuer(time.time)
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="servicebus-sandbox-"))
-            certificates = make_certificates(Path(folder))
+            names = (listen, *(f"{spec.name}.{DOMAIN}" for spec in specs))
+            certificates = make_certificates(Path(folder), host_names=names)
             tls = certificates.server_context()
-            opened = [await _open(spec, tls, stack) for spec in specs]
-            control = ControlServer([each.node for each in opened])
+            opened = [await _open(spec, tls, issuer, listen, stack) for spec in specs]
+            control = ControlServer([each.node for each in opened], issuer)
             stack.push_async_callback(control.close)
             yield cls(tuple(opened), certificates.ca_file, await control.open(HOST, control_port))
 
 
-async def _open(spec: NamespaceSpec, tls: ssl.SSLContext, stack: AsyncExitStack) -> SandboxNamespace:
+async def _open(
+    spec: NamespaceSpec, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
+) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
-    key = base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-    node = Node(spec.name, rules=[root_rule(KEY_NAME, key)], tier=spec.tier)
+    rules = _with_root(spec.rules)
+    node = Node(spec.name, rules=rules, issuer=issuer, tier=spec.tier, region=spec.region)
     stack.callback(node.close)
     spec.fill(node.namespace)
     management = Management(node.namespace, authorization=node.authorization, clock=node.clock, changed=node.wake)
-    https = HttpsServer(management, node.faults)
+    websockets = WebSocketServer(node.protocol)
+    https = HttpsServer(management, node.faults, websockets=websockets)
     stack.push_async_callback(https.close)
+    stack.callback(websockets.close)
     listener = Listener(namespace=spec.name, amqp=node.protocol, https=https.protocol, tls=tls, faults=node.faults)
     stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)
     node.faults.watch(listener.faults_changed)
-    port = await listener.open(HOST, spec.port)
-    return SandboxNamespace(name=spec.name, amqp_port=port, key_name=KEY_NAME, key=key, node=node)
+    port = await listener.open(listen, spec.port)
+    root = next(rule for rule in rules if rule.name == KEY_NAME)
+    return SandboxNamespace(
+        name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=_host_for(listen)
+    )
+
+
+def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, ...]:
+    """The rules, with the one that every namespace of the service has."""
+    if any(rule.name == KEY_NAME for rule in rules):
+        return tuple(rules)
+    return root_rule(KEY_NAME, new_key(), new_key()), *rules
+
+
+def new_key() -> str:
+    """A key as the service makes them: 32 random bytes in base64."""
+    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach what listens on the address; a name counts if it is `localhost`."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
+
+
+def open_to_others(address: str) -> str:
+    """What to say, loudly, when namespaces listen beyond loopback."""
+    return (
+        f"the namespaces listen on {address}: whoever reaches this machine reaches them, plain AMQP shows tokens and "
+        "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
+    )
+
+
+def _host_for(address: str) -> str:
+    """How clients on this machine write the address in a URL."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if parsed.is_unspecified:
+        parsed = ip_address("127.0.0.1" if parsed.version == 4 else "::1")
+    return f"[{parsed}]" if parsed.version == 6 else str(parsed)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from console.sandbox.faults import ConnectionVerdict, FaultBoard
 from console.sandbox.management import Answer, Management, Request
+from console.sandbox.websocket import PATH, WebSocketServer
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +25,19 @@ _SHUTDOWN_SECONDS = 1.0
 class HttpsServer:
     """Makes the protocol for each management connection of one namespace, and ends them. Needs a running loop."""
 
-    def __init__(self, management: Management, faults: FaultBoard, *, patience: float = 10.0) -> None:
-        """`patience` is how many seconds the body of a request may take to arrive."""
+    def __init__(
+        self,
+        management: Management,
+        faults: FaultBoard,
+        *,
+        websockets: WebSocketServer | None = None,
+        patience: float = 10.0,
+    ) -> None:
+        """`websockets` takes over who asks for AMQP at its path; `patience` is how many seconds a body may take."""
         self._management = management
         self._faults = faults
         self._patience = patience
+        self._websockets = websockets
         self._closing = False
         self._change = asyncio.Event()
         self._server = web.Server(
@@ -64,6 +73,8 @@ class HttpsServer:
         await self._server.shutdown(_SHUTDOWN_SECONDS)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
+            return web.Response() if await self._lost(request) else await self._websockets.serve(request)
         try:
             async with asyncio.timeout(self._patience):
                 body = await request.read()

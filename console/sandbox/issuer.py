@@ -23,11 +23,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from console.sandbox.broker.access import ALL_RIGHTS, Right
-from console.sandbox.tokens import TokenError
+from console.sandbox.tokens import Flaw, TokenError
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")
 LIFETIME_SECONDS: Final = 3600.0
+LONGEST_SECONDS: Final = 86_400.0
 CLOCK_SKEW_SECONDS: Final = 300.0
 _ALL_OF_IT = "/.default"
 
@@ -101,11 +102,13 @@ class Issuer:
         """Whom the token stands for. Raises TokenError unless it is ours, for one of the audiences, and alive."""
         claims = self._proved(token)
         if str(claims.get("aud")).rstrip("/") not in audiences:
-            raise TokenError(f"The token is for the audience '{claims.get('aud')}'; ask for {' or '.join(audiences)}.")
+            raise TokenError(
+                Flaw.AUDIENCE, f"The token is for the audience '{claims.get('aud')}'; ask for {' or '.join(audiences)}."
+            )
         if claims["exp"] <= now:
-            raise TokenError(f"The token expired {now - claims['exp']:.0f} seconds ago; get a new one.")
+            raise TokenError(Flaw.EXPIRED, f"The token expired {now - claims['exp']:.0f} seconds ago; get a new one.")
         if claims["nbf"] > now + CLOCK_SKEW_SECONDS:
-            raise TokenError("The token is not good yet; set the clocks right.")
+            raise TokenError(Flaw.EXPIRED, "The token is not good yet; set the clocks right.")
         return Bearer(frozenset(Role(role) for role in claims["roles"]), float(claims["exp"]))
 
     @cached_property
@@ -116,11 +119,13 @@ class Issuer:
         """The claims of a token that this issuer signed; what it signed has every claim."""
         header, claims, signature = _parts(token)
         if (header.get("alg"), header.get("kid")) != ("RS256", self._key_id):
-            raise TokenError("The token comes from another issuer; get one from this sandbox.")
+            raise TokenError(Flaw.ISSUER, "The token comes from another issuer; get one from this sandbox.")
         try:
             self._key.public_key().verify(signature, token.rpartition(".")[0].encode("ascii"), PKCS1v15(), SHA256())
         except InvalidSignature as error:
-            raise TokenError("The token's signature is not this sandbox's; it was changed or forged.") from error
+            raise TokenError(
+                Flaw.SIGNATURE, "The token's signature is not this sandbox's; it was changed or forged."
+            ) from error
         return claims
 
 
@@ -137,9 +142,11 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes]:
         header, claims, signature = (_decoded(part) for part in token.split("."))
         parsed = json.loads(header), json.loads(claims)
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise TokenError("The token is neither a shared access signature nor a JSON Web Token.") from error
+        raise TokenError(
+            Flaw.MALFORMED, "The token is neither a shared access signature nor a JSON Web Token."
+        ) from error
     if not all(isinstance(part, dict) for part in parsed):
-        raise TokenError("The token is neither a shared access signature nor a JSON Web Token.")
+        raise TokenError(Flaw.MALFORMED, "The token is neither a shared access signature nor a JSON Web Token.")
     return *parsed, signature
 
 

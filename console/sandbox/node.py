@@ -27,7 +27,8 @@ class Node:
     """A namespace that clients can connect to.
 
     `rules` are the namespace's own, `issuer` is whose bearer tokens are good here. `clock` gives epoch seconds; whoever
-    makes it jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`.
+    makes it jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`. `region` is
+    only told.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Node:
         issuer: Issuer | None = None,
         clock: Callable[[], float] = time.time,
         tier: Tier = Tier.STANDARD,
+        region: str = "westeurope",
     ) -> None:
         self.name = name
+        self.region = region
         self.clock = clock
         self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties())
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)

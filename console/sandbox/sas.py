@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from console.sandbox.tokens import TokenError
+from console.sandbox.tokens import Flaw, TokenError
 
 PREFIX = "SharedAccessSignature "
 _FIELDS = ("sr", "sig", "se", "skn")
@@ -54,9 +54,11 @@ class SasToken:
         case; any scheme, host with or without port.
         """
         if self.expires_at <= now:
-            raise TokenError(f"The token expired {now - self.expires_at:.0f} seconds ago; sign a new one.")
+            raise TokenError(
+                Flaw.EXPIRED, f"The token expired {now - self.expires_at:.0f} seconds ago; sign a new one."
+            )
         if not _covers(_locate(self.resource), _locate(audience)):
-            raise TokenError(f"The token is for '{self.resource}', which does not cover '{audience}'.")
+            raise TokenError(Flaw.AUDIENCE, f"The token is for '{self.resource}', which does not cover '{audience}'.")
 
 
 def sign(resource: str, key_name: str, key: str, expires_at: float) -> str:
@@ -86,21 +88,24 @@ def _signature(signed: str, key: str) -> str:
 def _fields(token: str) -> dict[str, str]:
     if not token.startswith(PREFIX):
         raise TokenError(
-            "The token is not a shared access signature: it has to start with 'SharedAccessSignature sr='."
+            Flaw.MALFORMED,
+            "The token is not a shared access signature: it has to start with 'SharedAccessSignature sr='.",
         )
     if not token.isascii():
-        raise TokenError("The token holds characters beyond ASCII; its parts have to be percent-encoded.")
+        raise TokenError(
+            Flaw.MALFORMED, "The token holds characters beyond ASCII; its parts have to be percent-encoded."
+        )
     pairs = (item.partition("=") for item in token[len(PREFIX) :].split("&"))
     fields = {name.strip(): value.strip() for name, _, value in pairs}
     missing = [name for name in _FIELDS if not fields.get(name)]
     if missing:
-        raise TokenError(f"The token has no {' and no '.join(missing)}; it needs sr, sig, se and skn.")
+        raise TokenError(Flaw.MALFORMED, f"The token has no {' and no '.join(missing)}; it needs sr, sig, se and skn.")
     return fields
 
 
 def _expiry(text: str) -> float:
     if not (text.isascii() and text.isdigit()):
-        raise TokenError(f"The expiry se='{text}' is not a number of seconds since 1970.")
+        raise TokenError(Flaw.MALFORMED, f"The expiry se='{text}' is not a number of seconds since 1970.")
     return float(text)
 
 
@@ -110,7 +115,7 @@ def _locate(uri: str) -> _Location:
         segments = tuple(part for part in unquote(parts.path).lower().split("/") if part)
         return _Location((parts.hostname or "").lower(), parts.port, segments)
     except ValueError as error:
-        raise TokenError(f"'{uri}' is not a URI that a token can be judged for: {error}.") from error
+        raise TokenError(Flaw.MALFORMED, f"'{uri}' is not a URI that a token can be judged for: {error}.") from error
 
 
 def _covers(resource: _Location, audience: _Location) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.rules import DEFAULT_RULE, Rule
 from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
 
 
@@ -20,10 +22,11 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """A subscription called `name`."""
+    """A subscription called `name`; with `rules` in the place of the one that takes everything."""
 
     name: str
     settings: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+    rules: Sequence[Rule] = (Rule(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,18 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSpec:
-    """A namespace; `port` 0 takes any that is free."""
+    """A namespace; `port` 0 takes any that is free.
+
+    `rules` are its own authorization rules; one with every right is added where none has the name of the service's.
+    """
 
     name: str
     queues: Sequence[QueueSpec] = ()
     topics: Sequence[TopicSpec] = ()
     tier: Tier = Tier.STANDARD
     port: int = 0
+    region: str = "westeurope"
+    rules: Sequence[AuthorizationRule] = ()
 
     def fill(self, namespace: Namespace) -> None:
         """Create the entities. Raises EntityExists and InvalidSettings."""
@@ -53,6 +61,9 @@ class NamespaceSpec:
             namespace.create_topic(topic.path, topic.settings)
             for subscription in topic.subscriptions:
                 namespace.create_subscription(topic.path, subscription.name, subscription.settings)
+                namespace.delete_rule(topic.path, subscription.name, DEFAULT_RULE)
+                for rule in subscription.rules:
+                    namespace.create_rule(topic.path, subscription.name, rule)
 
 
 SHORT_LOCK = timedelta(seconds=10)
@@ -71,5 +82,5 @@ def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> 
             topics=(TopicSpec("audit", (SubscriptionSpec("all", SubscriptionSettings(lock_duration=SHORT_LOCK)),)),),
             port=primary_port,
         ),
-        NamespaceSpec("secondary", port=secondary_port),
+        NamespaceSpec("secondary", port=secondary_port, region="northeurope"),
     )

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from console.sandbox.broker.access import Right
 
 
-class TokenError(Exception):
-    """A token was refused. `reason` is one sentence for the client; it holds no key and no signature."""
+class Flaw(StrEnum):
+    """What can be wrong with a token, by the names the service gives it."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    MALFORMED = "MalformedToken"
+    SIGNATURE = "InvalidSignature"
+    EXPIRED = "ExpiredToken"
+    AUDIENCE = "InvalidAudience"
+    ISSUER = "InvalidIssuer"
+
+
+class TokenError(Exception):
+    """A token was refused. `reason` is for the client: the flaw and one sentence; it holds no key and no signature."""
+
+    def __init__(self, flaw: Flaw, sentence: str) -> None:
+        self.flaw = flaw
+        self.reason = f"{flaw}: {sentence}"
+        super().__init__(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""Rights on the wire: what a connection may do by the tokens it has put, and what it is told otherwise."""
+
+import time
+
+import pytest
+
+from console.amqp.events import Detached
+from console.amqp.types import Array, Int
+from console.sandbox.authorization import root_rule
+from console.sandbox.broker.access import AuthorizationRule, Right
+from console.sandbox.sas import sign
+
+RULES = [
+    AuthorizationRule(name=name, rights=frozenset({right}), primary_key="a", secondary_key="b")
+    for name, right in (("sender", Right.SEND), ("listener", Right.LISTEN))
+]
+PEEK = {"operation": "com.microsoft:peek-message"}, {"from-sequence-number": 1, "message-count": Int(1)}
+CANCEL = {"operation": "com.microsoft:cancel-scheduled-message"}, {"sequence-numbers": Array.of(int, [7])}
+
+
+@pytest.fixture(autouse=True)
+def _rules(port):
+    port.node.authorization.rules = (*RULES, root_rule("Root", "a key"))
+
+
+async def put(peer, name: str, path: str = "orders", seconds: float = 60.0):
+    audience = f"sb://127.0.0.1/{path}"
+    return await peer.put_token(audience, sign(audience, name, "a", time.time() + seconds))
+
+
+async def test_each_link_needs_its_right(peer, refused):
+    assert (await put(peer, "sender"))[0] == 202
+    await peer.attached(peer.sender("orders"))
+    with pytest.raises(refused) as caught:
+        await peer.attached(peer.receiver("orders"))
+    assert caught.value.condition == "amqp:unauthorized-access"
+    assert "'Listen' for 'orders'" in caught.value.description
+    assert (await put(peer, "listener"))[0] == 202
+    await peer.attached(peer.receiver("orders/$DeadLetterQueue"))
+
+
+@pytest.mark.parametrize(("name", "good", "bad"), [("sender", CANCEL, PEEK), ("listener", PEEK, CANCEL)])
+async def test_each_request_needs_its_right(peer, name, good, bad):
+    await put(peer, name)
+    answer, _ = await peer.request("orders/$management", *good)
+    assert answer["statusCode"] in (200, 204, 404)
+    answer, _ = await peer.request("orders/$management", *bad)
+    assert (answer["statusCode"], answer["errorCondition"]) == (401, "amqp:unauthorized-access")
+
+
+async def test_a_refused_token_says_why(peer):
+    status, description = await put(peer, "sender", seconds=-5)
+    assert status == 401
+    assert description.startswith("ExpiredToken: ")
+
+
+async def test_a_link_ends_when_no_token_gives_its_right_any_more(peer, port):
+    await put(peer, "listener", "", seconds=3600)
+    await put(peer, "sender", seconds=30)
+    receiver = await peer.attached(peer.receiver("orders"))
+    sender = await peer.attached(peer.sender("orders"))
+    port.clock.ahead = 31
+    port.node.clock_jumped()
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (sender, "amqp:unauthorized-access")
+    assert receiver.is_attached
+
+
+@pytest.mark.parametrize("address", ["$", "$nothing", "$cbs/x", "$management", "orders/$nothing", "$Resources/queues"])
+@pytest.mark.parametrize("direction", ["sender", "receiver"])
+async def test_a_dollar_name_is_no_entity(peer, refused, address, direction):
+    await peer.authorize("")
+    with pytest.raises(refused) as caught:
+        await peer.attached(getattr(peer, direction)(address))
+    assert caught.value.condition == "amqp:not-found"
