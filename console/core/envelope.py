@@ -103,6 +103,12 @@ def unwrap(properties: Mapping[object, object]) -> Enclosed:
     )
 
 
+def remaining(time_to_live: timedelta, *, parked_for: float) -> timedelta | None:
+    """What `parked_for` seconds in the backlog left of a time to live; None when it is used up (ttl_policy elapsed)."""
+    left = time_to_live - timedelta(seconds=max(0.0, parked_for))
+    return left if left > timedelta(0) else None
+
+
 def to_ticks(span: timedelta) -> int:
     """A duration as 100 ns ticks; durations beyond TimeSpan.MaxValue become it."""
     return min(span // timedelta(microseconds=1) * _TICKS_A_MICROSECOND, MAX_TICKS)

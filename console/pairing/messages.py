@@ -194,6 +194,13 @@ def unpark(received: AmqpAnnotatedMessage, enclosed: Enclosed) -> AmqpAnnotatedM
     return restored
 
 
+def _carried(value: object) -> object:
+    """A received value that can be sent again: the SDK takes every integer for one of 32 bits."""
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        return {"TYPE": "LONG" if value < 2**63 else "ULONG", "VALUE": value}
+    return value
+
+
 def ping() -> ServiceBusMessage:
     """A ping: empty body, its own content type, one second to live, a session of its own (SPEC.md section 8)."""
     return ServiceBusMessage(

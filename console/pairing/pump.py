@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
 
+from console.core.envelope import Enclosed, remaining
 from console.core.errors import EnvelopeError
 from console.core.events import DeadLettered, Moved, PumpStopped
 from console.pairing.courier import Courier, Load, Outcome
@@ -62,6 +63,7 @@ class Pump:
         self._aside: dict[str, list[int]] = {}
         """Sequence numbers of deferred messages, by destination."""
         self._scanned_at = 0.0
+        self._window_ends = 0.0
 
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
@@ -105,8 +107,10 @@ class Pump:
             receiver.receive_messages(BATCH, max_wait_time=SLICE), SLICE + SETTLE, f"receiving from {self.path}"
         )
         self.progress.failing_since = None
+        if received or now >= self._window_ends:
+            self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
+            self._window_ends = now + self._steering.policy.syphon_receive_window
         if received:
-            self._steering.meter.receives += 1
             await self._move(receiver, received)
         self.progress.set_aside = sum(map(len, self._aside.values()))
         self.progress.text = self._said()
@@ -125,16 +129,31 @@ class Pump:
     async def _sorted(
         self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]
     ) -> dict[str, list[Load]]:
-        """Messages by destination; those without a readable one are dead-lettered with the reason."""
+        """Messages by destination; those without a readable one, or used up, are dead-lettered with the reason."""
         loads: dict[str, list[Load]] = {}
         for message in received:
             try:
-                enclosed = destination_of(message.raw_amqp_message)
+                enclosed = self._opened(message)
             except EnvelopeError as error:
                 await self._dead_letter(receiver, message, "", str(error))
             else:
                 loads.setdefault(enclosed.path, []).append(Load(message, enclosed))
         return loads
+
+    def _opened(self, message: ServiceBusReceivedMessage) -> Enclosed:
+        """The envelope's contents, the time to live as the policy has it: in full, or what the backlog left of it.
+
+        Raises:
+            EnvelopeError: it cannot be read, or nothing is left.
+        """
+        enclosed = destination_of(message.raw_amqp_message)
+        parked_at = message.enqueued_time_utc
+        if self._steering.policy.ttl_policy == "restart" or enclosed.time_to_live is None or parked_at is None:
+            return enclosed
+        left = remaining(enclosed.time_to_live, parked_for=self._steering.clock() - parked_at.timestamp())
+        if left is None:
+            raise EnvelopeError(f"expired: its time to live of {enclosed.time_to_live} passed in the backlog")
+        return replace(enclosed, time_to_live=left)
 
     async def _deliver(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
         """Give a load to its destination; what it does not take now is set aside."""

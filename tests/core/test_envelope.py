@@ -24,6 +24,7 @@ from console.core.envelope import (
     Timespan,
     from_ticks,
     refuse_reserved,
+    remaining,
     to_ticks,
     unwrap,
     wrap,
@@ -231,3 +232,11 @@ def test_a_message_that_carries_one_of_the_names_is_refused(name: str) -> None:
 def test_other_names_are_the_senders_to_use() -> None:
     refuse_reserved(["x-ms-something", "X-MS-PATH", b"\xff", 7, None])
     assert "x-ms-something" not in RESERVED
+
+
+@given(ttl=st.integers(1, 10**9), parked=st.floats(0, 10**9))
+def test_what_is_left_of_a_time_to_live_is_the_whole_less_the_time_parked(ttl: int, parked: float) -> None:
+    """What is left ("elapsed"; used up: dead-lettered as expired)."""
+    left = remaining(timedelta(seconds=ttl), parked_for=parked)
+    expected = timedelta(seconds=ttl) - timedelta(seconds=parked)
+    assert left == (expected if expected > timedelta(0) else None)

@@ -78,6 +78,18 @@ def test_nothing_else_may_change_through_the_sdk(body: bytes, fields: dict[str, 
     assert seen(moved) == seen(direct)
 
 
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**62, -(2**63), 2**63, 2**64 - 1])
+def test_a_large_integer_survives_the_sdk(number: int) -> None:
+    """Through an SDK pump what the SDK can carry."""
+    kind = "LONG" if number < 2**63 else "ULONG"
+    original = AmqpAnnotatedMessage(
+        data_body=b"", application_properties={"n": {"TYPE": kind, "VALUE": number}}, properties={"message_id": "1"}
+    )
+    parked = over_the_wire(messages.park(original, "orders"))
+    moved = over_the_wire(messages.unpark(parked, messages.destination_of(parked)))
+    assert moved.application_properties == {b"n": number}
+
+
 @given(fields=FIELDS)
 def test_a_parked_message_has_neither_session_nor_expiry_nor_schedule(fields: dict[str, Any]) -> None:
     """The message is changed so that messages for many entities coexist in one queue."""

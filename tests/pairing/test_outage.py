@@ -259,3 +259,21 @@ async def test_receivers_pass_through_to_the_primary_and_leave_pings_out(world: 
         await receiver.complete_message(received[0])
     assert [body(message) for message in received] == [b"x"]
     assert world.depth("orders") == 0
+
+
+async def test_elapsed_restores_what_is_left_of_the_time_to_live_and_dead_letters_what_is_used_up(world: World) -> None:
+    """What is left ("elapsed"; used up: dead-lettered as expired)."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, ttl_policy="elapsed")
+    paired.pause_syphon(by="kim")
+    async with world.to_backlog() as sender:
+        for seconds in (1, 600):
+            ticks = {"TYPE": "LONG", "VALUE": seconds * 10_000_000}
+            properties: Any = {"x-ms-path": "orders", "x-ms-timetolive": ticks}
+            await sender.send_messages(ServiceBusMessage(str(seconds), application_properties=properties))
+    parked_at = asyncio.get_running_loop().time()
+    await until(lambda: asyncio.get_running_loop().time() - parked_at > 1.2)
+    paired.resume_syphon(by="kim")
+    await until(lambda: world.told(DeadLettered) and world.told(Moved))
+    assert world.told(DeadLettered)[0].reason.startswith("expired")
+    (moved,) = await world.received("orders", 1)
+    assert timedelta(seconds=590) < moved.time_to_live < timedelta(seconds=600)
