@@ -99,12 +99,19 @@ class Site:
         )
         self.config.write_text(f'[pairing]\nname = "orders"\nenvironment = "test"\n{settings}\n{namespaces}')
 
-    def paired(self, *arguments: str, timeout: float = WAIT) -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end."""
-        return subprocess.run(
-            self.command(*arguments), env=self.environ, cwd=ROOT, capture_output=True, text=True, timeout=timeout,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+    def paired(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs the command to its end. If that does not come, fails with where the engine stood."""
+        try:
+            return subprocess.run(
+                self.command(*arguments), env=self.environ, cwd=ROOT, capture_output=True, text=True, timeout=WAIT,
+                stdin=subprocess.DEVNULL, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            for process in self.processes():
+                os.kill(process, signal.SIGABRT)  # its stack goes to its log
+            assert self.gone()
+            logs = "\n".join(path.read_text() for path in sorted(self.places.logs.glob("*.log")))
+        pytest.fail(f"paired {' '.join(arguments)} did not end within {WAIT:g} s\n{logs}")
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "console.cli", *arguments, "--config", str(self.config)]
