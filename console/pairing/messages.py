@@ -184,7 +184,8 @@ def unpark(received: AmqpAnnotatedMessage, enclosed: Enclosed) -> AmqpAnnotatedM
     header.time_to_live = None
     if enclosed.time_to_live is not None:
         header.time_to_live = int(min(enclosed.time_to_live, _MAX_TTL) / timedelta(milliseconds=1))
-    mine = {key: value for key, value in (restored.application_properties or {}).items() if text(key) not in RESERVED}
+    properties_of_all = (restored.application_properties or {}).items()
+    mine = {key: _carried(value) for key, value in properties_of_all if text(key) not in RESERVED}
     restored.application_properties = mine or None
     kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
     if enclosed.scheduled is not None:
