@@ -1,7 +1,8 @@
 """A message queue with sessions: every session is a line of its own with one consumer and one lock.
 
-The lock belongs to the session; its messages are locked as long as it is. When it ends by time, deliveries in hand
-have failed; when the consumer leaves, they come back uncounted.
+The lock belongs to the session; its messages are locked as long as it is. It does not end by time while its holder
+waits for more messages, as the service keeps it then. When it ends by time, deliveries in hand have failed; when the
+consumer leaves, they come back uncounted.
 """
 
 from __future__ import annotations
@@ -151,6 +152,9 @@ class SessionQueue(MessageQueue):
         following = super().run_due(now)
         for session in self._sessions.lost_locks(now):
             consumer = session.holder
+            if consumer is not None and consumer.credit > 0:
+                self._sessions.extend(session, self._new_lock_end())
+                continue
             self._end_lock(session, failed=True)
             if consumer is not None:
                 self._consumers.pop(consumer, None)

@@ -89,6 +89,19 @@ def test_a_session_lock_that_ends_counts_and_tells_the_holder(world, payments, s
     assert world.receiver(payments.messages, session="a").receive_one().delivery_count == 1
 
 
+def test_a_holder_that_waits_for_more_keeps_the_session(world, payments, send, token):
+    send("a1")
+    receiver = world.receiver(payments.messages, session="a")
+    payments.messages.grant(receiver.consumer, 2)
+    world.pass_time(6)
+    payments.messages.complete(token(receiver.got[0]))
+    send("a2")
+    world.namespace.run()
+    world.pass_time(6)
+    assert payloads(receiver.got) == ["a1", "a2"]
+    assert [type(error) for error in receiver.ended] == [SessionLockLost]
+
+
 def test_renewing_keeps_the_session(world, payments, send, token):
     send("a1")
     receiver = world.receiver(payments.messages, session="a")
