@@ -27,8 +27,10 @@ from console.demo.stage import Stage, stage
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing.deadlines import end_all
 
 PAIRING: Final = "demo"
+STOP: Final = 10.0
 
 
 def main() -> None:
@@ -93,10 +95,23 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
     for entity in ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
-    result = await Player(scenario, standing, paired, seed=order.seed, say=say).play(order.duration)
-    say(_closing_words(result))
-    tell(Done(result))
-    await asyncio.Event().wait()  # the dashboard may be looked at until the person has seen enough
+    player = Player(scenario, standing, paired, seed=order.seed, say=say)
+
+    async def played() -> None:
+        result = await player.play(order.duration)
+        say(_closing_words(result))
+        tell(Done(result))
+
+    playing = asyncio.create_task(played(), name="the performance")
+    try:
+        # The dashboard may be looked at until the person has seen enough, or orders the engine to end.
+        ending = asyncio.create_task(host.ended(), name="an order to end")
+        done, _ = await asyncio.wait([playing, ending], return_when=asyncio.FIRST_COMPLETED)
+        if playing in done:
+            await playing
+            await ending
+    finally:
+        await end_all([playing, ending], STOP)
 
 
 async def _pair(standing: Stage, host: EngineHost) -> PairedServiceBusClient:

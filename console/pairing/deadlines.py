@@ -1,19 +1,24 @@
 """Our own end to every wait on the SDK, whatever the SDK does, and a clock that never jumps.
 
-`timeout=` of the SDK does not cover all of its waits, so each is also cut off from outside, `GRACE` seconds later.
+`timeout=` of the SDK does not cover all of its waits, so each is also cut off from outside, `GRACE` seconds later. One
+cancellation is not enough for that: inside of the SDK stand `asyncio.wait_for`s, which up to Python 3.11 can lose the
+one that comes just as they end. So whoever has to end is told again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Collection
+from types import TracebackType
+from typing import Any, Final, TypeVar
 
 GRACE: Final = 1.0
 """Seconds the SDK has to keep its own time before we end the wait (SPEC.md section 3, send_timeout)."""
 CLOSING: Final = 3.0
 """Seconds an SDK object has to close."""
+AGAIN: Final = 0.25
+"""Seconds between two cancellations of what does not end."""
 
 T = TypeVar("T")
 
@@ -24,11 +29,51 @@ async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
     Raises:
         TimeoutError: naming what did not end.
     """
-    try:
-        async with asyncio.timeout(seconds):
-            return await wait
-    except TimeoutError as error:
-        raise TimeoutError(f"{what} did not end within {seconds:g} s") from error
+    async with _End(seconds, what):
+        return await wait
+
+
+class _End:
+    """Cancels the task it is entered in after some seconds, and again until it is left."""
+
+    __slots__ = ("_before", "_cancels", "_seconds", "_task", "_timer", "_what")
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self._seconds = seconds
+        self._what = what
+        self._cancels = 0
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._task = task
+        self._before = task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        for _ in range(self._cancels):
+            self._task.uncancel()
+        if self._cancels and kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
+            raise TimeoutError(f"{self._what} did not end within {self._seconds:g} s") from error
+
+    def _cancel(self) -> None:
+        self._cancels += 1
+        self._timer = asyncio.get_running_loop().call_later(AGAIN, self._cancel)
+        self._task.cancel()
+
+
+async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:
+    """Cancel tasks until each has ended; False when some have not after `within` seconds."""
+    end = asyncio.get_running_loop().time() + within
+    left = {task for task in tasks if not task.done()}
+    while left and asyncio.get_running_loop().time() < end:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=AGAIN)
+    return not left
 
 
 class Clock:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
+
+from console.pairing.deadlines import AGAIN, end_all
+
+ENDING: Final = 8.0
+"""Seconds that all tasks together have to end: each may be closing a link of the SDK."""
+
+log = logging.getLogger(__name__)
 
 
 class Tasks:
@@ -16,6 +24,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
+        self._started: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
         self._end = asyncio.Event()
         self.failed: BaseExceptionGroup[BaseException] | None = None
@@ -30,17 +39,25 @@ class Tasks:
         """Run `work` until it ends or the group does; None when the group is ending already."""
         if self._group is not None and not self._end.is_set():
             try:
-                return self._group.create_task(work, name=name)
+                task = self._group.create_task(work, name=name)
             except RuntimeError:  # a task has failed, and the group lets no more in
                 pass
+            else:
+                self._started.add(task)
+                task.add_done_callback(self._started.discard)
+                return task
         work.close()
         return None
 
     async def close(self) -> None:
-        """Cancel what runs and wait for its end."""
+        """End what runs, bounded: a task that goes on for all that is left to itself, and said in the log."""
         self._end.set()
+        if not await end_all(tuple(self._started), ENDING):
+            log.warning("these tasks do not end: %s", ", ".join(sorted(task.get_name() for task in self._started)))
         if self._runner is not None:
-            await asyncio.gather(self._runner, return_exceptions=True)
+            done, _ = await asyncio.wait([self._runner], timeout=AGAIN if self._started else ENDING)
+            for runner in done:
+                runner.exception()  # is in `failed`, and nobody waits for it here
 
     async def _run(self, ready: asyncio.Event) -> None:
         try:
