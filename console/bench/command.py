@@ -1,0 +1,71 @@
+"""What `paired bench` prints: a table for people, or one JSON object for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
+
+from console.bench.figures import Rate, SandboxFigures
+from console.bench.process import BenchError
+from console.bench.sandbox import Plan, measure_sandbox
+
+LARGEST: Final = 250_000
+"""Bytes of a body: a message of the standard tier holds 256 KB."""
+
+
+def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
+    """Measure the sandbox; the exit status is 0 whether or not the targets are reached: the figures say that.
+
+    messages: how many are held in the end. size: bytes of a body. Raises BenchError.
+    """
+    if messages < 1:
+        raise BenchError(f"--messages is {messages}; it must be 1 at least")
+    if not 0 <= size <= LARGEST:
+        raise BenchError(f"--size is {size}; it must be between 0 and {LARGEST} bytes")
+    figures = asyncio.run(measure_sandbox(Plan(messages=messages, size=size)))
+    sys.stdout.write(as_json(figures) if json_line else as_table(figures))
+    return 0
+
+
+def as_json(figures: SandboxFigures) -> str:
+    """One line."""
+    return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
+
+
+def as_table(figures: SandboxFigures) -> str:
+    """The same for people."""
+    held, idle, trip = figures.held, figures.idle, figures.round_trip
+    gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
+    rows = [
+        _rate_row("ingest", figures.ingest),
+        _rate_row("moves", figures.move),
+        ("a million held", gigabytes, f"at most {held.target / 1e9:g} GB", held.reached, f"{held.messages:,} measured"),
+        (
+            f"{idle.links:,} idle links",
+            f"{100 * idle.cpu_share:.2f} % of a core",
+            f"under {100 * idle.target:g} %",
+            idle.reached,
+            f"over {idle.seconds:g} s",
+        ),
+        (
+            "round trip in a flood",
+            f"p99 {trip.p99_ms:.1f} ms",
+            f"at most {trip.target:g} ms",
+            trip.reached,
+            f"p50 {trip.p50_ms:.1f} ms, {trip.flood_per_second:,.0f}/s beside",
+        ),
+    ]
+    lines = [
+        f"{what:22} {found:26} {target:18} {'reached' if reached else 'missed':8} {more}"
+        for what, found, target, reached, more in rows
+    ]
+    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes", *lines]) + "\n"
+
+
+def _rate_row(what: str, rate: Rate) -> tuple[str, str, str, bool, str]:
+    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs"
+    return what, f"{rate.per_second:,.0f}/s", f"at least {rate.target:,.0f}/s", rate.reached, more

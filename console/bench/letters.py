@@ -1,0 +1,52 @@
+"""The message that is sent over and over: a body of a given size, eight properties, an id of its own each time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from console.amqp.message import (
+    Header,
+    Properties,
+    Sections,
+    write_application_properties,
+    write_data,
+    write_header,
+    write_properties,
+)
+from console.amqp.types import Timestamp
+
+_PLACE: Final = "@@@@@@@@-@@@@-@@@@-@@@@-@@@@@@@@@@@@"
+"""Where the id goes; as long as the ids that applications use."""
+_SENT_AT: Final = 1_767_225_600_000
+
+
+class Letters:
+    """Encoded messages with bodies of `size` bytes; each one's id is a number that is never used again here."""
+
+    def __init__(self, size: int) -> None:
+        whole = Sections(
+            header=write_header(Header(durable=True)),
+            properties=write_properties(
+                Properties(message_id=_PLACE, subject="order-placed", content_type="application/json")
+            ),
+            application_properties=write_application_properties(
+                {
+                    "tenant": "contoso",
+                    "region": "westeurope",
+                    "schema": "orders/v3",
+                    "attempt": 1,
+                    "priority": 0.5,
+                    "express": True,
+                    "sent-at": Timestamp(_SENT_AT),
+                    "trace": b"0123456789abcdef",
+                }
+            ),
+            body=write_data(bytes(size)),
+        ).join()
+        self._before, self._after = whole.split(_PLACE.encode())
+        self._written = 0
+
+    def next(self) -> bytes:
+        """One more message."""
+        self._written += 1
+        return b"%b%036d%b" % (self._before, self._written, self._after)

@@ -1,0 +1,133 @@
+"""The sandbox as a process of its own: started, reached, weighed (CPU and memory, as Linux tells them), ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from console.core.errors import PairedError
+
+START: Final = 30.0
+CREATE: Final = 30.0
+STOP: Final = 10.0
+MOST_MEGABYTES: Final = 5120
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_CPU_CLOCK: Final = 2
+"""Which clock of a process: its CPU time, as the scheduler counts it."""
+
+
+class BenchError(PairedError):
+    """A measurement that could not be made."""
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """A namespace as the sandbox announces it."""
+
+    connection_string: str
+    amqp_port: int
+    key_name: str
+    key: str
+
+
+class _Announced(msgspec.Struct, frozen=True):
+    namespaces: list[Namespace]
+    ca_file: str
+
+
+class SandboxProcess:
+    """A sandbox that runs; `namespace` is its first, with the queues that were asked for."""
+
+    def __init__(self, pid: int, namespace: Namespace) -> None:
+        self.pid = pid
+        self.namespace = namespace
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that the process has used so far, in all its threads."""
+        return time.clock_gettime((~self.pid << 3) | _CPU_CLOCK)
+
+    def resident_bytes(self) -> int:
+        """The memory that the process holds now."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+
+
+@asynccontextmanager
+async def sandbox_process(queues: Sequence[str], log: Path) -> AsyncIterator[SandboxProcess]:
+    """A sandbox with these queues, gone in the end; its standard error goes to `log`.
+
+    Raises:
+        BenchError: it did not start, or this is not Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        raise BenchError(f"paired bench sandbox weighs a process as Linux tells it; this is {sys.platform}")
+    with log.open("ab") as errors:
+        process = await _start(errors)
+    try:
+        announced = await _announced(process, log)
+        namespace = announced.namespaces[0]
+        await _create(namespace, announced.ca_file, queues)
+        yield SandboxProcess(process.pid, namespace)
+    finally:
+        await _end(process)
+
+
+def allow_connections(count: int) -> None:
+    """Let this process and those it starts have so many open at once. Raises BenchError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 200
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        raise BenchError(f"{count} connections need {wanted} open files; the hard limit here is {hard} (ulimit -Hn)")
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _start(errors: IO[bytes]) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "console.sandbox.entry", "--json", stdin=DEVNULL, stdout=PIPE, stderr=errors
+    )
+
+
+async def _announced(process: Process, log: Path) -> _Announced:
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), START)
+        return msgspec.json.decode(line, type=_Announced)
+    except (TimeoutError, msgspec.DecodeError) as error:
+        raise BenchError(f"the sandbox did not start within {START:g} s; it said: {_said(log)}") from error
+
+
+def _said(log: Path) -> str:
+    return log.read_text(errors="replace").strip() or "nothing"
+
+
+async def _create(namespace: Namespace, ca_file: str, queues: Sequence[str]) -> None:
+    async with ServiceBusAdministrationClient.from_connection_string(
+        namespace.connection_string, connection_verify=ca_file
+    ) as admin:
+        try:
+            async with asyncio.timeout(CREATE):
+                for queue in queues:
+                    await admin.create_queue(queue, max_size_in_megabytes=MOST_MEGABYTES)
+        except (AzureError, TimeoutError) as error:
+            raise BenchError(f"the sandbox did not create the queue {queue}: {error}") from error
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
