@@ -1,7 +1,8 @@
-"""The control URL: plain HTTP on loopback, by which faults are switched and the sandbox's state is read.
+"""The control URL: plain HTTP on loopback, by which faults are switched, the clock is set and the state is read.
 
-`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`; JSON both ways, and every refusal is
-an object with one sentence under `error`. What faults do is in `faults`, what tokens hold in `issuer`.
+`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`; JSON both
+ways, and every refusal is an object with one sentence under `error`. What faults do is in `faults`, what tokens hold in
+`issuer`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
 from console.sandbox.broker.entities import Entity, Queue, Topic
+from console.sandbox.clock import Clock
 from console.sandbox.faults import Fault, FaultError, FaultKind
 from console.sandbox.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
 from console.sandbox.listener import bind
@@ -26,21 +29,25 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _SHUTDOWN_SECONDS = 1.0
 _FAULT_FIELDS = ("namespace", "fault", "entity")
 _TOKEN_FIELDS = ("role", "scope", "lifetime")
-_USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state or POST /tokens"
+_CLOCK_FIELDS = ("advance_s",)
+_USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state, POST /tokens, POST /clock or GET /clock"
 
 
 class ControlServer:
     """Serves the control URL for some namespaces. Open it once, close it once."""
 
-    def __init__(self, nodes: Sequence[Node], issuer: Issuer) -> None:
+    def __init__(self, nodes: Sequence[Node], issuer: Issuer, clock: Clock) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._issuer = issuer
+        self._clock = clock
         app = web.Application(middlewares=[_errors_as_json])
         app.router.add_post("/faults", self._begin_fault)
         app.router.add_get("/faults", self._list_faults)
         app.router.add_delete("/faults/{id}", self._end_fault)
         app.router.add_get("/state", self._state)
         app.router.add_post("/tokens", self._issue_token)
+        app.router.add_post("/clock", self._set_clock)
+        app.router.add_get("/clock", self._tell_clock)
         self._runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=_SHUTDOWN_SECONDS)
 
     async def open(self, host: str, port: int = 0) -> str:
@@ -91,6 +98,23 @@ class ControlServer:
         except ValueError as error:
             raise _Refusal(400, str(error)) from error
         return web.json_response(token._asdict(), status=201)
+
+    async def _set_clock(self, request: web.Request) -> web.Response:
+        seconds = (await _object(request, _CLOCK_FIELDS)).get("advance_s")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise _Refusal(400, f"advance_s has to be a number of seconds, not {json.dumps(seconds)}")
+        try:
+            self._clock.advance(seconds)
+        except ValueError as error:
+            raise _Refusal(400, f"advance_s: {error}") from error
+        for node in self._nodes.values():
+            node.clock_jumped()
+        return await self._tell_clock(request)
+
+    async def _tell_clock(self, _: web.Request) -> web.Response:
+        now = self._clock()
+        told = {"now": datetime.fromtimestamp(now, UTC).isoformat(), "epoch_s": now, "ahead_s": self._clock.ahead}
+        return web.json_response(told)
 
     async def _state(self, _: web.Request) -> web.Response:
         return web.json_response({"namespaces": [_namespace(node) for node in self._nodes.values()]})

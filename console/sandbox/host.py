@@ -11,7 +11,6 @@ import logging
 import secrets
 import ssl
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from console.sandbox.authorization import root_rule
 from console.sandbox.broker.access import AuthorizationRule
+from console.sandbox.clock import Clock
 from console.sandbox.control import ControlServer
 from console.sandbox.https import HttpsServer
 from console.sandbox.issuer import Issuer
@@ -107,27 +107,31 @@ class Sandbox:
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
         if not is_loopback(listen):
             log.warning("%s", open_to_others(listen))
-        issuer = Issuer(time.time)
+        clock = Clock()
+        issuer = Issuer(clock.time_of_day)
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="servicebus-sandbox-"))
             names = (listen, *(f"{spec.name}.{DOMAIN}" for spec in specs))
             certificates = make_certificates(Path(folder), host_names=names)
             tls = certificates.server_context()
-            opened = [await _open(spec, tls, issuer, listen, stack) for spec in specs]
-            control = ControlServer([each.node for each in opened], issuer)
+            opened = [await _open(spec, clock, tls, issuer, listen, stack) for spec in specs]
+            control = ControlServer([each.node for each in opened], issuer, clock)
             stack.push_async_callback(control.close)
             yield cls(tuple(opened), certificates.ca_file, await control.open(HOST, control_port))
 
 
 async def _open(
-    spec: NamespaceSpec, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
+    spec: NamespaceSpec, clock: Clock, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
 ) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
     rules = _with_root(spec.rules)
-    node = Node(spec.name, rules=rules, issuer=issuer, tier=spec.tier, region=spec.region)
+    today = clock.time_of_day
+    node = Node(
+        spec.name, rules=rules, issuer=issuer, clock=clock, time_of_day=today, tier=spec.tier, region=spec.region
+    )
     stack.callback(node.close)
     spec.fill(node.namespace)
-    management = Management(node.namespace, authorization=node.authorization, clock=node.clock, changed=node.wake)
+    management = Management(node.namespace, authorization=node.authorization, clock=today, changed=node.wake)
     websockets = WebSocketServer(node.protocol)
     https = HttpsServer(management, node.faults, websockets=websockets)
     stack.push_async_callback(https.close)

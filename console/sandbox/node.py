@@ -27,7 +27,8 @@ class Node:
     """A namespace that clients can connect to.
 
     `rules` are the namespace's own, `issuer` is whose bearer tokens are good here. `clock` gives epoch seconds; whoever
-    makes it jump calls `clock_jumped` afterwards. Whoever changes entities from outside AMQP calls `wake`. `region` is
+    makes it jump calls `clock_jumped` afterwards. `time_of_day` is what clients date their tokens by: a new token is
+    judged by it, and lives on by the clock. Whoever changes entities from outside AMQP calls `wake`. `region` is
     only told.
     """
 
@@ -38,12 +39,14 @@ class Node:
         rules: Iterable[AuthorizationRule],
         issuer: Issuer | None = None,
         clock: Callable[[], float] = time.time,
+        time_of_day: Callable[[], float] = time.time,
         tier: Tier = Tier.STANDARD,
         region: str = "westeurope",
     ) -> None:
         self.name = name
         self.region = region
         self.clock = clock
+        self.time_of_day = time_of_day
         self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties())
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths)
@@ -89,7 +92,8 @@ class Node:
         self._set_timer()
 
     def clock_jumped(self) -> None:
-        """Do at once what has become due on the clock."""
+        """Do at once what has become due on the clock; what has not is waited for anew."""
+        self._cancel_timer()
         for connection in list(self.connections):
             connection.end_expired_tokens()
         self.wake()

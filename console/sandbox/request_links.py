@@ -6,6 +6,7 @@ What the nodes do is in `cbs` and `entity_management`, how requests and replies 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from console.amqp.errors import DecodeError
@@ -133,7 +134,9 @@ class CbsLink(RequestLink):
 
     def perform(self, request: Request) -> Reply:
         node = self.server.node
-        self.server.grant(cbs.judge_token(request.properties, request.body, judge=node.authorization, now=node.clock()))
+        today = node.time_of_day()
+        access = cbs.judge_token(request.properties, request.body, judge=node.authorization, now=today)
+        self.server.grant(replace(access, expires_at=access.expires_at + node.clock() - today))
         return Reply(status=202, description="Accepted")
 
 

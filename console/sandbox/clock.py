@@ -1,0 +1,33 @@
+"""The sandbox's clock: the time of day, until somebody sets it forward.
+
+Locks, expiries, schedules, duplicate windows, idle time and the ends of tokens run on it. What is between machines,
+such as latency and the patience with a silent peer, runs on the event loop's own and does not belong here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FURTHEST_JUMP = 10 * 366 * 86_400.0
+"""In seconds; far beyond every duration that an entity knows apart from "for ever"."""
+
+
+class Clock:
+    """Epoch seconds when called. It never goes back."""
+
+    def __init__(self, time_of_day: Callable[[], float] = time.time) -> None:
+        self.time_of_day = time_of_day
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return self.time_of_day() + self.ahead
+
+    def advance(self, seconds: float) -> None:
+        """Set it forward. Raises ValueError for what is no jump: nothing, backwards, or beyond FURTHEST_JUMP."""
+        if not 0 < seconds <= FURTHEST_JUMP or self.ahead + seconds > FURTHEST_JUMP:
+            raise ValueError(
+                f"a jump of {seconds:g} seconds cannot be made; allowed is more than 0, and at most "
+                f"{FURTHEST_JUMP - self.ahead:g} from here"
+            )
+        self.ahead += seconds
