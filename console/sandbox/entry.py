@@ -9,37 +9,59 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from console.sandbox.host import Sandbox
+from console.sandbox.config import load_specs
+from console.sandbox.config_table import SandboxConfigError
+from console.sandbox.host import HOST, Sandbox
 from console.sandbox.listener import ListenError
 from console.sandbox.specs import NamespaceSpec, primary_and_secondary
 
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 
-def run_sandbox(*, json_line: bool, primary_port: int = 0, secondary_port: int = 0, control_port: int = 0) -> int:
-    """Serve a primary and a secondary namespace until SIGTERM or SIGINT; ports of 0 are any that are free.
+def run_sandbox(
+    *,
+    json_line: bool,
+    config: Path | None = None,
+    listen: str = HOST,
+    primary_port: int = 0,
+    secondary_port: int = 0,
+    control_port: int = 0,
+) -> int:
+    """Serve the namespaces of the file `config`, else a primary and a secondary one, until SIGTERM or SIGINT.
 
-    First tells on stdout how they are reached: with `json_line` as one line of JSON. Returns the exit status: 0, or 2
-    with a sentence on stderr when a port is taken.
+    Ports of 0 are any that are free; `listen` is the namespaces' address. First tells on stdout how they are reached:
+    with `json_line` as one line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for a mistake in
+    the file and for a port or address that cannot be had.
     """
-    specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
+    specs: Sequence[NamespaceSpec]
+    logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
     try:
-        asyncio.run(_serve(specs, control_port, json_line=json_line))
-    except ListenError as error:
+        if config is None:
+            specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
+        elif primary_port or secondary_port:
+            raise SandboxConfigError(
+                f"with --config, ports stand in the file: write port = … under [[namespace]] of {config}"
+            )
+        else:
+            specs = load_specs(config)
+        asyncio.run(_serve(specs, control_port, listen, json_line=json_line))
+    except (ListenError, SandboxConfigError) as error:
         sys.stderr.write(f"paired sandbox: {error}\n")
         return 2
     return 0
 
 
-async def _serve(specs: Sequence[NamespaceSpec], control_port: int, *, json_line: bool) -> None:
+async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:
     told_to_end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
-    async with Sandbox.start(specs, control_port=control_port) as sandbox:
+    async with Sandbox.start(specs, control_port=control_port, listen=listen) as sandbox:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)

@@ -21,6 +21,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from console.sandbox import ListenError, NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
+from console.sandbox.host import is_loopback
 
 ROOT = Path(__file__).parents[2]
 SOON = 20.0
@@ -190,6 +191,71 @@ async def test_a_process_whose_port_is_taken() -> None:
                 f"paired sandbox: {who} cannot listen on 127.0.0.1:{port} (Address already in use); "
                 "choose another port, or 0 for any that is free\n"
             )
+
+
+async def test_a_process_for_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "sandbox.toml"
+    file.write_text('[[namespace]]\nname = "mine"\nqueues = ["a/b", "c"]\n')
+    async with process("json_line=True", f"config=__import__('pathlib').Path({str(file)!r})") as running:
+        told = await first_line(running)
+        assert [namespace["name"] for namespace in told["namespaces"]] == ["mine"]
+        assert await queue_names(told["namespaces"][0]["connection_string"], told["ca_file"]) == ["a/b", "c"]
+        running.terminate()
+        assert await running.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ((), "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
+        (("primary_port=7",), "with --config, ports stand in the file: write port = … under [[namespace]] of "),
+    ],
+)
+async def test_a_process_whose_file_is_wrong(tmp_path: Path, more: tuple[str, ...], sentence: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[[namespace]]\nname = "mine"\nqueue = []\n')
+    async with process("json_line=True", f"config=__import__('pathlib').Path({str(file)!r})", *more) as running:
+        output, errors = await running.communicate()
+    assert (running.returncode, output) == (2, b"")
+    assert errors.decode().startswith("paired sandbox: ")
+    assert sentence in errors.decode()
+    assert errors.count(b"\n") == 1
+
+
+async def test_a_process_that_others_can_reach_says_so_loudly() -> None:
+    async with process("json_line=True", "listen='0.0.0.0'") as running:
+        told = await first_line(running)
+        assert told["namespaces"][0]["connection_string"].startswith("Endpoint=sb://127.0.0.1:")
+        assert told["control_url"].startswith("http://127.0.0.1:")
+        assert await queue_names(told["namespaces"][0]["connection_string"], told["ca_file"]) == ["orders", "payments"]
+        running.terminate()
+        _, errors = await running.communicate()
+    assert errors.startswith(b"paired sandbox: WARNING: the namespaces listen on 0.0.0.0: whoever reaches this machine")
+    assert errors.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
+def test_what_is_loopback(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.1", "myhost"])
+def test_what_is_not(address: str) -> None:
+    assert not is_loopback(address)
+
+
+async def test_another_loopback_address_is_no_reason_to_shout(caplog: pytest.LogCaptureFixture) -> None:
+    async with Sandbox.start([NamespaceSpec("a", queues=(QueueSpec("q"),))], listen="127.0.0.7") as sandbox:
+        assert sandbox["a"].admin_url.startswith("https://127.0.0.7:")
+        assert await send_and_receive(sandbox["a"].connection_string, "q") == "hello"
+        assert await queue_names(sandbox["a"].connection_string, sandbox.ca_file) == ["q"]
+    assert not caplog.records
+
+
+async def test_an_address_that_is_not_ours() -> None:
+    with pytest.raises(ListenError, match=r"namespace 'a' cannot listen on 203\.0\.113\.1:0"):
+        async with Sandbox.start([NamespaceSpec("a")], listen="203.0.113.1"):
+            pass
 
 
 async def test_a_process_for_people() -> None:
