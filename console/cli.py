@@ -134,6 +134,12 @@ def demo(
 def sandbox(
     *,
     json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
+    config: Annotated[
+        Path | None, Parameter(help="A TOML file with namespaces; else a primary and a secondary.")
+    ] = None,
+    listen: Annotated[
+        str, Parameter(help="The namespaces' address; beyond loopback, others can reach them.")
+    ] = "127.0.0.1",
     primary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
     secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
     control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
@@ -142,7 +148,12 @@ def sandbox(
     from console.sandbox.entry import run_sandbox  # with cryptography and aiohttp behind it
 
     return run_sandbox(
-        json_line=json, primary_port=primary_port, secondary_port=secondary_port, control_port=control_port
+        json_line=json,
+        config=config,
+        listen=listen,
+        primary_port=primary_port,
+        secondary_port=secondary_port,
+        control_port=control_port,
     )
 
 
