@@ -71,6 +71,7 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: bytes = b""
+    scheme: str = "https"
 
     @property
     def path(self) -> str:
@@ -79,6 +80,11 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         return {name: values[-1] for name, values in parse_qs(self.target.partition("?")[2]).items()}
+
+    @property
+    def origin(self) -> str:
+        """Scheme and authority as the client wrote them, for links in answers."""
+        return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
 
     @property
     def version(self) -> str:
