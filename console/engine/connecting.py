@@ -61,6 +61,17 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[Clients]:
         yield clients
 
 
+@asynccontextmanager
+async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[ServiceBusAdministrationClient]:
+    """A management client of one namespace for a moment.
+
+    Raises:
+        ConfigurationError: its management cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        yield _admin(namespace, stack)
+
+
 def _client(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusClient:
     options: dict[str, Any] = {"retry_total": 0}
     if namespace.transport == "websocket":

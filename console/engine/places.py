@@ -50,6 +50,11 @@ class Places:
         """Names the primary that an engine here has reached at least once."""
         return self.state / "reached"
 
+    @property
+    def named(self) -> Path:
+        """What the primary told that it is called, under the host that told it."""
+        return self.state / "named"
+
     def prepare(self) -> None:
         """Makes the folders.
 

@@ -30,6 +30,7 @@ from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report
 from console.engine.lock import Holder, take
 from console.engine.logs import log_to
+from console.engine.naming import primary_name
 from console.engine.places import Places, places_of
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.deadlines import bounded
@@ -141,7 +142,7 @@ async def _pair(config: PairingConfig, clients: Clients, places: Places, host: E
     options = SendAvailabilityPairedNamespaceOptions(
         secondary_admin=clients.secondary_admin,
         secondary_client=clients.secondary,
-        primary_name=config.primary.name,
+        primary_name=await primary_name(config.primary, places, reachable=not outage),
         **chosen,
     )
     paired, found = await asyncio.gather(

@@ -30,6 +30,8 @@ LIST_FOR: Final = 120.0
 CREATE_TRIES: Final = 3
 CALL: Final = 30.0
 """Seconds one management call may take."""
+NAME: Final = 5.0
+"""Seconds a namespace has to tell its name; only a screen waits for it, or a start."""
 PAUSE: Final = 1.0
 
 T = TypeVar("T")
@@ -126,7 +128,7 @@ async def depth(admin: ServiceBusAdministrationClient, path: str) -> Depth:
 async def told_name(admin: ServiceBusAdministrationClient) -> str:
     """A namespace's name as it tells it; empty where it does not."""
     try:
-        told = await bounded(admin.get_namespace_properties(), CALL, "reading a namespace's name")
+        told = await bounded(admin.get_namespace_properties(), NAME, "reading a namespace's name")
     except (AzureError, OSError, TimeoutError):
         return ""  # only a name for the screen
     return told.name or ""
