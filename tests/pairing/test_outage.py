@@ -90,7 +90,7 @@ async def test_after_the_outage_pings_fail_back_and_the_syphon_delivers(world: W
     assert set(found) == {b"before", b"during", b"after"}
     assert (moved.message_id, moved.subject, moved.application_properties) == ("during", "s", {b"n": 1})
     assert moved.time_to_live == timedelta(hours=1)
-    assert world.parked() == 0
+    await until(lambda: world.parked() == 0)
     assert world.told(PingAccepted)
 
 
