@@ -37,12 +37,11 @@ class ArmServer:
         self._http = web.Server(self._serve, access_log=None, logger=log, keepalive_timeout=_IDLE_SECONDS)
         self._accepting: asyncio.Task[None] | None = None
 
-    async def open(self, host: str, port: int = 0) -> str:
-        """Listen; returns the URL without a slash at its end. Raises ListenError."""
+    async def open(self, host: str, port: int = 0) -> int:
+        """Listen; returns the port. Raises ListenError."""
         server = bind("the ARM port", host, port)
         self._accepting = asyncio.create_task(self._accept(server), name="accept for ARM")
-        name = f"[{host}]" if ":" in host else host
-        return f"https://{name}:{server.getsockname()[1]}"
+        return int(server.getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening and end every connection; an answer under way has a second to leave."""

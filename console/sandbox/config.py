@@ -19,7 +19,7 @@ from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import Rule
 from console.sandbox.broker.settings import EntityStatus, QueueSettings, SubscriptionSettings, Tier, TopicSettings
 from console.sandbox.config_table import SandboxConfigError, Table
-from console.sandbox.host import new_key
+from console.sandbox.key_descriptions import new_key
 from console.sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 Settings = TypeVar("Settings", QueueSettings, TopicSettings, SubscriptionSettings)

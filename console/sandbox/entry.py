@@ -83,14 +83,20 @@ def describe_as_json(sandbox: Sandbox) -> str:
         }
         for namespace in sandbox.namespaces
     ]
-    whole = {"namespaces": namespaces, "ca_file": str(sandbox.ca_file), "control_url": sandbox.control_url}
+    whole = {
+        "namespaces": namespaces,
+        "ca_file": str(sandbox.ca_file),
+        "control_url": sandbox.control_url,
+        "arm_url": sandbox.arm_url,
+    }
     return json.dumps(whole) + "\n"
 
 
 def describe(sandbox: Sandbox) -> str:
     """The same for people."""
     lines = [f"{namespace.name:10} {namespace.connection_string}" for namespace in sandbox.namespaces]
-    lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}", "Ctrl-C ends it."]
+    lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}"]
+    lines += [f"{'arm':10} {sandbox.arm_url}", "Ctrl-C ends it."]
     return "\n".join(lines) + "\n"
 
 

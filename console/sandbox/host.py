@@ -6,9 +6,7 @@ process of its own it is run by `entry`.
 
 from __future__ import annotations
 
-import base64
 import logging
-import secrets
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -17,12 +15,16 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
+from console.sandbox.arm import ResourceManager
+from console.sandbox.arm_calls import Place
+from console.sandbox.arm_server import ArmServer
 from console.sandbox.authorization import root_rule
 from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.clock import Clock
 from console.sandbox.control import ControlServer
 from console.sandbox.https import HttpsServer
 from console.sandbox.issuer import Issuer
+from console.sandbox.key_descriptions import new_key
 from console.sandbox.listener import Listener
 from console.sandbox.management import Management
 from console.sandbox.node import Node
@@ -78,11 +80,15 @@ class SandboxNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`."""
+    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`.
+
+    `arm_url` stands for `https://management.azure.com`; plain HTTP is served on the same port.
+    """
 
     namespaces: tuple[SandboxNamespace, ...]
     ca_file: Path
     control_url: str
+    arm_url: str
 
     def __getitem__(self, name: str) -> SandboxNamespace:
         """The namespace called `name`; KeyError if there is none."""
@@ -117,7 +123,17 @@ class Sandbox:
             opened = [await _open(spec, clock, tls, issuer, listen, stack) for spec in specs]
             control = ControlServer([each.node for each in opened], issuer, clock)
             stack.push_async_callback(control.close)
-            yield cls(tuple(opened), certificates.ca_file, await control.open(HOST, control_port))
+
+            async def open_namespace(spec: NamespaceSpec) -> Place:
+                return _place(await _open(spec, clock, tls, issuer, listen, stack))
+
+            places = [_place(namespace) for namespace in opened]
+            manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, opener=open_namespace)
+            arm = ArmServer(manager, tls=tls)
+            stack.push_async_callback(arm.close)
+            control_url = await control.open(HOST, control_port)
+            arm_url = f"https://{_host_for(listen)}:{await arm.open(listen)}"
+            yield cls(tuple(opened), certificates.ca_file, control_url, arm_url)
 
 
 async def _open(
@@ -147,16 +163,16 @@ async def _open(
     )
 
 
+def _place(namespace: SandboxNamespace) -> Place:
+    """The namespace as ARM shows it."""
+    return Place(node=namespace.node, authority=f"{namespace.host}:{namespace.amqp_port}")
+
+
 def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, ...]:
     """The rules, with the one that every namespace of the service has."""
     if any(rule.name == KEY_NAME for rule in rules):
         return tuple(rules)
     return root_rule(KEY_NAME, new_key(), new_key()), *rules
-
-
-def new_key() -> str:
-    """A key as the service makes them: 32 random bytes in base64."""
-    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
 
 
 def is_loopback(address: str) -> bool:

@@ -38,9 +38,12 @@ from azure.mgmt.servicebus.models import (
     SBTopicProperties,
     SqlFilter,
 )
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.sandbox import Sandbox
 from console.sandbox.arm import ResourceManager
 from console.sandbox.arm_addresses import ArmAddress, read_address, resource_id
 from console.sandbox.arm_calls import Place
@@ -48,6 +51,7 @@ from console.sandbox.arm_server import ArmServer
 from console.sandbox.authorization import root_rule
 from console.sandbox.broker.message import Message
 from console.sandbox.broker.settings import QueueSettings, Tier
+from console.sandbox.credentials import AsyncSandboxCredential
 from console.sandbox.issuer import AccessToken, Issuer, Role
 from console.sandbox.management import Request
 from console.sandbox.node import Node
@@ -115,7 +119,7 @@ async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
     places = [Place(node=node, authority="127.0.0.1:5671"), Place(node=other, authority="127.0.0.1:5672")]
     manager = ResourceManager(places, issuer=issuer, clock=time.time, opener=open_namespace)
     server = ArmServer(manager, tls=certificates.server_context(), patience=0.5)
-    url = await server.open("127.0.0.1")
+    url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
     try:
         async with asyncio.timeout(20):
             yield Arm(url, str(certificates.ca_file), issuer, node, manager)
@@ -477,6 +481,26 @@ async def test_what_is_refused_of_rules(arm: Arm, rule: bytes, complaint: str) -
     status, answer = await arm.ask("PUT", target, b'{"properties": %s}' % rule)
     assert status == 400
     assert complaint in answer["error"]["message"]
+
+
+async def test_a_whole_sandbox(sandbox: Sandbox) -> None:
+    """A namespace is made, a queue in it, a key for the queue; with the key's connection string a message is sent."""
+    credential = AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    options = {"base_url": sandbox.arm_url, "connection_verify": str(sandbox.ca_file), "retry_total": 0}
+    async with asyncio.timeout(30), ServiceBusManagementClient(credential, SUBSCRIPTION, **options) as client:
+        regions = {found.name: found.location async for found in client.namespaces.list()}
+        assert regions == {"primary": "westeurope", "secondary": "northeurope"}
+        assert [queue.name async for queue in client.queues.list_by_namespace(*IN)] == ["orders", "payments"]
+        at = ("group", "tertiary")
+        await (await client.namespaces.begin_create_or_update(*at, SBNamespace(location="uksouth"))).result()
+        await client.queues.create_or_update(*at, "q", SBQueue())
+        rights = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Send"]))
+        await client.queues.create_or_update_authorization_rule(*at, "q", "sender", rights)
+        keys = await client.queues.list_keys(*at, "q", "sender")
+        messaging = ServiceBusClient.from_connection_string(keys.secondary_connection_string, retry_total=0)
+        async with messaging, messaging.get_queue_sender("q") as sender:
+            await sender.send_messages(ServiceBusMessage("hello"))
+        assert (await client.queues.get(*at, "q")).properties.message_count == 1
 
 
 # ---------------------------------------------------------------------- addresses and sockets

@@ -168,7 +168,7 @@ async def first_line(running: asyncio.subprocess.Process) -> dict[str, Any]:
 async def test_a_process_tells_serves_and_ends(ending: signal.Signals) -> None:
     async with process("json_line=True") as running:
         told = await first_line(running)
-        assert list(told) == ["namespaces", "ca_file", "control_url"]
+        assert list(told) == ["namespaces", "ca_file", "control_url", "arm_url"]
         assert [namespace["name"] for namespace in told["namespaces"]] == ["primary", "secondary"]
         primary = told["namespaces"][0]
         assert list(primary) == ["name", "connection_string", "amqp_port", "admin_url", "key_name", "key"]
