@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 import uuid
 from contextlib import AsyncExitStack
@@ -42,6 +43,8 @@ def main() -> None:
     except PairedError as error:
         tell(Failed(str(error)))
         raise SystemExit(2) from error
+    finally:
+        shutil.rmtree(order.folder, ignore_errors=True)  # whoever made it may have been ended with its terminal
 
 
 def tell(line: Line) -> None:

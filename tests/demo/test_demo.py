@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +106,15 @@ def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) 
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "console", "demo", "--headless", "--duration", "60"]
+    with subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline()  # it plays
+        demo.kill()
+    end = time.monotonic() + 30
+    while list(tmp_path.iterdir()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not list(tmp_path.iterdir())
