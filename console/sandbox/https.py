@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from console.sandbox.faults import ConnectionVerdict, FaultBoard
 from console.sandbox.management import Answer, Management, Request
@@ -20,6 +22,22 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 60.0
 _LINGERING_SECONDS = 1.0  # for the rest of a body that nobody reads any more
 _SHUTDOWN_SECONDS = 1.0
+
+
+class _OncePerReason(logging.LoggerAdapter[logging.Logger]):
+    """Takes aiohttp's tracebacks of requests that are no HTTP or break off, and says each reason once."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger)
+        self._told: set[str] = set()
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        error = options.get("exc_info")
+        if not isinstance(error, HttpProcessingError | ConnectionError):
+            super().log(level, msg, *args, **options)
+        elif type(error).__name__ not in self._told:
+            self._told.add(type(error).__name__)
+            super().log(logging.WARNING, "turned a management request away: %s (told once)", type(error).__name__)
 
 
 class HttpsServer:
@@ -43,7 +61,7 @@ class HttpsServer:
         self._server = web.Server(
             self._serve,
             access_log=None,
-            logger=log,
+            logger=cast(logging.Logger, _OncePerReason(log)),
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
         )
