@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
 from console.amqp.composite import read_descriptor, read_list
 from console.amqp.errors import DecodeError
+from console.amqp.hotpath import new_tuple
 from console.amqp.types import Symbol, Timestamp, UByte, UInt
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
@@ -34,8 +35,15 @@ _NAMES: Final = {
 }
 _REPEATED: Final = (DATA, SEQUENCE)
 _BEFORE, _AFTER = HEADER - 1, FOOTER + 1
-_SMALL: Final = frozenset((0xA0, 0xC0, 0xC1))
+_SMALL: Final = (0xA0, 0xC0, 0xC1)
+_WIDE: Final = (0xB0, 0xD0, 0xD1)
 _unpack32: Final = struct.Struct(">I").unpack_from
+_PLACES: Final = {
+    bytes((0x00, 0x53, code, constructor)): (min(code - HEADER, 5) + (code == FOOTER), constructor in _SMALL)
+    for code in range(HEADER, FOOTER + 1)
+    for constructor in _SMALL + _WIDE
+}
+"""How sections begin as a rule: which place in `Sections` each takes, and whether its size is one byte or four."""
 
 
 class Sections(NamedTuple):
@@ -63,13 +71,35 @@ def split(message: bytes) -> Sections:
 
     Delivery annotations may come last: Microsoft's Python client writes them there.
     """
+    return _split_plain(message) or _split_any(message)
+
+
+def _split_plain(message: bytes) -> Sections | None:
+    """`split` for sections that begin as usual and stand in their order, each once; None for all others."""
+    found: list[bytes | None] = [None, None, None, None, None, b"", None]
+    length, at, last = len(message), 0, -1
+    try:
+        while at < length:
+            place, is_small = _PLACES[message[at : at + 4]]
+            end = at + 5 + message[at + 4] if is_small else at + 8 + _unpack32(message, at + 4)[0]
+            if end > length or place <= last:
+                return None
+            found[place] = message[at:end]
+            at, last = end, place
+    except (LookupError, struct.error):
+        return None
+    sections: Sections = new_tuple(Sections, found)
+    return sections
+
+
+def _split_any(message: bytes) -> Sections:
     found: list[bytes | None] = [None, None, None, None, None, b"", None]
     length = len(message)
     at, last, body_from, body_to = 0, _BEFORE, -1, length
     while at < length:
         start = at
         code, value = _section(message, at)
-        at = _behind(message, value)
+        at = skip(message, value)
         if code <= last or (code < FOOTER and last >= DATA):
             if code == DELIVERY_ANNOTATIONS and last >= DATA and found[1] is None:
                 body_to = min(body_to, start)
@@ -99,18 +129,6 @@ def _section(message: bytes, at: int) -> tuple[int, int]:
     if not HEADER <= code <= FOOTER:
         raise DecodeError(f"0x{code:x} is no section of a message (byte {at})")
     return code, behind
-
-
-def _behind(message: bytes, at: int) -> int:
-    """`skip`, with what sections usually are taken first."""
-    try:
-        if message[at] in _SMALL:
-            end = at + 2 + message[at + 1]
-            if end <= len(message):
-                return end
-    except IndexError as error:
-        raise DecodeError(f"the message ends at byte {at}, in the middle of a section") from error
-    return skip(message, at)
 
 
 def _generic_section(message: bytes, at: int) -> tuple[int, int]:

@@ -9,15 +9,16 @@ out, the lock token among them, together with a header that has the delivery cou
 from __future__ import annotations
 
 import struct
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
-from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
+from console.amqp.codec import decode, described, encode, encoded_map, skip
 from console.amqp.errors import DecodeError
+from console.amqp.hotpath import new_tuple
 from console.amqp.message import (
     BATCH_FORMAT,
     DELIVERY_ANNOTATIONS,
-    HEADER,
     MESSAGE_ANNOTATIONS,
     Sections,
     edit_map,
@@ -30,7 +31,7 @@ from console.amqp.message import (
     write_application_properties,
     write_header,
 )
-from console.amqp.types import Int, Symbol, UInt
+from console.amqp.types import Int, Symbol
 from console.sandbox.broker.message import Message, MessageId, MessageState, StoredMessage
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
@@ -48,16 +49,24 @@ _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
 
 _MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID = 0, 6, 10
-_TTL: Final = 2
-_SMALL_ULONG, _LIST8, _NULL_CODE = 0x53, 0xC0, 0x40
-_NONE_FAILED: Final = encode(UInt(0))
-_LONG: Final = struct.Struct(">Bq").pack
-_LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
+_SMALL_ULONG, _NULL_CODE, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0x53, 0x40, 0xA1, 0xA3, 0xC0, 0xC1
+_SIZED8: Final = (0xA0, 0xA1, 0xA3)
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_EIGHT_BYTES: Final = (_LONG[0], _TIMESTAMP[0])
 _TOKEN_PAIR: Final = encoded_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
 _TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encoded_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
-_NUMBER_KEY, _ENQUEUED_KEY, _LOCKED_KEY = (
-    encode(Symbol(name)) for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL)
+_TOKEN_ALONE_SIZE: Final = len(_TOKEN_ALONE) + 16
+_NUMBER_KEY: Final = encode(Symbol(_SEQUENCE_NUMBER)) + _LONG
+_ENQUEUED_KEY: Final = encode(Symbol(_ENQUEUED_TIME)) + _TIMESTAMP
+_LOCKED_KEY: Final = encode(Symbol(_LOCKED_UNTIL)) + _TIMESTAMP
+_PAIRS: Final = f">{len(_NUMBER_KEY)}sq{len(_ENQUEUED_KEY)}sq"
+_UNLOCKED: Final = struct.Struct(_PAIRS).pack
+_LOCKED: Final = struct.Struct(f"{_PAIRS}{len(_LOCKED_KEY)}sq").pack
+_TWO_PAIRS, _THREE_PAIRS = (
+    described(MESSAGE_ANNOTATIONS, encoded_map(2 * count, bytes(struct.calcsize(pairs))))[: -struct.calcsize(pairs)]
+    for count, pairs in ((2, _PAIRS), (3, f"{_PAIRS}{len(_LOCKED_KEY)}sq"))
 )
+"""How annotations begin that hold nothing else."""
 
 
 def read_delivery(data: bytes, message_format: int) -> list[Message]:
@@ -70,60 +79,94 @@ def read_delivery(data: bytes, message_format: int) -> list[Message]:
 def read_message(data: bytes) -> Message:
     """One encoded message. Raises DecodeError."""
     found = split(data)
+    header, delivery, annotations, properties, *rest = found
     message = Message(found, len(data))
-    if found.properties is not None:
-        message.message_id, message.content_type, message.session_id = _identity(found.properties)
-    if found.header is not None:
-        ttl = _time_to_live(found.header)
-        message.ttl = None if ttl is None else ttl / 1000
-    if found.message_annotations is not None:
-        _read_annotations(message, found.message_annotations)
-        found = found._replace(message_annotations=edit_map(found.message_annotations, MESSAGE_ANNOTATIONS, drop=_OURS))
-    if found.delivery_annotations is not None:
-        kept = edit_map(found.delivery_annotations, DELIVERY_ANNOTATIONS, drop=(_LOCK_TOKEN,))
-        found = found._replace(delivery_annotations=kept)
-    message.payload = found
+    if properties is not None:
+        message.message_id, message.content_type, message.session_id = _identity(properties)
+    if header is not None:
+        message.ttl = _time_to_live(header)
+    if annotations is not None and not _is_all_ours(annotations):
+        _read_annotations(message, annotations)
+        annotations = edit_map(annotations, MESSAGE_ANNOTATIONS, drop=_OURS)
+    else:
+        annotations = None
+    if delivery is not None and len(delivery) == _TOKEN_ALONE_SIZE and delivery.startswith(_TOKEN_ALONE):
+        delivery = None
+    elif delivery is not None:
+        delivery = edit_map(delivery, DELIVERY_ANNOTATIONS, drop=(_LOCK_TOKEN,))
+    if annotations is not found.message_annotations or delivery is not found.delivery_annotations:
+        message.payload = new_tuple(Sections, (header, delivery, annotations, properties, *rest))
     return message
-
-
-def _leading_fields(section: bytes, most: int) -> list[bytes] | None:
-    """The first fields, encoded, of a list section in its usual encoding; None for any other.
-
-    Two lists are read for each message, and all that is wanted of them is three fields and one.
-    """
-    if section[1] != _SMALL_ULONG or section[3] != _LIST8:
-        return None
-    found, at = [], 6
-    try:
-        for _ in range(min(section[5], most)):
-            end = at + 1 if section[at] == _NULL_CODE else skip(section, at)
-            found.append(section[at:end])
-            at = end
-    except (IndexError, DecodeError):
-        return None  # malformed: the general reader says how
-    return found
 
 
 def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
     """Message id, content type and session id of a properties section. Raises DecodeError."""
-    found = _leading_fields(section, _GROUP_ID + 1)
+    found = _leading_identity(section)
     if found is not None:
-        found += [NULL] * (_GROUP_ID + 1 - len(found))
-        message_id, content_type, group_id = (decode(found[at])[0] for at in (_MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID))
-        if isinstance(content_type, str | None) and isinstance(group_id, str | None):
-            return message_id, content_type, group_id
+        return found
     properties = read_properties(section)
     return properties.message_id, properties.content_type, properties.group_id
 
 
-def _time_to_live(section: bytes) -> int | None:
-    """In milliseconds. Raises DecodeError."""
-    found = _leading_fields(section, _TTL + 1)
-    if found is not None:
-        ttl = decode(found[_TTL])[0] if len(found) > _TTL else None
-        if isinstance(ttl, int | None):
-            return ttl
-    return read_header(section).ttl
+def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None] | None:
+    """`_identity` of a section in its usual encoding, read no further than needed; None for any other."""
+    if section[1] != _SMALL_ULONG or section[3] != _LIST8:
+        return None
+    message_id, content_type, group_id, at = None, None, None, 6
+    try:
+        for index in range(min(section[5], _GROUP_ID + 1)):
+            if section[at] == _NULL_CODE:
+                at += 1
+                continue
+            end = at + 2 + section[at + 1] if section[at] in _SIZED8 else skip(section, at)
+            if index == _MESSAGE_ID:
+                message_id = _value(section[at:end])
+            elif index == _CONTENT_TYPE:
+                content_type = _repeated_value(section[at:end])
+            elif index == _GROUP_ID:
+                group_id = _value(section[at:end])
+            at = end
+    except (IndexError, ValueError, DecodeError):
+        return None  # malformed: the general reader says how
+    if at > len(section) or not isinstance(content_type, str | None) or not isinstance(group_id, str | None):
+        return None
+    return message_id, content_type, group_id
+
+
+def _value(encoded: bytes) -> Any:
+    """A value, which most often is a short string. Raises DecodeError, UnicodeDecodeError."""
+    return encoded[2:].decode() if encoded[0] == _STRING8 else decode(encoded)[0]
+
+
+@lru_cache(maxsize=256)
+def _repeated_value(encoded: bytes) -> Any:
+    """A value of which there are few different ones. Raises DecodeError."""
+    return decode(encoded)[0]
+
+
+def _is_all_ours(section: bytes) -> bool:
+    """Whether message annotations hold only what the broker puts there, as a message does that is sent again."""
+    if section[1] != _SMALL_ULONG or section[3] != _MAP8:
+        return False
+    names, at = [], 6
+    try:
+        while at < len(section):
+            name_ends = at + 2 + section[at + 1]
+            name = section[at + 2 : name_ends]
+            if section[at] != _SYMBOL8 or name not in _OURS or section[name_ends] not in _EIGHT_BYTES:
+                return False
+            names.append(name)
+            at = name_ends + 9
+    except IndexError:
+        return False
+    return at == len(section) == section[4] + 5 and section[5] == 2 * len(names) and len({*names}) == len(names)
+
+
+@lru_cache(maxsize=256)
+def _time_to_live(header: bytes) -> float | None:
+    """In seconds; headers are much alike. Raises DecodeError."""
+    ttl = read_header(header).ttl
+    return None if ttl is None else ttl / 1000
 
 
 def _read_annotations(message: Message, section: bytes) -> None:
@@ -145,7 +188,7 @@ def write_message(stored: StoredMessage) -> bytes:
     application_properties = kept.application_properties
     if stored.added:
         application_properties = write_application_properties({**read_map(application_properties), **stored.added})
-    return Sections(
+    parts = (
         _header(kept.header, stored.delivery_count),
         _delivery_annotations(stored.lock_token, kept.delivery_annotations),
         _annotations(stored, kept.message_annotations),
@@ -153,17 +196,14 @@ def write_message(stored: StoredMessage) -> bytes:
         application_properties,
         kept.body,
         kept.footer,
-    ).join()
+    )
+    return b"".join([part for part in parts if part])
 
 
+@lru_cache(maxsize=256)
 def _header(kept: bytes | None, delivery_count: int) -> bytes:
-    """The sender's header with another delivery count."""
-    found = [] if kept is None else _leading_fields(kept, _TTL + 1)
-    if found is None:
-        return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
-    found += [NULL] * (_TTL + 2 - len(found))  # the last one is "first acquirer", which is nobody's
-    found.append(_NONE_FAILED if delivery_count == 0 else encode(UInt(delivery_count)))
-    return described(HEADER, encoded_list(found))
+    """The sender's header with another delivery count, and acquired first by nobody."""
+    return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
 
 
 def _delivery_annotations(token: bytes | None, kept: bytes | None) -> bytes | None:
@@ -177,20 +217,18 @@ def _delivery_annotations(token: bytes | None, kept: bytes | None) -> bytes | No
 
 
 def _annotations(stored: StoredMessage, kept: bytes | None) -> bytes | None:
-    pairs = [
-        _NUMBER_KEY,
-        _LONG(_LONG_CODE, stored.sequence_number),
-        _ENQUEUED_KEY,
-        _LONG(_TIMESTAMP_CODE, int(stored.enqueued_at * 1000)),
-    ]
-    count = 2
-    if stored.lock_token is not None:
-        pairs += (_LOCKED_KEY, _LONG(_TIMESTAMP_CODE, int(stored.locked_until * 1000)))
-        count += 1
-    for name, value in _rare_annotations(stored):
-        pairs.append(encoded_pair(name, value))
-        count += 1
-    return edit_map(kept, MESSAGE_ANNOTATIONS, add=b"".join(pairs), added=count)
+    number, enqueued_ms = stored.sequence_number, int(stored.enqueued_at * 1000)
+    rare = _rare_annotations(stored)
+    if stored.lock_token is None:
+        add, added = _UNLOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms), 2
+    else:
+        locked_ms = int(stored.locked_until * 1000)
+        add, added = _LOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms, _LOCKED_KEY, locked_ms), 3
+    if kept is None and not rare:
+        return (_THREE_PAIRS if added == 3 else _TWO_PAIRS) + add
+    for name, value in rare:
+        add += encoded_pair(name, value)
+    return edit_map(kept, MESSAGE_ANNOTATIONS, add=add, added=added + len(rare))
 
 
 def _rare_annotations(stored: StoredMessage) -> list[tuple[str, object]]:

@@ -23,6 +23,8 @@ from console.amqp.message import (
     Header,
     Properties,
     Sections,
+    _split_any,
+    _split_plain,
     batch,
     edit_map,
     encoded_pair,
@@ -107,6 +109,29 @@ def test_a_message_is_split_into_the_sections_it_was_joined_of(sections: Section
     message = sections.join()
     assert split(message) == sections
     assert sections.size == len(message)
+
+
+@given(MESSAGES, st.integers(0, 2000), st.integers(0, 255))
+def test_the_quick_way_to_split_agrees_with_the_general_one(sections: Sections, at: int, byte: int) -> None:
+    whole = sections.join()
+    damaged = whole[:at] + bytes((byte,)) + whole[at + 1 :]
+    for message in (whole, damaged, whole[:at]):
+        quickly = _split_plain(message)
+        if quickly is not None:
+            assert quickly == _split_any(message)
+
+
+def test_the_usual_message_is_split_the_quick_way() -> None:
+    sections = Sections(
+        header=write_header(Header(durable=True)),
+        delivery_annotations=write_annotations(DELIVERY_ANNOTATIONS, {"x": 1}),
+        message_annotations=write_annotations(MESSAGE_ANNOTATIONS, {"x": "long" * 100}),
+        properties=write_properties(Properties(message_id="a")),
+        application_properties=write_application_properties({"b": 1}),
+        body=write_data(bytes(1024)),
+        footer=described(FOOTER, encode({Symbol("f"): 1})),
+    )
+    assert _split_plain(sections.join()) == sections
 
 
 @given(MESSAGES, st.data())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import described, encode
+from console.amqp.codec import described, encode, encoded_map
 from console.amqp.errors import DecodeError
 from console.amqp.message import (
     APPLICATION_PROPERTIES,
@@ -148,6 +148,45 @@ def test_a_message_sent_again_sheds_what_the_broker_put_on_it(sections):
     once = split(write_message(stored(sections.join(), lock_token=TOKEN)))
     assert again.message_annotations == once.message_annotations
     assert again.delivery_annotations == once.delivery_annotations
+
+
+OURS = ("x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until", "x-opt-message-state")
+our_values = st.one_of(longs, longs.map(Timestamp), st.just("text"), st.just(UInt(3)))
+
+
+@given(
+    st.dictionaries(st.sampled_from(OURS), our_values),
+    st.dictionaries(st.sampled_from(["x-opt-partition-key", "x-mine"]), texts),
+    st.booleans(),
+)
+def test_only_the_brokers_annotations_are_shed(ours, others, are_ours_first):
+    both = {**ours, **others} if are_ours_first else {**others, **ours}
+    read = read_message(
+        Sections(message_annotations=write_annotations(MESSAGE_ANNOTATIONS, both), body=write_data(b"")).join()
+    )
+    assert read_map(read.payload.message_annotations) == others
+    assert (read.payload.message_annotations is None) is (not others)
+    assert read.partition_key == others.get("x-opt-partition-key")
+
+
+@given(st.lists(st.sampled_from(OURS[:3]), max_size=4))
+def test_annotations_with_a_key_twice_are_malformed_also_where_they_are_the_brokers(names):
+    pairs = b"".join(encode(Symbol(name)) + encode(7 << 40) for name in names)
+    data = Sections(message_annotations=described(MESSAGE_ANNOTATIONS, encoded_map(2 * len(names), pairs))).join()
+    if len(set(names)) == len(names):
+        assert read_message(data).payload.message_annotations is None
+    else:
+        with pytest.raises(DecodeError, match="two keys"):
+            read_message(data)
+
+
+@pytest.mark.parametrize("damage", [-1, 1])
+@pytest.mark.parametrize("place", [4, 5, 7])
+def test_the_brokers_annotations_are_malformed_where_a_size_is_wrong(place, damage):
+    section = bytearray(write_annotations(MESSAGE_ANNOTATIONS, dict.fromkeys(OURS[:3], 7 << 40)))
+    section[place] += damage
+    with pytest.raises(DecodeError):
+        read_message(bytes(section))
 
 
 def list32(code: int, *items: bytes) -> bytes:
