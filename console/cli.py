@@ -42,6 +42,8 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+bench = App(name="bench", help="The project's own measurements, on this machine.")
+app.command(bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,6 +157,19 @@ def sandbox(
         secondary_port=secondary_port,
         control_port=control_port,
     )
+
+
+@bench.command(name="sandbox")
+def bench_sandbox(
+    *,
+    json: JsonLine = False,
+    messages: Annotated[int, Parameter(help="How many are held in the end; a round takes 20,000 at most.")] = 100_000,
+    size: Annotated[int, Parameter(help="Bytes of a message's body.")] = 1024,
+) -> int:
+    """What the sandbox takes in, moves, holds, costs idle, and how long others wait in a flood."""
+    from console.bench.command import run_bench_sandbox  # with the SDK and the sandbox behind it
+
+    return run_bench_sandbox(messages=messages, size=size, json_line=json)
 
 
 def _start(settings: PairingConfig, places: Places) -> Ready:
