@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ def main() -> int:
 
 
 async def _check(asked: argparse.Namespace) -> int:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     text, only_fast, file = asked.only, asked.fast, asked.results
     expected, began = load(), time.monotonic()
     archive = fetch()

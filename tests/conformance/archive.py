@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE = "azure-servicebus"
-_ALSO_NEEDED = ("azure-common",)
-"""What the tests import and azure-servicebus does not bring."""
+_ALSO_NEEDED = ("azure-common", "websocket-client")
+"""What the tests import, the second through the synchronous client's WebSocket, and azure-servicebus does not bring."""
 
 
 class ArchiveError(Exception):
@@ -34,7 +34,7 @@ def fetch() -> Archive:
     wanted = version(PACKAGE)
     folder = Path(tempfile.gettempdir()) / f"servicebus-conformance-{os.getuid()}" / wanted
     source = folder / f"azure_servicebus-{wanted}"
-    archive = Archive(wanted, source / "tests", folder / "needed")
+    archive = Archive(wanted, source / "tests", folder / "+".join(_ALSO_NEEDED))
     if not archive.needed.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         _pip("download", "--no-binary", PACKAGE, "--no-deps", "--dest", str(folder), f"{PACKAGE}=={wanted}")

@@ -28,6 +28,9 @@ _ENDING_SECONDS = 20
 _OUTCOMES = {"passed": Outcome.PASS, "failed": Outcome.FAIL, "skipped": Outcome.SKIPPED}
 _NEEDING_NO_ENDPOINT = ("perf_tests", "unittests", "test_tracing.py")
 
+_NAMES = ("NAMESPACE", "HOST_PORT", "KEY_NAME", "KEY", "CA", "CONTROL", "ARM")
+"""What the stand-ins read from the environment, each with SANDBOX_ before it."""
+
 Told = Callable[[str, Result], None]
 
 
@@ -113,13 +116,14 @@ async def fresh_sandbox() -> AsyncIterator[dict[str, str]]:
         said = json.loads(first)
         namespace = next(each for each in said["namespaces"] if each["name"] == "secondary")
         found = {
+            "SANDBOX_NAMESPACE": namespace["name"],
             "SANDBOX_HOST_PORT": f"127.0.0.1:{namespace['amqp_port']}",
             "SANDBOX_KEY_NAME": namespace["key_name"],
             "SANDBOX_KEY": namespace["key"],
             "SANDBOX_CA": said["ca_file"],
+            "SANDBOX_CONTROL": said["control_url"],
+            "SANDBOX_ARM": said["arm_url"],
         }
-        if "arm_url" in said:
-            found["SANDBOX_ARM"] = said["arm_url"]
         drain = asyncio.create_task(process.stdout.read())
         try:
             yield found
@@ -136,7 +140,7 @@ def _command(archive: Archive, tests: Sequence[str], limit: int, *options: str) 
 
 def _environment(archive: Archive, results: Path) -> dict[str, str]:
     return {
-        "PYTHONPATH": os.pathsep.join((str(STAND_IN), str(archive.needed))),
+        "PYTHONPATH": os.pathsep.join((str(STAND_IN), str(archive.needed), str(ROOT))),
         "PYTHONDONTWRITEBYTECODE": "1",
         "CONFORMANCE_RESULTS": str(results),
     }
@@ -144,7 +148,7 @@ def _environment(archive: Archive, results: Path) -> dict[str, str]:
 
 async def collect(archive: Archive) -> list[str]:
     """The ids of all tests that need an endpoint. Raises RunningError."""
-    nowhere = {f"SANDBOX_{name}": "none:0" for name in ("HOST_PORT", "KEY_NAME", "KEY", "CA")}
+    nowhere = {f"SANDBOX_{name}": "none:0" for name in _NAMES}
     ignored = [f"--ignore={archive.tests / name}" for name in _NEEDING_NO_ENDPOINT]
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         results = Path(name) / "results"

@@ -1,9 +1,9 @@
 """Where the sandbox is, for tests that were written for Azure, and what SDK clients are told so that they find it.
 
-The environment names it: SANDBOX_HOST_PORT, SANDBOX_KEY_NAME, SANDBOX_KEY, SANDBOX_CA and, where there is one,
-SANDBOX_ARM. Only public constructor arguments are added, and only where a test gives none of its own:
-`use_tls=False` to messaging clients; to those that are about TLS or WebSocket the address and the authority instead;
-`connection_verify` to administration clients.
+The environment names it: SANDBOX_NAMESPACE, SANDBOX_HOST_PORT, SANDBOX_KEY_NAME, SANDBOX_KEY, SANDBOX_CA,
+SANDBOX_CONTROL and SANDBOX_ARM. Only public constructor arguments are added, and only where a test gives none of its
+own: `use_tls=False` to messaging clients; to those that are about TLS or WebSocket the address and the authority
+instead; `connection_verify` to administration clients.
 """
 
 from __future__ import annotations
@@ -14,28 +14,32 @@ from collections.abc import Callable
 from typing import Any
 
 import certifi
+from azure.mgmt.servicebus import ServiceBusManagementClient
 from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from console.sandbox.credentials import AsyncSandboxCredential, SandboxCredential
+
+NAMESPACE = os.environ["SANDBOX_NAMESPACE"]
 HOST, _, PORT = os.environ["SANDBOX_HOST_PORT"].partition(":")
 KEY_NAME = os.environ["SANDBOX_KEY_NAME"]
 KEY = os.environ["SANDBOX_KEY"]
 CA_FILE = os.environ["SANDBOX_CA"]
-ARM_URL = os.environ.get("SANDBOX_ARM")
+CONTROL_URL = os.environ["SANDBOX_CONTROL"]
+ARM_URL = os.environ["SANDBOX_ARM"]
 
 ENDPOINT_SUFFIX = f":{PORT}"
 """Tests write a namespace's name and this behind it."""
 
 HOST_PORT = HOST + ENDPOINT_SUFFIX
-_TLS_ARGUMENTS = ("ssl_context", "connection_verify")
+_TLS_ARGUMENTS = ("ssl_context", "connection_verify", "use_tls")
 
 
-def connection_string(key_name: str = KEY_NAME, key: str = KEY, entity: str | None = None) -> str:
-    path = f";EntityPath={entity}" if entity else ""
-    secret = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
-    return f"Endpoint=sb://{HOST_PORT}/;{secret}{path};UseDevelopmentEmulator=true"
+def connection_string() -> str:
+    secret = f"SharedAccessKeyName={KEY_NAME};SharedAccessKey={KEY}"
+    return f"Endpoint=sb://{HOST_PORT}/;{secret};UseDevelopmentEmulator=true"
 
 
 def named_values() -> dict[str, str]:
@@ -49,16 +53,16 @@ def named_values() -> dict[str, str]:
 
 
 def credential(*, is_async: bool = False) -> object:
-    """The one that the SDK makes of a connection string, which Microsoft's tests use as well."""
-    if is_async:
-        from azure.servicebus.aio._base_handler_async import ServiceBusSharedKeyCredential
-    else:
-        from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
-    return ServiceBusSharedKeyCredential(KEY_NAME, KEY)
+    """Bearer tokens with every right, as azure-identity's credentials give them."""
+    return (AsyncSandboxCredential if is_async else SandboxCredential)(CONTROL_URL, "Data Owner")
 
 
 def administration() -> ServiceBusAdministrationClient:
     return ServiceBusAdministrationClient(HOST_PORT, credential())
+
+
+def resource_manager() -> ServiceBusManagementClient:
+    return ServiceBusManagementClient(credential(), "sandbox", base_url=ARM_URL, connection_verify=CA_FILE)
 
 
 def point_the_sdk_here() -> None:
@@ -71,19 +75,14 @@ def point_the_sdk_here() -> None:
 
 
 def _messaging_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    is_websocket = given.get("transport_type") is TransportType.AmqpOverWebsocket
-    if "use_tls" in given or "custom_endpoint_address" in given:
+    """Plain TCP, and TLS where a test or a connection string without the emulator's flag asks for it."""
+    if "custom_endpoint_address" in given or given.get("use_tls") is False:
         return {}
+    is_websocket = given.get("transport_type") is TransportType.AmqpOverWebsocket
     if not is_websocket and not any(name in given for name in _TLS_ARGUMENTS):
         return {"use_tls": False}
-    defaults: dict[str, Any] = {
-        "custom_endpoint_address": f"sb://{HOST_PORT}",
-        "transport_type": TransportType.Amqp,
-        "connection_verify": CA_FILE,
-    }
-    if "ssl_context" in given:
-        del defaults["connection_verify"]
-    return defaults
+    trust = {} if "ssl_context" in given else {"connection_verify": CA_FILE}
+    return {"custom_endpoint_address": f"sb://{HOST_PORT}", "transport_type": TransportType.Amqp, **trust}
 
 
 def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

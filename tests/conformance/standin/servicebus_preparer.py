@@ -1,12 +1,12 @@
 """Stands in for the tests' module of this name: decorators that make the entities a test needs, and remove them.
 
-Microsoft's makes them through Azure's resource manager; here they are made through the management API, with the same
-settings. A cached preparer makes an entity once for all tests that ask for the same; it stays until the end.
+Microsoft's makes all of them through Azure's resource manager; here keys are, and entities are made through the
+management API, with the same settings. A cached preparer makes an entity once for all tests that ask for the same; it
+stays until the end.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
 import inspect
 import secrets
@@ -15,13 +15,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pytest
-from azure.servicebus.management import AccessRights, AuthorizationRule
+from azure.mgmt.servicebus.models import AccessRights, SBAuthorizationRule, SBAuthorizationRuleProperties
 from devtools_testutils import NEEDS_ENDPOINT
-from sandbox_endpoint import ARM_URL, ENDPOINT_SUFFIX, HOST, KEY, KEY_NAME, administration, connection_string
+from sandbox_endpoint import (
+    ENDPOINT_SUFFIX,
+    HOST,
+    KEY,
+    KEY_NAME,
+    NAMESPACE,
+    administration,
+    connection_string,
+    resource_manager,
+)
 
 SERVICEBUS_ENDPOINT_SUFFIX = ENDPOINT_SUFFIX
 SERVICEBUS_DEFAULT_AUTH_RULE_NAME = KEY_NAME
+_PLACE = ("sandbox", NAMESPACE)
+"""Resource group and namespace."""
+
 _FIXTURES = ("uamqp_transport", "socket_transport")
 
 
@@ -52,7 +63,7 @@ class Preparer:
         self.use_cache = use_cache
         self.name = parameter_name or self.parameter
         self.chosen = {name: chosen.get(name, default) for name, default in self.settings.items()}
-        self.rights = [str(getattr(right, "value", right)) for right in chosen.get("access_rights", ())]
+        self.rights = chosen.get("access_rights", list(AccessRights))
 
     @contextmanager
     def make(self, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -177,43 +188,36 @@ class ServiceBusSubscriptionPreparer(Preparer):
             admin.delete_subscription(topic, subscription.name)
 
 
-class ServiceBusNamespaceAuthorizationRulePreparer(Preparer):
-    """A key of the namespace: only Azure's resource manager can make one."""
+class _RulePreparer(Preparer):
+    """A key of its own, made and removed through the resource manager; `at` is whose, in its words."""
 
+    @contextmanager
+    def _rule(self, rules: Any, *at: str) -> Iterator[dict[str, Any]]:
+        name = _new_name("rule")
+        wanted = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=self.rights))
+        rules.create_or_update_authorization_rule(*at, name, wanted)
+        said = rules.list_keys(*at, name).primary_connection_string
+        yield {self.name: Resource(name), f"{self.name}_connection_string": said}
+        rules.delete_authorization_rule(*at, name)
+
+
+class ServiceBusNamespaceAuthorizationRulePreparer(_RulePreparer):
     parameter = "servicebus_authorization_rule"
 
     @contextmanager
     def make(self, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if ARM_URL is None:
-            pytest.skip("the sandbox serves no resource manager, which alone can make keys of a namespace")
-        yield {}
+        with resource_manager() as manager, self._rule(manager.namespaces, *_PLACE) as made:
+            yield made
 
 
-class ServiceBusQueueAuthorizationRulePreparer(Preparer):
-    """A key of one queue."""
-
+class ServiceBusQueueAuthorizationRulePreparer(_RulePreparer):
     parameter = "servicebus_queue_authorization_rule"
 
     @contextmanager
     def make(self, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        name, key = _new_name("rule"), base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-        rule = AuthorizationRule(
-            type="SharedAccessAuthorizationRule",
-            claim_type="SharedAccessKey",
-            claim_value="None",
-            key_name=name,
-            primary_key=key,
-            secondary_key=key,
-            rights=self.rights or [AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN],
-        )
-        with administration() as admin:
-            queue = admin.get_queue(given["servicebus_queue"].name)
-            queue.authorization_rules = [rule]
-            admin.update_queue(queue)
-        yield {
-            self.name: Resource(name),
-            f"{self.name}_connection_string": connection_string(name, key, queue.name),
-        }
+        queue = given["servicebus_queue"].name
+        with resource_manager() as manager, self._rule(manager.queues, *_PLACE, queue) as made:
+            yield made
 
 
 def _cached(preparer: type[Preparer]) -> Callable[..., Preparer]:

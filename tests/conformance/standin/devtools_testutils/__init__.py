@@ -56,27 +56,28 @@ CachedResourceGroupPreparer = RandomNameResourceGroupPreparer
 
 
 def PowerShellPreparer(_folder: str, **fakes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that gives a test those of the deployment's values it asks for by name."""
+    """A decorator that gives a test those of the deployment's values that it names, or all if it takes any."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         parameters = inspect.signature(test).parameters
-        asked = [name for name in fakes if name in parameters]
-        others = [parameter for name, parameter in parameters.items() if name not in asked]
-        values = named_values()
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        known = named_values()
+        values = {name: known[name] for name in fakes if name in parameters or (takes_any and name in known)}
 
         if inspect.iscoroutinefunction(test):
 
             @wraps(test)
             async def prepared(*args: Any, **given: Any) -> None:
-                await test(*args, **{name: values[name] for name in asked}, **given)
+                await test(*args, **values, **given)
 
         else:
 
             @wraps(test)
             def prepared(*args: Any, **given: Any) -> None:
-                test(*args, **{name: values[name] for name in asked}, **given)
+                test(*args, **values, **given)
 
-        visible = [parameter for parameter in others if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        others = [parameter for name, parameter in parameters.items() if name not in values]
+        visible = [parameter for parameter in others if parameter.kind is not parameter.VAR_KEYWORD]
         prepared.__signature__ = inspect.Signature(visible)  # pytest takes parameters for fixtures
         setattr(prepared, NEEDS_ENDPOINT, True)
         return prepared
