@@ -23,15 +23,15 @@ from console.sandbox.broker.sessions import Session
 from console.sandbox.conditions import (
     Refusal,
     bad_argument,
-    busy,
     no_session_in_time,
+    refusal_by,
     refusal_of,
     unauthorized,
-    unavailable,
 )
-from console.sandbox.faults import Moment, Verdict
-from console.sandbox.links import IncomingLink, OutgoingLink, error_of
+from console.sandbox.faults import Moment, Operation, Verdict
+from console.sandbox.links import IncomingLink, OutgoingLink
 from console.sandbox.request_links import ReplyLink, request_link
+from console.sandbox.served_link import error_of
 
 if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
@@ -63,15 +63,32 @@ def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
         right = _right_for(link, address)
         if not server.grants.allow(address.resource, right, server.node.clock()):
             raise unauthorized(address.resource, right)
-        verdict = server.node.faults.verdict(Moment.ATTACH, address.path)
-        if verdict is Verdict.SWALLOW:
+        if _is_cut(server, link, address):
             return
-        if verdict is not Verdict.SERVE:
-            raise busy(address.path) if verdict is Verdict.BUSY else unavailable(address.path)
     if isinstance(link, ReceiverLink):
         _serve_sender(server, link, address)
     elif isinstance(link, SenderLink):
         _serve_receiver(server, link, address, event)
+
+
+def _is_cut(server: AmqpServerProtocol, link: Link, address: Address) -> bool:
+    """Whether a fault leaves the attach without an answer. Raises Refusal if it is to have one."""
+    verdict = server.node.faults.verdict(Moment.ATTACH, address.path, _operations_of(link, address))
+    refusal = refusal_by(verdict, address.path)
+    if refusal is not None:
+        raise refusal
+    if verdict is Verdict.RESET:
+        server.abort()
+    elif verdict is Verdict.DISCONNECT:
+        server.disconnect(address.path)
+    return verdict is not Verdict.SERVE
+
+
+def _operations_of(link: Link, address: Address) -> frozenset[Operation]:
+    """What faults call the link's business."""
+    if address.kind is NodeKind.MANAGEMENT:
+        return ReplyLink.operations
+    return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
 
 
 def _address_of(event: AttachRequested) -> Address:

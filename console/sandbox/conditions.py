@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from console.sandbox.broker.access import Right
@@ -19,6 +20,7 @@ from console.sandbox.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
+from console.sandbox.fault_table import Verdict
 
 
 class Refusal(Exception):
@@ -78,9 +80,53 @@ def detached(path: str) -> Refusal:
     return Refusal("amqp:link:detach-forced", f"'{path}' has become unavailable; open the link again", 500)
 
 
+def closed_by_fault(name: str) -> Refusal:
+    return Refusal("amqp:connection:forced", f"'{name}' has ended this connection; connect again", 500)
+
+
+def idle(path: str, seconds: float) -> Refusal:
+    return Refusal(
+        "amqp:link:detach-forced",
+        f"nothing passed on this link to '{path}' for {seconds:g} seconds; open it again",
+        500,
+    )
+
+
 def no_session_in_time(path: str) -> Refusal:
     return Refusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
 
 
 def bad_argument(description: str) -> Refusal:
     return Refusal("com.microsoft:argument-error", description, 400)
+
+
+def disabled(path: str) -> Refusal:
+    return refusal_of(EntityDisabled(path, "Disabled", "messages or receivers"))
+
+
+def not_found(path: str) -> Refusal:
+    return refusal_of(EntityNotFound(path))
+
+
+def full(path: str) -> Refusal:
+    return Refusal("amqp:resource-limit-exceeded", f"'{path}' is full; receive messages and send again", 403)
+
+
+def without_right(path: str) -> Refusal:
+    return Refusal("amqp:unauthorized-access", f"the tokens of this connection give no access to '{path}'", 401)
+
+
+_BY_VERDICT: Final[Mapping[Verdict, Callable[[str], Refusal]]] = {
+    Verdict.REFUSE: unavailable,
+    Verdict.BUSY: busy,
+    Verdict.DISABLED: disabled,
+    Verdict.NOT_FOUND: not_found,
+    Verdict.UNAUTHORIZED: without_right,
+    Verdict.FULL: full,
+}
+
+
+def refusal_by(verdict: Verdict, path: str) -> Refusal | None:
+    """What a client is told by a fault's verdict; None if it is told nothing."""
+    refuse = _BY_VERDICT.get(verdict)
+    return None if refuse is None else refuse(path)

@@ -17,7 +17,8 @@ from aiohttp import web
 
 from console.sandbox.broker.entities import Entity, Queue, Topic
 from console.sandbox.clock import Clock
-from console.sandbox.faults import Fault, FaultError, FaultKind
+from console.sandbox.fault_orders import FIELDS, describe_fault, read_order
+from console.sandbox.faults import FaultError, FaultKind
 from console.sandbox.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
 from console.sandbox.listener import bind
 from console.sandbox.node import Node
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SHUTDOWN_SECONDS = 1.0
-_FAULT_FIELDS = ("namespace", "fault", "entity")
 _TOKEN_FIELDS = ("role", "scope", "lifetime")
 _CLOCK_FIELDS = ("advance_s",)
 _USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state, POST /tokens, POST /clock or GET /clock"
@@ -61,20 +61,20 @@ class ControlServer:
         await self._runner.cleanup()
 
     async def _begin_fault(self, request: web.Request) -> web.Response:
-        wanted = await _fault_fields(request)
-        name, kind = wanted.get("namespace"), wanted.get("fault")
-        if name not in self._nodes:
-            raise _Refusal(400, f"namespace is {name!r}; there are {', '.join(self._nodes)}")
-        if kind is None:
-            raise _Refusal(400, f"fault is missing; it is one of {', '.join(FaultKind)}")
+        wanted = await _object(request, FIELDS)
         try:
-            fault = self._nodes[name].faults.add(kind, entity=wanted.get("entity"))
+            order = read_order(wanted)
+            if order.namespace not in self._nodes:
+                raise FaultError(f"namespace is {order.namespace!r}; there are {', '.join(self._nodes)}")
+            if order.kind is None:
+                raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
+            fault = self._nodes[order.namespace].faults.add(order.kind, entities=order.entities, terms=order.terms)
         except FaultError as error:
             raise _Refusal(400, str(error)) from error
         return web.json_response({"id": fault.id}, status=201)
 
     async def _list_faults(self, _: web.Request) -> web.Response:
-        faults = [_fault(node, fault) for node in self._nodes.values() for fault in node.faults.active()]
+        faults = [describe_fault(node.name, fault) for node in self._nodes.values() for fault in node.faults.active()]
         return web.json_response({"faults": faults})
 
     async def _end_fault(self, request: web.Request) -> web.Response:
@@ -139,14 +139,6 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return web.json_response({"error": sentence}, status=error.status)
 
 
-async def _fault_fields(request: web.Request) -> dict[str, str | None]:
-    wanted = await _object(request, _FAULT_FIELDS)
-    for name, value in wanted.items():
-        if not isinstance(value, str) and not (value is None and name == "entity"):
-            raise _Refusal(400, f"{name} has to be a string, not {json.dumps(value)}")
-    return wanted
-
-
 async def _object(request: web.Request, fields: Sequence[str]) -> dict[str, Any]:
     """The body, an object that has none but these fields."""
     try:
@@ -161,10 +153,6 @@ async def _object(request: web.Request, fields: Sequence[str]) -> dict[str, Any]
     return wanted
 
 
-def _fault(node: Node, fault: Fault) -> dict[str, str | None]:
-    return {"id": fault.id, "namespace": node.name, "entity": fault.entity, "fault": fault.kind.value}
-
-
 def _namespace(node: Node) -> dict[str, Any]:
     namespace = node.namespace
     entities: list[Entity] = [*namespace.queues(), *namespace.topics()]
@@ -174,7 +162,7 @@ def _namespace(node: Node) -> dict[str, Any]:
         "name": node.name,
         "connections": len(node.connections),
         "entities": [_entity(entity) for entity in entities],
-        "faults": [_fault(node, fault) for fault in node.faults.active()],
+        "faults": [describe_fault(node.name, fault) for fault in node.faults.active()],
     }
 
 

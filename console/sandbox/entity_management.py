@@ -19,11 +19,17 @@ from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.session_queue import SessionQueue
 from console.sandbox.conditions import Refusal, bad_argument
+from console.sandbox.fault_table import Operation
 from console.sandbox.wire_messages import read_message, write_message
 
 VENDOR: Final = "com.microsoft:"
 TYPE: Final = "entity-mgmt"
 PEEK_LOCK: Final = 1
+_AS_FAULTS_SEE_IT: Final[Mapping[str, frozenset[Operation]]] = {
+    "schedule-message": frozenset({Operation.SEND}),
+    "receive-by-sequence-number": frozenset({Operation.RECEIVE}),
+    "update-disposition": frozenset({Operation.SETTLE}),
+}
 _SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
 MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client asks again."""
@@ -91,9 +97,9 @@ def perform(operation: str, namespace: Namespace, path: str, body: object) -> di
     return act(Arguments(namespace, path, body or {}))
 
 
-def is_send(operation: str) -> bool:
-    """Whether the operation brings messages into the entity."""
-    return operation == VENDOR + "schedule-message"
+def operations_of(operation: str) -> frozenset[Operation]:
+    """What faults call its business besides management."""
+    return _AS_FAULTS_SEE_IT.get(operation.removeprefix(VENDOR), frozenset())
 
 
 def right_for(operation: str) -> Right:

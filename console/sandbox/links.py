@@ -6,11 +6,11 @@ in is the broker's at once, what it gives out stays the broker's until it is set
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from console.amqp.errors import DecodeError
 from console.amqp.events import DeliveryReceived, DispositionReceived, FlowReceived
-from console.amqp.link import Link
 from console.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Error, Modified, Rejected, Released
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
@@ -20,8 +20,9 @@ from console.sandbox.broker.errors import BrokerError
 from console.sandbox.broker.lane import Consumer
 from console.sandbox.broker.message import StoredMessage
 from console.sandbox.broker.message_queue import DESCRIPTION, REASON, MessageQueue
-from console.sandbox.conditions import Refusal, bad_argument, busy, detached, refusal_of
-from console.sandbox.faults import Moment, Verdict
+from console.sandbox.conditions import bad_argument, refusal_by, refusal_of
+from console.sandbox.faults import Direction, Moment, Operation, Verdict
+from console.sandbox.served_link import SETTLING, ServedLink, error_of, rejected
 from console.sandbox.wire_messages import read_delivery, write_message
 
 if TYPE_CHECKING:
@@ -32,74 +33,12 @@ SETTLED_BY_SENDER: Final = 1
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
 
-def error_of(refusal: Refusal) -> Error:
-    return Error(condition=refusal.condition, description=refusal.description)
-
-
-def rejected(refusal: Refusal) -> Rejected:
-    return Rejected(error=error_of(refusal))
-
-
-class ServedLink:
-    """What every link of the server has in common.
-
-    `path` is its entity's, `resource` what its token has to cover, `right` what the token has to give; any if None.
-    """
-
-    right: ClassVar[Right | None] = None
-
-    def __init__(self, server: AmqpServerProtocol, link: Link, path: str, resource: str) -> None:
-        self.server = server
-        self.link = link
-        self.path = path
-        self.resource = resource
-        self._stands_still = False
-
-    def on_delivery(self, event: DeliveryReceived) -> None:
-        """A message came in; only links into the server get any."""
-
-    def on_flow(self, event: FlowReceived) -> None:
-        """The peer granted credit."""
-
-    def on_disposition(self, event: DispositionReceived) -> None:
-        """The peer settled, or wants to settle, a message it was given."""
-
-    def gone(self) -> None:
-        """The link is detached or its connection lost."""
-
-    def pause(self) -> None:
-        """Give out nothing until `resume`."""
-
-    def resume(self) -> None:
-        """Undo `pause`."""
-
-    def detach(self, refusal: Refusal) -> None:
-        """End the link from our side, with a reason."""
-        self.gone()
-        self.link.detach(error=error_of(refusal))
-        self.server.forget(self)
-
-    def verdict(self, moment: Moment) -> Verdict:
-        return self.server.node.faults.verdict(moment, self.path)
-
-    def follow_faults(self) -> None:
-        """Act on faults that have begun or ended: detach, stand still, go on."""
-        match self.verdict(Moment.LIVING_LINK):
-            case Verdict.REFUSE:
-                self.detach(detached(self.path))
-            case Verdict.SWALLOW:
-                self.pause()
-                self._stands_still = True
-            case _ if self._stands_still:
-                self._stands_still = False
-                self.resume()
-
-
 class IncomingLink(ServedLink):
     """Messages into a queue or topic."""
 
     link: ReceiverLink
     right = Right.SEND
+    operations = frozenset({Operation.SEND})
 
     def __init__(
         self, server: AmqpServerProtocol, link: ReceiverLink, path: str, resource: str, target: SendTarget
@@ -110,13 +49,20 @@ class IncomingLink(ServedLink):
         link.flow(INCOMING_CREDIT)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
+        self.used_at = self.server.read_at
         verdict = self.verdict(Moment.TRANSFER)
         self._taken += 1
-        if verdict is Verdict.SWALLOW:
+        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
             return
         outcome = self._take_in(event, verdict)
+        if verdict is Verdict.TAKE_AND_RESET:
+            self.server.abort()
+            return
         if outcome is not None and not event.settled:
-            self.link.settle(event.delivery_id, outcome)
+            if self.is_slow:
+                self.later(partial(self.link.settle, event.delivery_id, outcome), Direction.OUT)
+            else:
+                self.link.settle(event.delivery_id, outcome)
         if 2 * self._taken >= INCOMING_CREDIT:
             self.resume()
 
@@ -128,10 +74,13 @@ class IncomingLink(ServedLink):
 
     def _take_in(self, event: DeliveryReceived, verdict: Verdict) -> DeliveryState | None:
         """The outcome for the sender; None where it is to hear nothing."""
-        if verdict is Verdict.BUSY:
-            return rejected(busy(self.path))
+        refusal = refusal_by(verdict, self.path)
+        if refusal is not None:
+            return rejected(refusal)
+        faults = self.server.node.faults
+        late = 0.0 if faults.is_quiet else faults.lateness(self.path)
         try:
-            self._intake.send(read_delivery(event.payload, event.message_format))
+            self._intake.send(read_delivery(event.payload, event.message_format), late=late)
         except BrokerError as error:
             return rejected(refusal_of(error))
         except DecodeError as error:
@@ -144,6 +93,7 @@ class OutgoingLink(ServedLink):
 
     link: SenderLink
     right = Right.LISTEN
+    operations = frozenset({Operation.RECEIVE})
 
     def __init__(
         self, server: AmqpServerProtocol, link: SenderLink, path: str, resource: str, messages: MessageQueue
@@ -156,19 +106,29 @@ class OutgoingLink(ServedLink):
         self._paused = False
 
     def _deliver(self, stored: StoredMessage) -> None:
-        token = stored.lock_token
-        data = write_message(stored)
-        if token is None:
-            self.link.send(data, tag=stored.sequence_number.to_bytes(16, "little"), settled=True)
-        else:
-            self.link.send(data, tag=token)
-        self.server.count_outgoing(len(data))
+        verdict = self.verdict(Moment.DELIVERY)
+        if verdict is Verdict.TAKE_AND_RESET:
+            self.server.abort()
+        elif not self.is_cut_by(verdict):
+            data, token = write_message(stored), stored.lock_token
+            tag = stored.sequence_number.to_bytes(16, "little") if token is None else token
+            if self.is_slow:
+                self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
+            else:
+                self._transfer(data, tag, token is None)
+
+    def _transfer(self, data: bytes, tag: bytes, settled: bool) -> None:
+        if self.link.is_attached:
+            self.used_at = self.server.node.clock()
+            self.link.send(data, tag=tag, settled=settled)
+            self.server.count_outgoing(len(data))
 
     def _lost(self, error: BrokerError) -> None:
         self.link.detach(error=error_of(refusal_of(error)))
         self.server.forget(self)
 
     def on_flow(self, event: FlowReceived) -> None:
+        self.used_at = self.server.read_at
         if not self._paused:
             self.messages.grant(self.consumer, self.link.credit)
 
@@ -182,21 +142,36 @@ class OutgoingLink(ServedLink):
             self.messages.grant(self.consumer, self.link.credit)
 
     def gone(self) -> None:
+        super().gone()
         self.messages.detach(self.consumer)
 
     def on_disposition(self, event: DispositionReceived) -> None:
-        if self.verdict(Moment.SETTLE) is not Verdict.SERVE:
+        self.used_at = self.server.read_at
+        verdict = self.verdict(Moment.SETTLE)
+        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
             return
-        answer = event.state
+        answer = self._answer(event, verdict)
+        if verdict is Verdict.TAKE_AND_RESET:
+            self.server.abort()
+        elif event.settled or verdict is Verdict.TAKE_SILENTLY:
+            return
+        elif self.is_slow:
+            self.later(partial(self.link.settle, event.delivery_id, answer), Direction.OUT, SETTLING)
+        else:
+            self.link.settle(event.delivery_id, answer)
+
+    def _answer(self, event: DispositionReceived, verdict: Verdict) -> DeliveryState | None:
+        """Settle as far as faults let it; the outcome for the receiver."""
+        refusal = refusal_by(verdict, self.path)
+        if refusal is not None:
+            return rejected(refusal)
         try:
             self._settle(event.tag, event.state)
         except BrokerError as error:
-            answer = rejected(refusal_of(error))
-        else:
-            if isinstance(event.state, Rejected):
-                answer = Rejected()  # echoed without the error, which would be read as a failure
-        if not event.settled:
-            self.link.settle(event.delivery_id, answer)
+            return rejected(refusal_of(error))
+        if isinstance(event.state, Rejected):
+            return Rejected()  # echoed without the error, which would be read as a failure
+        return event.state
 
     def _settle(self, token: bytes, state: DeliveryState | None) -> None:
         """Act on an outcome. Raises BrokerError."""

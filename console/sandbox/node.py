@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from console.sandbox.authorization import Authorization
 from console.sandbox.broker.access import AuthorizationRule
+from console.sandbox.broker.deadlines import earliest
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import Tier
 from console.sandbox.faults import FaultBoard
@@ -49,7 +50,7 @@ class Node:
         self.time_of_day = time_of_day
         self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties())
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
-        self.faults = FaultBoard(name, self.entity_paths)
+        self.faults = FaultBoard(name, self.entity_paths, clock=clock)
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[AmqpServerProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,6 +80,7 @@ class Node:
         """Let the broker do what is due and possible, then write. Cheap when there is nothing to do."""
         if self._waking:
             return  # called from inside: the turn that is under way sees to it
+        self.faults.run_due()
         self._waking = True
         try:
             self.namespace.run()
@@ -105,7 +107,7 @@ class Node:
         self._cancel_timer()
 
     def _set_timer(self) -> None:
-        deadline = self.namespace.next_deadline()
+        deadline = earliest(self.namespace.next_deadline(), self.faults.next_change())
         if deadline == self._timer_for:
             return
         self._cancel_timer()

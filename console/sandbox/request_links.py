@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from console.amqp.errors import DecodeError
@@ -17,10 +18,11 @@ from console.amqp.sender import SenderLink
 from console.sandbox import cbs, entity_management
 from console.sandbox.addresses import Address, NodeKind
 from console.sandbox.broker.errors import BrokerError
-from console.sandbox.conditions import Refusal, bad_argument, busy, refusal_of, unauthorized
-from console.sandbox.faults import Moment, Verdict
-from console.sandbox.links import SETTLED_BY_SENDER, ServedLink, rejected
+from console.sandbox.conditions import Refusal, bad_argument, refusal_by, refusal_of, unauthorized
+from console.sandbox.faults import Direction, Moment, Operation, Verdict
+from console.sandbox.links import SETTLED_BY_SENDER
 from console.sandbox.requests import Reply, Request, Vocabulary, read_request, write_reply
+from console.sandbox.served_link import ServedLink, rejected
 
 if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
@@ -34,6 +36,7 @@ class ReplyLink(ServedLink):
     """Replies of one node to the client."""
 
     link: SenderLink
+    operations = frozenset({Operation.MANAGE})
 
     def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: Address) -> None:
         super().__init__(server, link, address.path, address.resource)
@@ -50,8 +53,15 @@ class ReplyLink(ServedLink):
 
     def send(self, reply: bytes) -> None:
         """Send it now, or as soon as the client grants credit."""
-        self._sent += 1
-        self.link.send(reply, tag=self._sent.to_bytes(4, "big"), settled=self._settled)
+        if self.is_slow:
+            self.later(partial(self._send, reply), Direction.OUT)
+        else:
+            self._send(reply)
+
+    def _send(self, reply: bytes) -> None:
+        if self.link.is_attached:
+            self._sent += 1
+            self.link.send(reply, tag=self._sent.to_bytes(4, "big"), settled=self._settled)
 
     def on_disposition(self, event: DispositionReceived) -> None:
         if not event.settled:
@@ -62,6 +72,7 @@ class RequestLink(ServedLink):
     """Requests of the client to one node. A request is accepted first and answered on the reply link then."""
 
     link: ReceiverLink
+    operations = frozenset({Operation.MANAGE})
     vocabulary: Vocabulary
 
     def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> None:
@@ -81,12 +92,14 @@ class RequestLink(ServedLink):
             self._refuse(event, error)
             return
         verdict = self.verdict_on(request)
-        if verdict is Verdict.SWALLOW:
+        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
             return
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
         reply = self._answer(request, verdict)
-        if verdict is not Verdict.TAKE_SILENTLY:
+        if verdict is Verdict.TAKE_AND_RESET:
+            self.server.abort()
+        elif verdict is not Verdict.TAKE_SILENTLY:
             self._reply(request, reply)
 
     def _refuse(self, event: DeliveryReceived, error: DecodeError) -> None:
@@ -95,13 +108,16 @@ class RequestLink(ServedLink):
             self.link.settle(event.delivery_id, outcome)
 
     def verdict_on(self, request: Request) -> Verdict:
-        is_send = entity_management.is_send(request.operation)
-        return self.verdict(Moment.TRANSFER if is_send else Moment.REQUEST)
+        """What faults make of the request."""
+        operations = self.operations | entity_management.operations_of(request.operation)
+        moment = Moment.TRANSFER if Operation.SEND in operations else Moment.REQUEST
+        return self.server.node.faults.verdict(moment, self.path, operations)
 
     def _answer(self, request: Request, verdict: Verdict) -> Reply:
         try:
-            if verdict is Verdict.BUSY:
-                raise busy(self.path)
+            refusal = refusal_by(verdict, self.path)
+            if refusal is not None:
+                raise refusal
             return self.perform(request)
         except Refusal as refusal:
             return _refused(refusal)
@@ -125,12 +141,12 @@ def _refused(refusal: Refusal) -> Reply:
 
 
 class CbsLink(RequestLink):
-    """Tokens for this connection. Faults of entities do not reach it."""
+    """Tokens for this connection. Faults of entities do not reach it, those of contact do."""
 
     vocabulary = Vocabulary.CBS
 
     def verdict_on(self, request: Request) -> Verdict:
-        return Verdict.SERVE
+        return self.server.node.faults.verdict(Moment.TOKEN, self.path)
 
     def perform(self, request: Request) -> Reply:
         node = self.server.node

@@ -12,6 +12,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from console.amqp.connection import Connection
@@ -30,11 +31,12 @@ from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
 from console.sandbox.attaching import attach
 from console.sandbox.broker.errors import EntityNotFound
-from console.sandbox.conditions import refusal_of, too_many_tokens, unauthorized
-from console.sandbox.faults import ConnectionVerdict
+from console.sandbox.conditions import closed_by_fault, refusal_of, too_many_tokens, unauthorized
+from console.sandbox.delay_line import DelayLine
+from console.sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from console.sandbox.grants import Grants
-from console.sandbox.links import ServedLink
 from console.sandbox.request_links import ReplyLink, RequestLink
+from console.sandbox.served_link import SETTLING, ServedLink, error_of
 from console.sandbox.tokens import Access
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_DEAF: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.DEAF)
+_MUTE: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.MUTE)
 MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
@@ -70,6 +74,11 @@ class AmqpServerProtocol(asyncio.Protocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._opened = False
         self._verdict = ConnectionVerdict.SERVE
+        self._met: dict[CaseKey, ConnectionVerdict] = {}
+        self._lines = {direction: DelayLine(self.stir) for direction in Direction}
+        self._is_slow = False
+        self._is_over = False
+        self.read_at = node.clock()
         self._missed_something = False
         self._unwritten = 0
         self._writable = True
@@ -91,25 +100,25 @@ class AmqpServerProtocol(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.node.connections.add(self)
         self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
-        self.faults_changed()
+        self._follow_faults(is_new=True)
 
     def data_received(self, data: bytes) -> None:
-        if self._verdict is not ConnectionVerdict.SERVE:
+        if self._verdict in _DEAF:
             self._missed_something = True
-            return
-        handlers = self._handlers
-        for event in self._amqp.receive_data(data):
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-        self.node.flush_soon(self)
-        self.node.wake()
+        elif self._is_slow:
+            delay = self.node.faults.connection_latency(Direction.IN)
+            self._lines[Direction.IN].put(partial(self._take_in, data), delay)
+        else:
+            self._take_in(data)
+            self.stir()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.node.connections.discard(self)
         for timer in self._timers.values():
             timer.cancel()
+        for line in self._lines.values():
+            line.clear()
         self._drop_links()
         self.node.wake()
 
@@ -129,6 +138,7 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop the connection without a word: the client sees a reset."""
+        self._is_over = True
         if self._transport is not None:
             connection = self._transport.get_extra_info("socket")
             if connection is not None:
@@ -139,29 +149,46 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what there is to say, in one piece; then let messages flow again if the client keeps up."""
-        if self._transport is None or self._verdict is not ConnectionVerdict.SERVE or not self._writable:
+        if self._transport is None or self._verdict in _MUTE or self._is_over or not self._writable:
             return
         data = self._amqp.data_to_send()
         self._unwritten = 0
-        if data:
+        if data and self._is_slow:
+            delay = self.node.faults.connection_latency(Direction.OUT)
+            self._lines[Direction.OUT].put(partial(self._transport.write, data), delay)
+        elif data:
             self._transport.write(data)
         if self.is_holding and self._writable:
             self._release()
 
     def faults_changed(self) -> None:
         """Follow the namespace's faults: reset, stand still, or go on."""
-        before, self._verdict = self._verdict, self.node.faults.connection_verdict()
-        if self._verdict is ConnectionVerdict.RESET or (
-            self._verdict is ConnectionVerdict.SERVE and self._missed_something
-        ):
-            self.abort()  # bytes that were swallowed are missing in the stream: it cannot go on
-        elif self._verdict is ConnectionVerdict.SWALLOW:
-            self._hold()
-        elif before is ConnectionVerdict.SWALLOW:
-            self.node.flush_soon(self)
+        self._follow_faults(is_new=False)
         for link in list(self.links.values()):
             link.follow_faults()
         self.node.flush_soon(self)
+
+    def _follow_faults(self, *, is_new: bool) -> None:
+        faults = self.node.faults
+        self._is_slow = faults.slows_connections or any(self._lines.values())
+        before, self._verdict = self._verdict, faults.met_by_connection(self._met, is_new=is_new)
+        match self._verdict:
+            case ConnectionVerdict.RESET:
+                self.abort()
+            case ConnectionVerdict.CLOSE:
+                self.disconnect(None)
+            case ConnectionVerdict.SWALLOW:
+                self._hold()
+            case ConnectionVerdict.SERVE if self._missed_something or (
+                before is ConnectionVerdict.MUTE and self._amqp.data_to_send()
+            ):
+                self.abort()  # bytes that were swallowed are missing in a stream: it cannot go on
+
+    def disconnect(self, path: str | None) -> None:
+        """Close the connection from our side, because of the entity at `path` or, with None, of the namespace."""
+        if not self._is_over:
+            self._amqp.close(error_of(closed_by_fault(path or self.node.name)))
+            self._end()
 
     def entity_removed(self, path: str) -> None:
         """Detach the links of an entity that was deleted."""
@@ -192,6 +219,7 @@ class AmqpServerProtocol(asyncio.Protocol):
     def serve(self, link: ServedLink) -> None:
         """Take a link that is attached (or waits for its session) into service."""
         self.links[link.link] = link
+        link.begin()
         if self.is_holding:
             link.pause()
 
@@ -214,16 +242,39 @@ class AmqpServerProtocol(asyncio.Protocol):
             raise too_many_tokens()
         self._watch_tokens()
 
+    def stir(self) -> None:
+        """Something was done: have it written, and the broker see to what follows."""
+        self.node.flush_soon(self)
+        self.node.wake()
+
     # ------------------------------------------------------------------ events
+
+    def _take_in(self, data: bytes) -> None:
+        self.read_at = self.node.clock()
+        handlers = self._handlers
+        for event in self._amqp.receive_data(data):
+            if self._is_over:
+                return
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         link = self.links.get(event.link)
-        if link is not None:
+        if link is None:
+            return
+        if link.is_slow:
+            link.later(partial(link.on_delivery, event), Direction.IN)
+        else:
             link.on_delivery(event)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         link = self.links.get(event.link)
-        if link is not None:
+        if link is None:
+            return
+        if link.is_slow:
+            link.later(partial(link.on_disposition, event), Direction.IN, SETTLING)
+        else:
             link.on_disposition(event)
 
     def _on_flow(self, event: FlowReceived) -> None:
@@ -237,6 +288,7 @@ class AmqpServerProtocol(asyncio.Protocol):
     def _on_detached(self, event: Detached) -> None:
         link = self.links.pop(event.link, None)
         if link is not None:
+            link.hurry()
             link.gone()
 
     def _on_opened(self, event: Opened) -> None:
@@ -254,9 +306,11 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def _end(self) -> None:
         """Say the last word and close."""
+        self._is_over = True
         self._drop_links()
         transport = self._transport
         if transport is not None and not transport.is_closing():
+            self._lines[Direction.OUT].hurry()
             transport.write(self._amqp.data_to_send())
             transport.close()
 

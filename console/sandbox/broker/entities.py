@@ -102,7 +102,7 @@ class Queue:
 
     def close(self, reason: BrokerError) -> None:
         self.message_queues.close(reason)
-        self.intake.schedule.clear()
+        self.intake.clear()
 
     def apply(self, settings: QueueSettings, now: float) -> None:
         self.settings, self.updated_at = settings, now
@@ -216,7 +216,7 @@ class Topic:
 
     def close(self, reason: BrokerError) -> None:
         """Drop what is scheduled; the namespace closes the subscriptions."""
-        self.intake.schedule.clear()
+        self.intake.clear()
 
     def _copy(self, message: Message, now: float) -> int:
         number = self._new_number()

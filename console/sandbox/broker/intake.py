@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from console.sandbox.broker.agenda import Agenda
 from console.sandbox.broker.duplicates import DuplicateWindow
 from console.sandbox.broker.errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
+from console.sandbox.broker.late import Latecomers
 from console.sandbox.broker.message import PING_CONTENT_TYPE, Message
 from console.sandbox.broker.schedule import Schedule
 from console.sandbox.broker.settings import QueueSettings, TopicSettings
 
-ACCEPTED_AND_DROPPED = 0
-"""The sequence number of a ping or a duplicate: none was given."""
+NO_NUMBER = 0
+"""The sequence number of what was accepted and dropped, a ping or a duplicate, or is yet to be seen."""
 
 
 class Intake:
@@ -39,6 +40,7 @@ class Intake:
         self._enter = enter
         self._size = size
         self._duplicates: DuplicateWindow | None = None
+        self._latecomers = Latecomers(agenda, self._store)
         self.last_send_at = agenda.clock()
         self.apply(settings)
 
@@ -57,14 +59,20 @@ class Intake:
         else:
             self._duplicates.seconds = window
 
+    def clear(self) -> None:
+        """The entity is gone, and what was to come into it."""
+        self.schedule.clear()
+        self._latecomers.clear()
+
     def check_open(self) -> None:
         """Raise EntityDisabled unless the entity's status lets it take messages."""
         if not self._status.can_send:
             raise EntityDisabled(self.path, self._status.value, "messages")
 
-    def send(self, messages: Sequence[Message]) -> list[int]:
+    def send(self, messages: Sequence[Message], *, late: float = 0.0) -> list[int]:
         """Take all these messages or none; returns their sequence numbers (0 for a ping or a duplicate).
 
+        With `late` they are accepted now and there only that many seconds later; their numbers are not known yet, 0.
         Raises EntityDisabled, MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
         """
         self.check_open()
@@ -76,6 +84,9 @@ class Intake:
         if arriving and self._size() + arriving > self._quota_bytes:
             raise QuotaExceeded(self.path, self._quota_bytes)
         now = self.last_send_at = self._agenda.clock()
+        if late:
+            self._latecomers.hold(messages, now + late, now)
+            return [NO_NUMBER] * len(messages)
         return [self._store(message, now) for message in messages]
 
     def _check(self, message: Message) -> None:
@@ -86,9 +97,9 @@ class Intake:
 
     def _store(self, message: Message, now: float) -> int:
         if message.content_type == PING_CONTENT_TYPE:
-            return ACCEPTED_AND_DROPPED
+            return NO_NUMBER
         if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
-            return ACCEPTED_AND_DROPPED
+            return NO_NUMBER
         if message.scheduled_at is not None and message.scheduled_at > now:
             return self.schedule.add(message, message.scheduled_at, now)
         return self._enter(message, now)
