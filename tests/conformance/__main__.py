@@ -18,7 +18,7 @@ from tests.conformance.running import LONGEST_TEST_SECONDS, RunningError, collec
 
 
 def main() -> int:
-    """0: all as in the list; 1: differences; 2: it could not be run."""
+    """0: all as in the list; 1: differences; 2: it could not be run, or not to the end."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--fast", action="store_true", help="only the part of the list that takes few minutes")
     parser.add_argument("--only", metavar="TEXT", default="", help="only tests with this text in their ids")
@@ -30,11 +30,15 @@ def main() -> int:
         return asyncio.run(_check(asked))
     except (ArchiveError, ExpectationError, RunningError) as error:
         print(f"conformance: {error}", file=sys.stderr)
-        return 2
+    except asyncio.CancelledError:
+        print("conformance: told to end before all tests had run", file=sys.stderr)
+    return 2
 
 
 async def _check(asked: argparse.Namespace) -> int:
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     text, only_fast, file = asked.only, asked.fast, asked.results
     expected, began = load(), time.monotonic()
     archive = fetch()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ LONGEST_TEST_SECONDS = 420
 """The longest of Microsoft's tests sleeps 305 seconds."""
 
 _ENDING_SECONDS = 20
+_LOOK_SECONDS = 2
 _OUTCOMES = {"passed": Outcome.PASS, "failed": Outcome.FAIL, "skipped": Outcome.SKIPPED}
 _NEEDING_NO_ENDPOINT = ("perf_tests", "unittests", "test_tracing.py")
 
@@ -85,7 +87,7 @@ def batches(tests: Sequence[str]) -> list[list[str]]:
 
 
 @asynccontextmanager
-async def _process(
+async def own_process(
     command: Sequence[str], folder: Path, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process that is gone afterwards, with all that it started."""
@@ -101,14 +103,24 @@ async def _process(
         yield process
     finally:
         if process.returncode is None:
-            os.killpg(process.pid, 9)
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask it to end; where that takes too long, end it with all that it started."""
+    process.terminate()
+    try:
+        async with asyncio.timeout(_ENDING_SECONDS):
             await process.communicate()
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
 
 
 @asynccontextmanager
 async def fresh_sandbox() -> AsyncIterator[dict[str, str]]:
     """A sandbox in a process of its own; yields what the stand-ins read from the environment: an empty namespace."""
-    async with _process([sys.executable, "-m", "console.sandbox.entry", "--json"], ROOT) as process:
+    async with own_process([sys.executable, "-m", "console.sandbox.entry", "--json"], ROOT) as process:
         assert process.stdout is not None
         first = await asyncio.wait_for(process.stdout.readline(), 30)
         if not first.startswith(b"{"):
@@ -153,7 +165,7 @@ async def collect(archive: Archive) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         results = Path(name) / "results"
         environment = nowhere | _environment(archive, results)
-        async with _process(
+        async with own_process(
             _command(archive, ["."], 60, "--collect-only", *ignored), Path(name), **environment
         ) as process:
             output, _ = await process.communicate()
@@ -202,20 +214,23 @@ async def _run_once(archive: Archive, tests: Sequence[str], limit: int) -> tuple
         results = Path(name) / "results"
         async with fresh_sandbox() as sandbox:
             environment = sandbox | _environment(archive, results)
-            async with _process(_command(archive, tests, limit), Path(name), **environment) as process:
+            async with own_process(_command(archive, tests, limit), Path(name), **environment) as process:
                 output = asyncio.create_task(process.communicate())
-                await _until_done(output, results, len(tests), limit)
+                await until_done(output, results, len(tests), limit)
                 said = (await output)[0] if process.returncode is not None else b"(it was killed)"
         return read_report(results), said[-4000:].decode(errors="replace")
 
 
-async def _until_done(ended: asyncio.Task[object], results: Path, tests: int, limit: int) -> None:
-    """Wait for the process, as long as it gets on: each test has its time, and a little more to end."""
+async def until_done(ended: asyncio.Task[object], results: Path, tests: int, limit: int) -> None:
+    """Wait for the process as long as it gets on: each test has its time, and after the last it has to end."""
+    loop = asyncio.get_running_loop()
+    known, since = 0, loop.time()
     while not ended.done():
-        known = len(read_report(results).results)
-        patience = _ENDING_SECONDS if known == tests else limit + 2 * _ENDING_SECONDS
-        done, _ = await asyncio.wait({ended}, timeout=patience)
-        if not done and len(read_report(results).results) == known:
+        await asyncio.wait({ended}, timeout=_LOOK_SECONDS)
+        before, known = known, len(read_report(results).results)
+        if known != before:
+            since = loop.time()
+        elif loop.time() - since > _ENDING_SECONDS + (0 if known == tests else limit):
             ended.cancel()
             await asyncio.wait({ended})
             return
