@@ -14,14 +14,10 @@ from typing import Final
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import (
-    MessagingEntityNotFoundError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-)
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError, NamespaceUnreachableError
+from console.core.verdict import FailureKind, kind_of
 from console.engine.connecting import close_quietly
 from console.engine.places import Places
 from console.pairing.deadlines import bounded
@@ -85,12 +81,12 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
     return reason
 
 
-_MISSING: Final = (MessagingEntityNotFoundError,)
-_REFUSED: Final = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+_MISSING: Final = (FailureKind.NOT_FOUND,)
+_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
 
-def _is(outcome: Exception | None, kinds: tuple[type[Exception], ...]) -> bool:
-    return isinstance(outcome, kinds)
+def _is(outcome: Exception | None, kinds: tuple[FailureKind, ...]) -> bool:
+    return outcome is not None and kind_of(outcome) in kinds
 
 
 def _refuse_unless_known(config: PairingConfig, places: Places, reason: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from console.sandbox import sas
-from console.sandbox.addresses import covers, path_of
+from console.sandbox.addresses import covers, parse_address, path_of
 from console.sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, check_rules
 from console.sandbox.broker.entities import Subscription
 from console.sandbox.broker.errors import EntityNotFound
@@ -66,6 +66,12 @@ class Authorization:
             )
         bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
         return Access(_path_in(audience), bearer.rights, bearer.expires_at)
+
+    def check_entity(self, path: str) -> None:
+        """Raise EntityNotFound unless the path is the namespace's root or leads to an entity, or below one."""
+        owner = parse_address(path).path
+        if owner:
+            self._namespace.owner(owner)
 
     def _by_signature(self, token: sas.SasToken, audience: str, now: float) -> Access:
         path, resource = _path_in(audience), _path_in(token.resource)

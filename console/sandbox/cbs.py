@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from console.sandbox.authorization import Authorization
+from console.sandbox.broker.errors import EntityNotFound
 from console.sandbox.conditions import Refusal, bad_argument
 from console.sandbox.tokens import Access, TokenError
 
@@ -18,13 +19,21 @@ AUTH_FAILED = "com.microsoft:auth-failed"
 
 
 def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authorization, now: float) -> Access:
-    """What a put-token request opens. Raises Refusal: 400 for a malformed request, 401 for a bad token."""
+    """What a put-token request opens.
+
+    Raises Refusal: 400 for a malformed request, 401 for a bad token, 404 for an entity that is not there.
+    """
     operation, audience = properties.get("operation"), properties.get("name")
     if operation != PUT_TOKEN:
         raise bad_argument(f"the token node knows the operation '{PUT_TOKEN}', not '{operation}'")
     if not isinstance(audience, str) or not isinstance(token, str):
         raise bad_argument("a put-token request needs 'name', the audience, and the token as a string value")
     try:
-        return judge.judge(token, audience, now)
+        access = judge.judge(token, audience, now)
+        judge.check_entity(access.path)
     except TokenError as error:
         raise Refusal(AUTH_FAILED, error.reason, 401) from error
+    except EntityNotFound as error:
+        # without a condition: given one, the SDK keeps status and description to itself
+        raise Refusal("", f"The messaging entity '{audience}' could not be found.", 404) from error
+    return access

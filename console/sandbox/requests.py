@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """`status` is like HTTP's; `condition` is given with failures; `body` is the value, None for an empty one."""
+    """`status` is like HTTP's; `condition` is given with most failures; `body` is the value, None for an empty one."""
 
     status: int
     description: str
@@ -72,7 +72,7 @@ def write_reply(request: Request, reply: Reply, vocabulary: Vocabulary) -> bytes
     """The encoded reply to a request."""
     status, description, condition = vocabulary.value
     outcome: dict[str, Any] = {status: Int(reply.status), description: reply.description}
-    if reply.condition is not None:
+    if reply.condition:
         outcome[condition] = Symbol(reply.condition)
     return Sections(
         properties=write_properties(Properties(correlation_id=request.message_id)),

@@ -13,7 +13,6 @@ from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusError,
@@ -132,10 +131,12 @@ async def test_send_disabled_and_back(port, client):
     assert queue.counts().active == 2
 
 
-async def test_what_is_not_there_is_not_found(client):
-    with pytest.raises(MessagingEntityNotFoundError, match="nowhere"):
+async def test_what_is_not_there_gets_no_token(client):
+    """As in the service, where the SDK calls that an authentication error and keeps the reason inside."""
+    with pytest.raises(ServiceBusAuthenticationError) as caught:
         await send(client, "nowhere", ServiceBusMessage("x"))
-    with pytest.raises(MessagingEntityNotFoundError):
+    assert "/nowhere' could not be found" in str(caught.value.inner_exception)
+    with pytest.raises(ServiceBusAuthenticationError):
         async with client.get_subscription_receiver("audit", "nowhere") as receiver:
             await receiver.receive_messages(1, max_wait_time=1)
 

@@ -54,6 +54,23 @@ async def test_a_refused_token_says_why(peer):
     assert description.startswith("ExpiredToken: ")
 
 
+@pytest.mark.parametrize(
+    "path", ["nowhere", "nowhere/$management", "audit/Subscriptions/nobody", "nowhere/$DeadLetterQueue"]
+)
+async def test_there_is_no_token_for_what_is_not_there(peer, path):
+    audience = f"sb://127.0.0.1/{path}"
+    status, description = await peer.put_token(audience, sign(audience, "Root", "a key", time.time() + 60))
+    assert (status, description) == (404, f"The messaging entity '{audience}' could not be found.")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "Orders/$management", "audit/Subscriptions/ALL", "orders/$Transfer/$DeadLetterQueue"]
+)
+async def test_there_are_tokens_for_all_that_is(peer, path):
+    await peer.authorize(path)
+    assert peer.tokens == 1
+
+
 async def test_a_link_ends_when_no_token_gives_its_right_any_more(peer, port):
     await put(peer, "listener", "", seconds=3600)
     await put(peer, "sender", seconds=30)
