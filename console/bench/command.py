@@ -67,5 +67,6 @@ def as_table(figures: SandboxFigures) -> str:
 
 
 def _rate_row(what: str, rate: Rate) -> tuple[str, str, str, bool, str]:
-    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs"
+    share = f"it ran {100 * rate.server_share:.0f} % of the time"
+    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs; {share}"
     return what, f"{rate.per_second:,.0f}/s", f"at least {rate.target:,.0f}/s", rate.reached, more

@@ -32,7 +32,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """`low` and `high` are the slowest and the fastest round."""
+    """`low` and `high` are the slowest and the fastest round.
+
+    server_share: how much of the time the sandbox ran. Far below 1 it was not what bound: it waited for the client, for
+    the wire, or for a machine that was busy with something else.
+    """
 
     messages: int
     rounds: int
@@ -41,6 +45,7 @@ class Rate:
     high: float
     server_us: float
     client_us: float
+    server_share: float
     target: float
     reached: bool
 
@@ -56,6 +61,7 @@ class Rate:
             high=round(max(rates), 1),
             server_us=round(median(1e6 * one.server_seconds / one.messages for one in rounds), 2),
             client_us=round(median(1e6 * one.client_seconds / one.messages for one in rounds), 2),
+            server_share=round(median(one.server_seconds / one.seconds for one in rounds), 3),
             target=target,
             reached=median(rates) >= target,
         )

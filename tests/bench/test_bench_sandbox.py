@@ -18,7 +18,8 @@ from console.bench.sandbox import Plan, measure_sandbox
 
 ROOT = Path(__file__).parents[2]
 RATE_KEYS = {
-    "messages", "rounds", "per_second", "low", "high", "server_us", "client_us", "target", "reached",
+    "messages", "rounds", "per_second", "low", "high", "server_us", "client_us", "server_share", "target",
+    "reached",
 }  # fmt: skip
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="weighs processes as Linux tells it")
@@ -99,6 +100,7 @@ def test_a_rate_is_the_median_of_its_rounds() -> None:
     rate = Rate.of(rounds, target=50)
     assert (rate.low, rate.per_second, rate.high) == (25, 50, 100)
     assert (rate.server_us, rate.client_us) == (10_000, 5_000)
+    assert rate.server_share == 0.5
     assert rate.reached
     assert not Rate.of(rounds, target=51).reached
 
