@@ -27,6 +27,8 @@ LONGEST_TEST_SECONDS = 420
 
 _ENDING_SECONDS = 20
 _LOOK_SECONDS = 2
+_STARTING_SECONDS = 30
+_LONGEST_SAYING = 4000
 _OUTCOMES = {"passed": Outcome.PASS, "failed": Outcome.FAIL, "skipped": Outcome.SKIPPED}
 _NEEDING_NO_ENDPOINT = ("perf_tests", "unittests", "test_tracing.py")
 
@@ -88,17 +90,18 @@ def batches(tests: Sequence[str]) -> list[list[str]]:
 
 @asynccontextmanager
 async def own_process(
-    command: Sequence[str], folder: Path, **environment: str
+    command: Sequence[str], folder: Path, said: Path, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that is gone afterwards, with all that it started."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        env=os.environ | environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    """A process in `folder` that writes to the file `said`, and is gone afterwards with all that it started."""
+    with said.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=folder,
+            env=os.environ | environment,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
@@ -111,23 +114,23 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     process.terminate()
     try:
         async with asyncio.timeout(_ENDING_SECONDS):
-            await process.communicate()
+            await process.wait()
     except TimeoutError:
         os.killpg(process.pid, signal.SIGKILL)
-        await process.communicate()
+        await process.wait()
 
 
 @asynccontextmanager
-async def fresh_sandbox() -> AsyncIterator[dict[str, str]]:
-    """A sandbox in a process of its own; yields what the stand-ins read from the environment: an empty namespace."""
-    async with own_process([sys.executable, "-m", "console.sandbox.entry", "--json"], ROOT) as process:
-        assert process.stdout is not None
-        first = await asyncio.wait_for(process.stdout.readline(), 30)
-        if not first.startswith(b"{"):
-            raise RunningError(f"the sandbox did not start: {first.decode()}{(await process.stdout.read()).decode()}")
-        said = json.loads(first)
+async def fresh_sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
+    """A sandbox in a process of its own; yields what the stand-ins read from the environment: an empty namespace.
+
+    What it says is kept in `folder`. Raises RunningError.
+    """
+    said_file = folder / "sandbox"
+    async with own_process([sys.executable, "-m", "console.sandbox.entry", "--json"], ROOT, said_file) as process:
+        said = json.loads(await _first_line(process, said_file))
         namespace = next(each for each in said["namespaces"] if each["name"] == "secondary")
-        found = {
+        yield {
             "SANDBOX_NAMESPACE": namespace["name"],
             "SANDBOX_HOST_PORT": f"127.0.0.1:{namespace['amqp_port']}",
             "SANDBOX_KEY_NAME": namespace["key_name"],
@@ -136,11 +139,16 @@ async def fresh_sandbox() -> AsyncIterator[dict[str, str]]:
             "SANDBOX_CONTROL": said["control_url"],
             "SANDBOX_ARM": said["arm_url"],
         }
-        drain = asyncio.create_task(process.stdout.read())
-        try:
-            yield found
-        finally:
-            drain.cancel()
+
+
+async def _first_line(process: asyncio.subprocess.Process, said: Path) -> str:
+    """The line with which a sandbox tells that it can be used."""
+    deadline = asyncio.get_running_loop().time() + _STARTING_SECONDS
+    while "\n" not in (text := said.read_text(encoding="utf-8")) or not text.startswith("{"):
+        if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+            raise RunningError(f"the sandbox did not start:\n{text}")
+        await asyncio.sleep(0.05)
+    return text.partition("\n")[0]
 
 
 def _command(archive: Archive, tests: Sequence[str], limit: int, *options: str) -> list[str]:
@@ -163,15 +171,18 @@ async def collect(archive: Archive) -> list[str]:
     nowhere = {f"SANDBOX_{name}": "none:0" for name in _NAMES}
     ignored = [f"--ignore={archive.tests / name}" for name in _NEEDING_NO_ENDPOINT]
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
-        results = Path(name) / "results"
-        environment = nowhere | _environment(archive, results)
-        async with own_process(
-            _command(archive, ["."], 60, "--collect-only", *ignored), Path(name), **environment
-        ) as process:
-            output, _ = await process.communicate()
+        folder = Path(name)
+        environment = nowhere | _environment(archive, folder / "results")
+        command = _command(archive, ["."], 60, "--collect-only", *ignored)
+        async with own_process(command, folder, folder / "said", **environment) as process:
+            await process.wait()
         if process.returncode:
-            raise RunningError(f"Microsoft's tests could not be collected:\n{output.decode()}")
-        return read_report(results).collected
+            raise RunningError(f"Microsoft's tests could not be collected:\n{_end_of(folder / 'said')}")
+        return read_report(folder / "results").collected
+
+
+def _end_of(said: Path) -> str:
+    return said.read_text(encoding="utf-8", errors="replace")[-_LONGEST_SAYING:]
 
 
 async def run(archive: Archive, tests: Sequence[str], *, workers: int, limit: int, told: Told) -> dict[str, Result]:
@@ -211,19 +222,19 @@ async def _run_batch(archive: Archive, batch: Sequence[str], limit: int) -> dict
 async def _run_once(archive: Archive, tests: Sequence[str], limit: int) -> tuple[Report, str]:
     """Run tests in one process until it has ended, or has nothing more to do and does not end."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
-        results = Path(name) / "results"
-        async with fresh_sandbox() as sandbox:
+        folder = Path(name)
+        results, said = folder / "results", folder / "said"
+        async with fresh_sandbox(folder) as sandbox:
             environment = sandbox | _environment(archive, results)
-            async with own_process(_command(archive, tests, limit), Path(name), **environment) as process:
-                output = asyncio.create_task(process.communicate())
-                await until_done(output, results, len(tests), limit)
-                said = (await output)[0] if process.returncode is not None else b"(it was killed)"
-        return read_report(results), said[-4000:].decode(errors="replace")
+            async with own_process(_command(archive, tests, limit), folder, said, **environment) as process:
+                await until_done(process, results, len(tests), limit)
+        return read_report(results), _end_of(said)
 
 
-async def until_done(ended: asyncio.Task[object], results: Path, tests: int, limit: int) -> None:
+async def until_done(process: asyncio.subprocess.Process, results: Path, tests: int, limit: int) -> None:
     """Wait for the process as long as it gets on: each test has its time, and after the last it has to end."""
     loop = asyncio.get_running_loop()
+    ended = loop.create_task(process.wait())
     known, since = 0, loop.time()
     while not ended.done():
         await asyncio.wait({ended}, timeout=_LOOK_SECONDS)
@@ -232,5 +243,4 @@ async def until_done(ended: asyncio.Task[object], results: Path, tests: int, lim
             since = loop.time()
         elif loop.time() - since > _ENDING_SECONDS + (0 if known == tests else limit):
             ended.cancel()
-            await asyncio.wait({ended})
             return

@@ -47,9 +47,11 @@ async def test_a_process_that_has_run_its_tests_and_does_not_end_is_given_up(
     file = tmp_path / "results"
     ended = {"event": "ended", "id": "a", "outcome": "passed", "phase": "call", "seconds": 1.0, "detail": ""}
     file.write_text(f"{json.dumps(ended)}\n")
-    process = asyncio.create_task(asyncio.sleep(3600))
-    await running.until_done(process, file, tests=1, limit=3600)
-    assert process.cancelled()
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    async with running.own_process(sleeping, tmp_path, tmp_path / "said") as process:
+        await running.until_done(process, file, tests=1, limit=3600)
+        assert process.returncode is None
+    assert process.returncode == -15
 
 
 async def test_a_process_that_does_not_want_to_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +59,9 @@ async def test_a_process_that_does_not_want_to_end_is_ended(tmp_path: Path, monk
     deaf = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
-    async with running.own_process([sys.executable, "-c", deaf], tmp_path) as process:
-        assert process.stdout is not None
-        await process.stdout.readline()
+    said = tmp_path / "said"
+    async with running.own_process([sys.executable, "-c", deaf], tmp_path, said) as process:
+        async with asyncio.timeout(20):
+            while "deaf" not in said.read_text():
+                await asyncio.sleep(0.01)
     assert process.returncode == -9
