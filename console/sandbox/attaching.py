@@ -26,6 +26,7 @@ from console.sandbox.conditions import (
     no_session_in_time,
     refusal_by,
     refusal_of,
+    too_many_links,
     unauthorized,
 )
 from console.sandbox.faults import Moment, Operation, Verdict
@@ -44,6 +45,8 @@ SESSION_WAIT_SECONDS: Final = 60.0
 TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
 TICKS_PER_SECOND: Final = 10_000_000
 MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_LINKS: Final = 5000
+"""Of one connection, which may have as many sessions: a flood of attaches ends there."""
 
 
 def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
@@ -58,6 +61,8 @@ def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
 
 def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
     link = event.link
+    if len(server.links) >= MAX_LINKS:
+        raise too_many_links()
     address = _address_of(event)
     if address.kind is not NodeKind.CBS:
         right = _right_for(link, address)

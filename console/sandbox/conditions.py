@@ -68,6 +68,10 @@ def too_many_tokens() -> Refusal:
     return Refusal("amqp:resource-limit-exceeded", "this connection holds tokens for too many audiences", 403)
 
 
+def too_many_links() -> Refusal:
+    return Refusal("amqp:resource-limit-exceeded", "this connection has too many links; detach some first", 403)
+
+
 def busy(path: str) -> Refusal:
     return Refusal("com.microsoft:server-busy", f"'{path}' is too busy; wait 10 seconds and try again", 503)
 

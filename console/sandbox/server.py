@@ -29,7 +29,7 @@ from console.amqp.events import (
 from console.amqp.link import Link
 from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
-from console.sandbox.attaching import attach
+from console.sandbox.attaching import MAX_LINKS, attach
 from console.sandbox.broker.errors import EntityNotFound
 from console.sandbox.conditions import closed_by_fault, refusal_of, too_many_tokens, unauthorized
 from console.sandbox.delay_line import DelayLine
@@ -68,6 +68,8 @@ class AmqpServerProtocol(asyncio.Protocol):
             max_frame_size=MAX_FRAME_SIZE,
             incoming_window=INCOMING_WINDOW,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
+            channel_max=MAX_LINKS - 1,
+            handle_max=MAX_LINKS - 1,
         )
         self._amqp = Connection(role=Role.SERVER, settings=settings)
         self._transport: asyncio.Transport | None = None

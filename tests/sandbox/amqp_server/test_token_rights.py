@@ -5,7 +5,9 @@ import time
 import pytest
 
 from console.amqp.events import Detached
+from console.amqp.termini import Source, Target
 from console.amqp.types import Array, Int
+from console.sandbox.attaching import MAX_LINKS
 from console.sandbox.authorization import root_rule
 from console.sandbox.broker.access import AuthorizationRule, Right
 from console.sandbox.sas import sign
@@ -90,3 +92,18 @@ async def test_a_dollar_name_is_no_entity(peer, refused, address, direction):
     with pytest.raises(refused) as caught:
         await peer.attached(getattr(peer, direction)(address))
     assert caught.value.condition == "amqp:not-found"
+
+
+async def test_a_flood_of_attaches_ends(peer, port):
+    await peer.authorize("")
+    sessions = peer.session, peer.amqp.begin()
+    for number in range(MAX_LINKS + 10):
+        sessions[number % 2].attach_receiver(f"r{number}", Source(address="orders"), Target(address="here"))
+    peer.flush()
+    refusals = []
+    while len(refusals) < 10:
+        ended = await peer.next(Detached, 30)
+        refusals += [ended.error.condition] if ended.error else []  # those without are of the token's own links
+    assert set(refusals) == {"amqp:resource-limit-exceeded"}
+    (connection,) = port.node.connections
+    assert len(connection.links) == MAX_LINKS
