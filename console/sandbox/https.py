@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from urllib.parse import unquote
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from console.sandbox.faults import ConnectionVerdict, FaultBoard
+from console.sandbox import atom
+from console.sandbox.conditions import refusal_by
+from console.sandbox.faults import ConnectionVerdict, Direction, FaultBoard, Moment, Operation, Verdict
+from console.sandbox.http_log import once_per_reason
 from console.sandbox.management import Answer, Management, Request
 from console.sandbox.websocket import PATH, WebSocketServer
 
@@ -22,22 +24,9 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 60.0
 _LINGERING_SECONDS = 1.0  # for the rest of a body that nobody reads any more
 _SHUTDOWN_SECONDS = 1.0
-
-
-class _OncePerReason(logging.LoggerAdapter[logging.Logger]):
-    """Takes aiohttp's tracebacks of requests that are no HTTP or break off, and says each reason once."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        super().__init__(logger)
-        self._told: set[str] = set()
-
-    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        error = options.get("exc_info")
-        if not isinstance(error, HttpProcessingError | ConnectionError):
-            super().log(level, msg, *args, **options)
-        elif type(error).__name__ not in self._told:
-            self._told.add(type(error).__name__)
-            super().log(logging.WARNING, "turned a management request away: %s (told once)", type(error).__name__)
+_XML = {"Content-Type": "application/xml; charset=utf-8"}
+_MANAGING = frozenset({Operation.MANAGE})
+_TAKING = (Verdict.SERVE, Verdict.TAKE_SILENTLY, Verdict.TAKE_AND_RESET)
 
 
 class HttpsServer:
@@ -61,7 +50,7 @@ class HttpsServer:
         self._server = web.Server(
             self._serve,
             access_log=None,
-            logger=cast(logging.Logger, _OncePerReason(log)),
+            logger=once_per_reason(log, "management"),
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
         )
@@ -101,8 +90,28 @@ class HttpsServer:
         if await self._lost(request):
             return web.Response()  # never leaves: the connection is gone
         headers = {name.lower(): value for name, value in request.headers.items()}
-        answer = self._answer(Request(method=request.method, target=request.raw_path, headers=headers, body=body))
+        asked = Request(method=request.method, target=request.raw_path, headers=headers, body=body)
+        answer = await self._answer_through_faults(asked, unquote(request.path).strip("/"))
+        if answer is None:
+            _abort(request)
+            return web.Response()
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def _answer_through_faults(self, request: Request, path: str) -> Answer | None:
+        """What leaves; None for a connection that is reset, at once or when the fault that holds it changes."""
+        faults = self._faults
+        if faults.is_quiet:
+            return self._answer(request)
+        verdict = faults.verdict(Moment.HTTP, path)
+        for direction in Direction:
+            await asyncio.sleep(faults.latency(path, _MANAGING, direction) + faults.connection_latency(direction))
+        refusal = None if verdict is Verdict.REFUSE else refusal_by(verdict, path)
+        if refusal is not None:
+            return Answer(refusal.status, atom.error_document(refusal.status, refusal.description), _XML)
+        answer = self._answer(request) if verdict in _TAKING else None
+        if verdict in (Verdict.SWALLOW, Verdict.TAKE_SILENTLY) and not self._closing:
+            await self._change.wait()
+        return answer if verdict is Verdict.SERVE else None
 
     def _answer(self, request: Request) -> Answer:
         try:
@@ -119,6 +128,10 @@ class HttpsServer:
         while verdict is ConnectionVerdict.SWALLOW and not self._closing:
             await self._change.wait()
             verdict = self._faults.connection_verdict()
-        if request.transport is not None:
-            request.transport.abort()
+        _abort(request)
         return True
+
+
+def _abort(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -9,6 +9,7 @@ What is said over a connection does not belong here: the AMQP and HTTPS protocol
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -55,16 +56,21 @@ class Listener:
         self._namespace = namespace
         self._factories = {Speech.AMQP: amqp, Speech.HTTP: https}
         self._tls = tls
+        self._faults = faults
         self._verdict = faults.connection_verdict
         self._last_verdict = self._verdict()
         self._patience = patience
         self._stand_ins: set[asyncio.Transport] = set()
         self._accepting: asyncio.Task[None] | None = None
+        self._server: socket.socket | None = None
+        self._kept: socket.socket | None = None
+        self._answering = asyncio.Event()
+        self._answering.set()
         self.rejected: Counter[str] = Counter()
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `host`, loopback unless its owner wants others in; returns the port. Raises ListenError."""
-        server = bind(f"namespace '{self._namespace}'", host, port)
+        server = self._server = bind(f"namespace '{self._namespace}'", host, port)
         self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
         return int(server.getsockname()[1])
 
@@ -77,10 +83,26 @@ class Listener:
         self._drop_stand_ins()
 
     def faults_changed(self) -> None:
-        """Reset what was swallowed when that ends, and what has not shown itself when resets begin."""
+        """Reset what was swallowed when that ends, and what has not shown itself when resets begin; refuse, or not."""
         before, self._last_verdict = self._last_verdict, self._verdict()
         if before is not self._last_verdict:
             self._drop_stand_ins()
+        if not self._faults.refuses_connections:
+            if self._kept is not None:
+                self._kept.listen(_BACKLOG)
+            self._answering.set()
+        elif self._server is not None:
+            self._refuse(self._server)
+
+    def _refuse(self, server: socket.socket) -> None:
+        """Have the port refuse connections; the accepting task sees to it that it stays ours."""
+        try:
+            server.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # not every system can; connections are reset then
+            log.info("namespace '%s' cannot refuse connections, and resets them: %s", self._namespace, error)
+        else:
+            self._answering.clear()
+            self._server = None
 
     def _drop_stand_ins(self) -> None:
         for transport in tuple(self._stand_ins):
@@ -88,21 +110,41 @@ class Listener:
 
     async def _accept(self, server: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with server:
+        with contextlib.ExitStack() as sockets:
+            sockets.enter_context(server)
             async with asyncio.TaskGroup() as group:
                 while True:
                     try:
                         connection, _ = await loop.sock_accept(server)
                     except OSError as error:
+                        if self._server is None:
+                            server = sockets.enter_context(await self._open_again(server))
+                            continue
                         log.warning("namespace '%s' cannot accept a connection: %s", self._namespace, error)
                         await asyncio.sleep(_PAUSE_WITHOUT_DESCRIPTORS)
                     else:
                         group.create_task(self._welcome(connection))
 
+    async def _open_again(self, server: socket.socket) -> socket.socket:
+        """Keep the port of a socket that was shut, without answering on it, until it may be answered again."""
+        address, family = server.getsockname(), server.family
+        server.close()
+        kept = socket.socket(family)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(address)
+        kept.setblocking(False)
+        self._kept = kept
+        await self._answering.wait()
+        kept.listen(_BACKLOG)
+        self._server, self._kept = kept, None
+        return kept
+
     async def _welcome(self, connection: socket.socket) -> None:
         """Bring one new connection as far as a protocol; whatever goes wrong stays its own."""
         handed_over = False
         try:
+            # asyncio does it for sockets it has opened itself; without it short answers wait 40 ms for the peer's ACK
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handed_over = await self._bring_in(connection)
         except TimeoutError:
             self._reject("silent")

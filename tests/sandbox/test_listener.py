@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import stat
 from typing import TYPE_CHECKING
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.sandbox.faults import FaultBoard
 from console.sandbox.listener import Listener, ListenError
 from console.sandbox.sniffing import Speech, told_apart
+from tests.sandbox.conftest import Echo
 
 if TYPE_CHECKING:
     from console.sandbox.tls import Certificates
@@ -50,6 +53,37 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 async def test_amqp_reaches_its_protocol_with_every_byte(port: Port, encrypted: bool) -> None:
     tls = port.client_tls() if encrypted else None
     assert await answer_to(port, HEADER, tls=tls, size=13) == b"echo:" + HEADER
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_short_answers_are_not_held_back_for_longer_ones(certificates: Certificates, encrypted: bool) -> None:
+    made: list[Echo] = []
+
+    def amqp() -> Echo:
+        made.append(Echo())
+        return made[-1]
+
+    listener = Listener(
+        namespace="contoso",
+        amqp=amqp,
+        https=Echo,
+        tls=certificates.server_context(),
+        faults=FaultBoard("contoso", list),
+    )
+    try:
+        number, tls = await listener.open(), ssl.create_default_context(cafile=certificates.ca_file)
+        async with asyncio.timeout(SOON):
+            name = "127.0.0.1" if encrypted else None
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", number, ssl=tls if encrypted else None, server_hostname=name
+            )
+            writer.write(HEADER)
+            await reader.readexactly(5)
+        connection = made[0].transport.get_extra_info("socket")
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+    finally:
+        await listener.close()
 
 
 async def test_a_header_that_comes_byte_by_byte(port: Port) -> None:
@@ -127,8 +161,31 @@ async def test_a_client_that_does_not_trust_the_authority_harms_nobody(port: Por
     assert await answer_to(port, HEADER, size=13) == b"echo:" + HEADER
 
 
-async def test_refused_connections_are_reset(port: Port) -> None:
-    port.board.add("refused")
+async def test_refused_connections_are_refused_and_the_port_is_kept(port: Port) -> None:
+    assert await answer_to(port, HEADER, size=13) == b"echo:" + HEADER
+    for _ in range(2):
+        fault = port.board.add("refused")
+        with pytest.raises(ConnectionRefusedError):
+            await connect(port)
+        port.board.remove(fault.id)
+        port.board.remove(port.board.add("refused").id)  # over before anybody noticed
+        await until_answered(port)
+
+
+async def until_answered(port: Port) -> None:
+    """The port opens in the next turn of the loop."""
+    async with asyncio.timeout(SOON):
+        while True:
+            try:
+                assert await answer_to(port, HEADER, size=13) == b"echo:" + HEADER
+            except ConnectionRefusedError:
+                await asyncio.sleep(0)
+            else:
+                return
+
+
+async def test_connections_are_reset(port: Port) -> None:
+    port.board.add("reset")
     reader, writer = await connect(port)
     with pytest.raises(ConnectionResetError):
         async with asyncio.timeout(SOON):
