@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from console.bench.figures import Rate, SandboxFigures
+from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
 
@@ -63,7 +63,8 @@ def as_table(figures: SandboxFigures) -> str:
         f"{what:22} {found:26} {target:18} {'reached' if reached else 'missed':8} {more}"
         for what, found, target, reached, more in rows
     ]
-    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes", *lines]) + "\n"
+    meant = "" if figures.size == TARGET_SIZE else f"; the targets are meant for {TARGET_SIZE:,}"
+    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes{meant}", *lines]) + "\n"
 
 
 def _rate_row(what: str, rate: Rate) -> tuple[str, str, str, bool, str]:

@@ -23,7 +23,8 @@ from console.bench.process import BenchError, Namespace
 START: Final = 30.0
 STOP: Final = 30.0
 _FLOODS = b"floods\n"
-_AT_ONCE: Final = 5000
+_BYTES_AT_ONCE: Final = 5_000_000
+"""Between two looks whether it is to end."""
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -73,15 +74,16 @@ async def flooder(namespace: Namespace, queue: str, size: int) -> AsyncIterator[
 
 async def _flood(order: _Order, stop: asyncio.StreamReader) -> Flooded:
     letters = Letters(order.size)
+    count = max(1, _BYTES_AT_ONCE // letters.size)
     client = await Client.connect(order.namespace, "flooder")
     link = await client.sender(order.queue)
     end = asyncio.create_task(stop.read())
     sent, began = 0, time.perf_counter()
     try:
         while not end.done():
-            await Flood(client, link, letters, _AT_ONCE).run()
-            sent += _AT_ONCE
-            if sent == _AT_ONCE:
+            await Flood(client, link, letters, count).run()
+            sent += count
+            if sent == count:
                 sys.stdout.buffer.write(_FLOODS)
                 sys.stdout.buffer.flush()
         return Flooded(sent, time.perf_counter() - began)

@@ -21,9 +21,10 @@ _SENT_AT: Final = 1_767_225_600_000
 
 
 class Letters:
-    """Encoded messages with bodies of `size` bytes; each one's id is a number that is never used again here."""
+    """Encoded messages of `size` bytes in all; each one's id is a number that is never used again here."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, body: int) -> None:
+        """body: bytes of it."""
         whole = Sections(
             header=write_header(Header(durable=True)),
             properties=write_properties(
@@ -41,8 +42,9 @@ class Letters:
                     "trace": b"0123456789abcdef",
                 }
             ),
-            body=write_data(bytes(size)),
+            body=write_data(bytes(body)),
         ).join()
+        self.size = len(whole)
         self._before, self._after = whole.split(_PLACE.encode())
         self._written = 0
 

@@ -17,8 +17,11 @@ from console.bench.client import Client
 from console.bench.letters import Letters
 from console.bench.process import BenchError
 
-WINDOW: Final = 1000
-"""Messages that a mover may have under way."""
+MOST_MESSAGES: Final = 1000
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""What a mover may have under way, whichever is reached first."""
+AT_ONCE: Final = 1024 * 1024
+"""Bytes that a flood hands to the transport before it looks whether that keeps up."""
 LONGEST: Final = 300.0
 """Seconds after which a load counts as stuck."""
 
@@ -39,20 +42,19 @@ class Flood:
     async def run(self) -> None:
         """Send them all. Raises BenchError."""
         self._fill()
-        self._client.flush()
         await self._client.until(self._done, LONGEST)
 
     def _on_flow(self, _: FlowReceived) -> None:
         self._fill()
 
     def _fill(self) -> None:
-        if not self._client.is_writable:
-            return
-        send, letter, number = self._link.send, self._letters.next, self._to_send
-        for _ in range(min(self._link.credit, number)):
-            send(letter(), tag=number.to_bytes(4, "big"))
-            number -= 1
-        self._to_send = number
+        """Send what credit allows, a piece at a time: much more than the wire takes would only be moved about."""
+        send, letter, piece = self._link.send, self._letters.next, max(1, AT_ONCE // self._letters.size)
+        while self._client.is_writable and (count := min(self._link.credit, self._to_send, piece)):
+            for number in range(self._to_send, self._to_send - count, -1):
+                send(letter(), tag=number.to_bytes(4, "big"))
+            self._to_send -= count
+            self._client.flush()
 
     def _on_outcome(self, event: DispositionReceived) -> None:
         self._unanswered -= 1
@@ -65,8 +67,10 @@ class Move:
     The peek-lock way of the service's clients: the outcome goes out unsettled, and its settled echo ends a message.
     """
 
-    def __init__(self, client: Client, source: ReceiverLink, target: SenderLink, count: int) -> None:
+    def __init__(self, client: Client, source: ReceiverLink, target: SenderLink, *, count: int, size: int) -> None:
+        """size: bytes of a message, about."""
         self._client = client
+        self._window = min(MOST_MESSAGES, count, max(1, MOST_BYTES // size))
         self._source = source
         self._target = target
         self._unmoved = count
@@ -78,7 +82,7 @@ class Move:
 
     async def run(self) -> None:
         """Move them all. Raises BenchError."""
-        self._source.flow(min(WINDOW, self._unmoved))
+        self._source.flow(self._window)
         self._client.flush()
         await self._client.until(self._done, LONGEST)
         self._source.flow(0)
@@ -97,7 +101,7 @@ class Move:
             return
         self._unmoved -= 1
         self._to_grant += 1
-        if 2 * self._to_grant >= WINDOW:
+        if 2 * self._to_grant >= self._window:
             self._source.flow(self._source.credit + self._to_grant)
             self._to_grant = 0
         _note(self._done, event, is_last=self._unmoved == 0)

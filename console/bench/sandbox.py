@@ -82,7 +82,7 @@ async def _ingest_and_move(sandbox: SandboxProcess, plan: Plan) -> tuple[Rate, R
     taken, moved = [], []
     for _ in range(plan.rounds):
         taken.append(await _ingest(sandbox, SOURCE, letters, plan.messages_per_round))
-        moved.append(await _move(sandbox, plan.messages_per_round))
+        moved.append(await _move(sandbox, letters.size, plan.messages_per_round))
     return Rate.of(taken, INGEST_TARGET), Rate.of(moved, MOVE_TARGET)
 
 
@@ -95,10 +95,11 @@ async def _ingest(sandbox: SandboxProcess, queue: str, letters: Letters, count: 
         client.close()
 
 
-async def _move(sandbox: SandboxProcess, count: int) -> Round:
+async def _move(sandbox: SandboxProcess, size: int, count: int) -> Round:
     client = await Client.connect(sandbox.namespace, "move")
     try:
-        move = Move(client, await client.receiver(SOURCE), await client.sender(TARGET), count)
+        source, target = await client.receiver(SOURCE), await client.sender(TARGET)
+        move = Move(client, source, target, count=count, size=size)
         return await _timed(sandbox, count, move.run)
     finally:
         client.close()
