@@ -72,6 +72,57 @@ async def test_what_is_no_fault(control: Control, fields: dict[str, object], com
     assert await control.ask("GET", "/faults") == (200, {"faults": []})
 
 
+async def test_a_fault_with_all_it_may_have_is_told_as_it_was_ordered(sandbox: Sandbox, control: Control) -> None:
+    order = {
+        "namespace": "primary",
+        "fault": "latency",
+        "entities": ["orders", "payments"],
+        "operations": ["receive", "send"],
+        "direction": "in",
+        "probability": 0.5,
+        "seed": 7,
+        "count": 3,
+        "delay_s": 0.25,
+        "duration_s": 60,
+    }
+    status, answer = await control.begin(**order)
+    assert status == 201
+    assert await control.ask("GET", "/faults") == (200, {"faults": [{"id": answer["id"], "entity": None, **order}]})
+
+
+async def test_chance_without_a_seed_gets_one_that_is_told(control: Control) -> None:
+    await control.begin(namespace="primary", fault="busy", probability=0.5)
+    _, told = await control.ask("GET", "/faults")
+    assert isinstance(told["faults"][0]["seed"], int)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("operations", "send", 'operations has to be an array of strings, not "send"'),
+        ("operations", ["sleep"], "operations is 'sleep'; known are attach, send"),
+        ("direction", "up", "direction is 'up'; known are in, out"),
+        ("probability", "often", 'probability has to be a number, not "often"'),
+        ("probability", 2, "probability is 2; allowed is more than 0, at most 1"),
+        ("seed", 1.5, "seed has to be a whole number, not 1.5"),
+        ("count", True, "count has to be a whole number, not true"),
+        ("delay_s", 1, "delay_s is 1; allowed is nothing with 'busy'"),
+        ("duration_s", -1, "duration_s is -1; allowed is more than 0"),
+        ("entities", ["orders", "x"], "no entity 'x'"),
+    ],
+)
+async def test_every_field_is_checked(control: Control, field: str, value: object, complaint: str) -> None:
+    status, answer = await control.begin(namespace="primary", fault="busy", **{field: value})
+    assert (status, list(answer)) == (400, ["error"])
+    assert complaint in answer["error"]
+
+
+async def test_one_entity_or_several(control: Control) -> None:
+    status, answer = await control.begin(namespace="primary", fault="busy", entity="orders", entities=["payments"])
+    assert status == 400
+    assert "both given" in answer["error"]
+
+
 @pytest.mark.parametrize(("body", "complaint"), [("{", "not JSON"), ("[1]", "an object with namespace"), ("", "JSON")])
 async def test_bodies_that_say_nothing(control: Control, body: str, complaint: str) -> None:
     status, answer = await control.ask("POST", "/faults", data=body)
