@@ -16,6 +16,7 @@ from aiohttp import web
 
 from console.sandbox.arm import ResourceManager
 from console.sandbox.arm_calls import Reply
+from console.sandbox.http_log import once_per_reason
 from console.sandbox.listener import bind
 from console.sandbox.management import Request
 
@@ -34,7 +35,9 @@ class ArmServer:
         self._manager = manager
         self._tls = tls
         self._patience = patience
-        self._http = web.Server(self._serve, access_log=None, logger=log, keepalive_timeout=_IDLE_SECONDS)
+        self._http = web.Server(
+            self._serve, access_log=None, logger=once_per_reason(log, "ARM"), keepalive_timeout=_IDLE_SECONDS
+        )
         self._accepting: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int = 0) -> int:

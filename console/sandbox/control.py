@@ -19,6 +19,7 @@ from console.sandbox.broker.entities import Entity, Queue, Topic
 from console.sandbox.clock import Clock
 from console.sandbox.fault_orders import FIELDS, describe_fault, read_order
 from console.sandbox.faults import FaultError, FaultKind
+from console.sandbox.http_log import once_per_reason
 from console.sandbox.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
 from console.sandbox.listener import bind
 from console.sandbox.node import Node
@@ -48,7 +49,9 @@ class ControlServer:
         app.router.add_post("/tokens", self._issue_token)
         app.router.add_post("/clock", self._set_clock)
         app.router.add_get("/clock", self._tell_clock)
-        self._runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=_SHUTDOWN_SECONDS)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=once_per_reason(log, "the control URL"), shutdown_timeout=_SHUTDOWN_SECONDS
+        )
 
     async def open(self, host: str, port: int = 0) -> str:
         """Listen; returns the URL without a slash at its end. Raises ListenError."""
@@ -143,7 +146,7 @@ async def _object(request: web.Request, fields: Sequence[str]) -> dict[str, Any]
     """The body, an object that has none but these fields."""
     try:
         wanted = json.loads(await request.text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _Refusal(400, f"the body is not JSON: {error}") from error
     if not isinstance(wanted, dict):
         raise _Refusal(400, f"the body has to be an object with {', '.join(fields)}")
