@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from console.amqp.connection import Connection
 from console.amqp.errors import AmqpError
@@ -83,6 +84,35 @@ FILTERS = (
     "a = 1 OR " * 900 + "b = 2",
 )
 
+NO_HTTP = (
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET " + b"/x" * 9000 + b" HTTP/1.1\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: \xff\r\nAuthorization: SharedAccessSignature sr=\xff\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000 + b"\r\n",
+    b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"PUT /q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n",
+    b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n" + bytes(9000),
+    b"GET /$namespaceinfo HTTP/1.1\r\nHost: x\r\n\r\n" * 200,
+    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /%00%ff%2e%2e/..%2f HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n" + bytes(50),
+)
+NO_JSON = (
+    "",
+    "{",
+    "[" * 100_000,
+    "null",
+    "[]",
+    '{"properties": 7}',
+    '{"sku": []}',
+    '{"role": {}}',
+    '"\\ud800"',
+    "1e999",
+    "{}",
+)
+
 
 class Client(asyncio.Protocol):
     """A client that speaks AMQP well until it is told otherwise."""
@@ -129,23 +159,26 @@ class Client(asyncio.Protocol):
 class Attacker:
     """Draws attacks on the namespace `primary`; every connection it opens, it closes."""
 
-    def __init__(self, sandbox: Sandbox, seed: int) -> None:
+    def __init__(self, sandbox: Sandbox, seed: int, token_for_arm: str) -> None:
         self.sandbox = sandbox
         self.namespace = sandbox["primary"]
         self.draw = random.Random(seed)
         self.tls = ssl.create_default_context(cafile=sandbox.ca_file)
+        self.token_for_arm = token_for_arm
         self.attacks: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self.random_bytes, self.cut_handshake, self.mutated_conversation, self.hostile_frames),
             *(self.flood_of_attaches, self.flood_of_sessions, self.bad_tokens, self.bad_requests, self.bad_messages),
-            *(self.bad_http, self.bad_xml, self.bad_rules, self.bad_websocket),
+            *(self.bad_http, self.bad_json, self.bad_xml, self.bad_rules, self.bad_websocket),
         )
 
     # ------------------------------------------------------------------ ways in
 
     @asynccontextmanager
-    async def stream(self, *, encrypted: bool) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    async def stream(
+        self, *, encrypted: bool, port: int | None
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         tls = self.tls if encrypted else None
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.namespace.amqp_port, ssl=tls)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port or self.namespace.amqp_port, ssl=tls)
         try:
             yield reader, writer
         finally:
@@ -174,9 +207,9 @@ class Attacker:
             link.send(_request(properties, token), tag=b"t")
             client.flush()
 
-    async def sent(self, what: bytes, *, encrypted: bool) -> None:
+    async def sent(self, what: bytes, *, encrypted: bool, port: int | None = None) -> None:
         """Send it, in pieces or at once, and read what comes for a moment; the other side may cut at any time."""
-        async with self.stream(encrypted=encrypted) as (reader, writer):
+        async with self.stream(encrypted=encrypted, port=port) as (reader, writer):
             with suppress(ConnectionError):
                 middle = self.draw.randrange(len(what) + 1)
                 for piece in (what[:middle], what[middle:]):
@@ -312,37 +345,39 @@ class Attacker:
     # ------------------------------------------------------------------ attacks on HTTP
 
     async def bad_http(self) -> None:
-        text = self.draw.choice(
-            (
-                b"GET / HTTP/9.9\r\n\r\n",
-                b"GET " + b"/x" * 9000 + b" HTTP/1.1\r\n\r\n",
-                b"GET /\xff\xfe HTTP/1.1\r\nHost: \xff\r\nAuthorization: SharedAccessSignature sr=\xff\r\n\r\n",
-                b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000 + b"\r\n",
-                b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-                b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                b"PUT /q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n",
-                b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n" + bytes(9000),
-                b"GET /$namespaceinfo HTTP/1.1\r\n\r\n" * 200,
-                b"OPTIONS * HTTP/1.1\r\n\r\n",
-                b"CONNECT a:1 HTTP/1.1\r\n\r\n",
-                b"GET /%00%ff%2e%2e/..%2f HTTP/1.1\r\nHost: x\r\n\r\n",
-                b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n" + bytes(50),
-            )
-        )
-        await self.sent(text, encrypted=self.draw.random() < 0.8)
+        """On the namespace's port, ARM's and the control URL's."""
+        ports = self.namespace.amqp_port, URL(self.sandbox.arm_url).port, URL(self.sandbox.control_url).port
+        port = self.draw.choice(ports)
+        await self.sent(self.draw.choice(NO_HTTP), encrypted=port != ports[2] and self.flip(), port=port)
 
-    async def asked(self, method: str, path: str, body: str) -> None:
-        """A request with a good token."""
-        url = self.namespace.admin_url
-        token = sign(url, self.namespace.key_name, self.namespace.key, time.time() + 600)
+    async def bad_json(self) -> None:
+        """To ARM, with a good token, and to the control URL."""
+        body = self.draw.choice(NO_JSON)
+        at = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/primary"
+        path = self.draw.choice(("", "/queues/new", "/topics/a~b/subscriptions/c", "/authorizationRules/x", "/x/y"))
+        headers = {"Authorization": f"Bearer {self.token_for_arm}", "Content-Type": "application/json"}
+        version = self.draw.choice(("2026-01-01", "2021-11-01", "9999-01-01", "x", ""))
+        await self.asked("PUT", f"{self.sandbox.arm_url}{at}{path}?api-version={version}", body, headers)
+        await self.asked(
+            "POST", f"{self.sandbox.control_url}/{self.draw.choice(('tokens', 'x', 'faults/x'))}", body, {}
+        )
+
+    async def asked(self, method: str, url: str, body: str, headers: dict[str, str]) -> None:
+        """A request that is answered, and not by a mistake of the server's."""
         async with (
             aiohttp.ClientSession() as session,
             session.request(
-                method, f"{url}{path}", data=body.encode(), headers={"Authorization": token}, ssl=self.tls
+                method, URL(url, encoded=True), data=body.encode(), headers=headers, ssl=self.tls
             ) as answer,
         ):
             await answer.read()
-            assert answer.status < 500 or answer.status == 501, f"{method} {path} {body[:200]!r}: {answer.status}"
+            assert answer.status < 500 or answer.status == 501, f"{method} {url} {body[:200]!r}: {answer.status}"
+
+    async def managed(self, method: str, path: str, body: str) -> None:
+        """A request to the namespace with a good token."""
+        url = self.namespace.admin_url
+        token = sign(url, self.namespace.key_name, self.namespace.key, time.time() + 600)
+        await self.asked(method, f"{url}{path}", body, {"Authorization": token})
 
     async def bad_xml(self) -> None:
         kind = self.draw.choice(("Queue", "Topic", "Subscription", "Rule", "Nonsense"))
@@ -351,16 +386,18 @@ class Attacker:
         path = self.draw.choice(
             ("/new", "/feed/subscriptions/new", "/feed", "/$nothing", "//", "/a%2F%2Fb", "/" + "a" * 999)
         )
-        await self.asked("PUT", f"{path}?api-version={self.draw.choice(('2021-05', '2017-04', '9999-01', 'x'))}", body)
-        await self.asked("GET", f"/$Resources/queues?$skip={self.draw.choice(('-1', 'x', '9' * 99))}", "")
+        await self.managed(
+            "PUT", f"{path}?api-version={self.draw.choice(('2021-05', '2017-04', '9999-01', 'x'))}", body
+        )
+        await self.managed("GET", f"/$Resources/queues?$skip={self.draw.choice(('-1', 'x', '9' * 99))}", "")
 
     async def bad_rules(self) -> None:
         sql = self.draw.choice(FILTERS).replace("<", "&lt;").replace("\x01", "&#1;")
         kind = self.draw.choice(("SqlFilter", "CorrelationFilter", "TrueFilter", "NoFilter"))
         xsi = 'xmlns:i="http://www.w3.org/2001/XMLSchema-instance"'
         body = _entry("Rule", f'<Filter {xsi} i:type="{kind}"><SqlExpression>{sql}</SqlExpression></Filter>')
-        await self.asked("PUT", "/feed/subscriptions/all/rules/new?api-version=2021-05", body)
-        await self.asked("DELETE", "/feed/subscriptions/all/rules/new?api-version=2021-05", "")
+        await self.managed("PUT", "/feed/subscriptions/all/rules/new?api-version=2021-05", body)
+        await self.managed("DELETE", "/feed/subscriptions/all/rules/new?api-version=2021-05", "")
 
     async def bad_websocket(self) -> None:
         url = f"{self.namespace.admin_url}/$servicebus/websocket"
