@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from console.sandbox.broker.agenda import Agenda
-from console.sandbox.broker.errors import BrokerError
+from console.sandbox.broker.errors import BrokerError, InvalidOperation
+from console.sandbox.broker.forwarding import Forwarder, Send
 from console.sandbox.broker.intake import Intake
 from console.sandbox.broker.message import Message, StoredMessage
 from console.sandbox.broker.message_queue import MessageQueue
@@ -52,7 +53,7 @@ class Counts:
 class _MessageQueues:
     """The message queue of an entity with its two dead-letter queues."""
 
-    def __init__(self, path: str, settings: ReceivingSettings, agenda: Agenda) -> None:
+    def __init__(self, path: str, settings: ReceivingSettings, agenda: Agenda, forward: Send) -> None:
         self.new_number = count(1).__next__
         dead_rules = DeliveryRules.for_dead_letters(settings)
         self.dead_letters = MessageQueue(f"{path}/{DEAD_LETTERS}", dead_rules, agenda, self.new_number)
@@ -61,6 +62,12 @@ class _MessageQueues:
         )
         kind: type[MessageQueue] = SessionQueue if settings.requires_session else MessageQueue
         self.messages = kind(path, DeliveryRules.of(settings), agenda, self.new_number, dead_letters=self.dead_letters)
+        failed = self.transfer_dead_letters
+        self._forwarder = self.messages.forwarder = Forwarder(self.messages, agenda, forward, failed)
+        self._dead_forwarder = self.dead_letters.forwarder = Forwarder(
+            self.dead_letters, agenda, forward, failed, source=path
+        )
+        self._aim(settings)
 
     def __iter__(self) -> Iterator[MessageQueue]:
         return iter((self.messages, self.dead_letters, self.transfer_dead_letters))
@@ -72,6 +79,15 @@ class _MessageQueues:
     def apply(self, settings: ReceivingSettings) -> None:
         self.messages.rules = DeliveryRules.of(settings)
         self.dead_letters.rules = self.transfer_dead_letters.rules = DeliveryRules.for_dead_letters(settings)
+        self._aim(settings)
+
+    def _aim(self, settings: ReceivingSettings) -> None:
+        """Forward as the settings say; who receives where messages do not stay is sent away."""
+        self._forwarder.aim(settings.forward_to)
+        self._dead_forwarder.aim(settings.forward_dead_lettered_to)
+        for queue in (self.messages, self.dead_letters):
+            if queue.forwarder is not None and queue.forwarder.target is not None:
+                queue.dismiss(InvalidOperation(f"'{queue.path}' forwards its messages to '{queue.forwarder.target}'"))
 
     @property
     def size_bytes(self) -> int:
@@ -81,11 +97,13 @@ class _MessageQueues:
 class Queue:
     """A queue. Send through `intake`, receive from `messages`, `dead_letters` or `transfer_dead_letters`."""
 
-    def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, max_message_bytes: int) -> None:
+    def __init__(
+        self, path: str, settings: QueueSettings, agenda: Agenda, max_message_bytes: int, forward: Send
+    ) -> None:
         self.path = path
         self.settings = settings
         self.created_at = self.updated_at = agenda.clock()
-        self.message_queues = _MessageQueues(path, settings, agenda)
+        self.message_queues = _MessageQueues(path, settings, agenda, forward)
         self.messages = self.message_queues.messages
         self.dead_letters = self.message_queues.dead_letters
         self.transfer_dead_letters = self.message_queues.transfer_dead_letters
@@ -130,7 +148,7 @@ class Subscription:
     """A subscription; `path` is `topic/Subscriptions/name`. It takes the messages of its topic that its rules match."""
 
     def __init__(
-        self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule
+        self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule, forward: Send
     ) -> None:
         self.topic = topic
         self.name = name
@@ -139,7 +157,7 @@ class Subscription:
         self.created_at = self.updated_at = agenda.clock()
         self.rules = RuleSet(self.path)
         self.rules.add(first_rule)
-        self.message_queues = _MessageQueues(self.path, settings, agenda)
+        self.message_queues = _MessageQueues(self.path, settings, agenda, forward)
         self.messages = self.message_queues.messages
         self.dead_letters = self.message_queues.dead_letters
         self.transfer_dead_letters = self.message_queues.transfer_dead_letters

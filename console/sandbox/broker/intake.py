@@ -89,6 +89,17 @@ class Intake:
             return [NO_NUMBER] * len(messages)
         return [self._store(message, now) for message in messages]
 
+    def forward(self, message: Message) -> None:
+        """Take a message that another entity passes on, whatever the status.
+
+        Raises MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
+        """
+        self._check(message)
+        if self._size() + message.size > self._quota_bytes:
+            raise QuotaExceeded(self.path, self._quota_bytes)
+        self.last_send_at = self._agenda.clock()
+        self._store(message, self.last_send_at)
+
     def _check(self, message: Message) -> None:
         if message.size > self.max_message_bytes:
             raise MessageTooLarge(self.path, message.size, self.max_message_bytes)

@@ -20,6 +20,19 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Travel:
+    """What a message that was forwarded brings along: how often, its number where it entered first, what was added.
+
+    `dead_letter_source` is the path of the entity it failed in, if it comes from a dead-letter queue.
+    """
+
+    hops: int = 0
+    first_number: int | None = None
+    dead_letter_source: str | None = None
+    added: dict[str, object] | None = None
+
+
 @dataclass(slots=True)
 class Message:
     """A message as it was sent. Nobody changes one: a topic's subscriptions share it.
@@ -36,6 +49,7 @@ class Message:
     content_type: str | None = None
     ttl: float | None = None
     scheduled_at: float | None = None
+    travel: Travel | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -20,6 +20,7 @@ from console.sandbox.broker.errors import (
     MessageLockLost,
     MessageNotFound,
 )
+from console.sandbox.broker.forwarding import Forwarder
 from console.sandbox.broker.lane import Consumer, Lane
 from console.sandbox.broker.message import Message, MessageState, StoredMessage
 from console.sandbox.broker.schedule import Schedule
@@ -50,6 +51,7 @@ class MessageQueue:
         self.rules = rules
         self.dead_letters = dead_letters
         self.scheduled: Schedule | None = None
+        self.forwarder: Forwarder | None = None
         self.alarm: float | None = None
         self.accessed_at = agenda.clock()
         self._agenda = agenda
@@ -98,6 +100,12 @@ class MessageQueue:
         """Store a message at the end; returns its sequence number. `ttl_limit` is a topic's default, in seconds."""
         number = self._new_number()
         stored = StoredMessage(message, number, now, enqueued_sequence_number=enqueued_sequence_number)
+        if message.travel is not None:
+            stored.enqueued_sequence_number = message.travel.first_number
+            stored.dead_letter_source = message.travel.dead_letter_source
+            stored.add_properties(message.travel.added)
+        if self.forwarder is not None and self.forwarder.pass_on(stored):
+            return number
         self._store.add(stored)
         ttl = message.ttl
         for limit in (self.rules.ttl_seconds, ttl_limit):
@@ -121,8 +129,20 @@ class MessageQueue:
             added=stored.added,
         )
         dead.add_properties({REASON: reason, DESCRIPTION: description})
+        if self.forwarder is not None and self.forwarder.pass_on(dead):
+            return
         self._store.add(dead)
         self._line_up(dead)
+
+    def waiting(self) -> list[StoredMessage]:
+        """The messages that could be received now, in order."""
+        every = self._store.starting_at(0)
+        return [stored for stored in every if stored.state is MessageState.ACTIVE and stored.lock_token is None]
+
+    def let_go(self, stored: StoredMessage) -> None:
+        """One of those has gone elsewhere."""
+        self._lane_of(stored).ready -= 1
+        self._remove(stored)
 
     def _lane_of(self, stored: StoredMessage) -> Lane:
         return self._lane
@@ -198,6 +218,8 @@ class MessageQueue:
         consumer.deliver(stored)
 
     def _check_receivable(self) -> None:
+        if self.forwarder is not None and self.forwarder.target is not None:
+            raise InvalidOperation(f"'{self.path}' forwards its messages; receive from '{self.forwarder.target}'")
         if not self.rules.can_receive:
             raise EntityDisabled(self.path, "disabled for receiving", "receivers")
 

@@ -29,6 +29,7 @@ from console.sandbox.broker.errors import (
     InvalidOperation,
     InvalidSettings,
 )
+from console.sandbox.broker.message import Message
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.properties import FieldsAlone, PropertyCodec
 from console.sandbox.broker.rules import DEFAULT_RULE, Rule
@@ -80,7 +81,7 @@ class Namespace:
     def create_queue(self, path: str, settings: QueueSettings | None = None) -> Queue:
         """Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
-        queue = Queue(path, settings or QueueSettings(), self._agenda, self.tier.max_message_bytes)
+        queue = Queue(path, settings or QueueSettings(), self._agenda, self.tier.max_message_bytes, self._forward)
         self._queues[path.lower()] = queue
         return queue
 
@@ -103,7 +104,7 @@ class Namespace:
         if name.lower() in parent.subscriptions:
             raise EntityExists(f"{topic}/{SUBSCRIPTIONS}/{name}")
         rule = self._made_now(first_rule or Rule())
-        subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule)
+        subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule, self._forward)
         parent.subscriptions[name.lower()] = subscription
         return subscription
 
@@ -236,6 +237,9 @@ class Namespace:
         if rule.name.lower() != DEFAULT_RULE.lower():
             _check_name(rule.name, MAX_SUBSCRIPTION_NAME, slashes=False)
         return replace(rule, created_at=self._agenda.clock())
+
+    def _forward(self, target: str, message: Message) -> None:
+        self.send_target(target).intake.forward(message)
 
     def _check_free(self, path: str) -> None:
         _check_name(path, MAX_PATH, slashes=True)
