@@ -32,7 +32,7 @@ ENTRY = (
 )
 
 
-def token(resource: str = f"https://{HOST}", *, expires_in: float = 60) -> str:
+def token(resource: str = f"https://{HOST}", *, expires_in: float = 3600) -> str:
     return sign(resource, "Root", KEYS["Root"], time.time() + expires_in)
 
 
