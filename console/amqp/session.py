@@ -279,9 +279,11 @@ class Session:
         self.remote_incoming_window -= 1
 
     def hold_delivery(self, link: ReceiverLink, delivery_id: int, tag: bytes) -> None:
-        """Remember an unsettled message of the peer's. Raises SessionError if its id is taken."""
-        if delivery_id in self._received:
-            raise SessionError(f"delivery {delivery_id} is not settled and came again", Condition.INVALID_FIELD)
+        """Remember an unsettled message of the peer's.
+
+        An id that is taken is taken over: Microsoft's Python client gives one id to several messages when its callers
+        are concurrent, the service takes them all, and the first outcome then stands for every one of them.
+        """
         self._received[delivery_id] = (link, tag)
 
     def settle(
