@@ -147,10 +147,16 @@ def _locked(stored: StoredMessage) -> dict[str, Any]:
     return {"lock-token": token, "message": write_message(stored)}
 
 
+_DISPOSITIONS: Final = frozenset({"completed", "abandoned", "defered", "deferred", "suspended"})
+
+
 def _update_disposition(arguments: Arguments) -> None:
     queue, status = arguments.messages, arguments.text("disposition-status")
     added = arguments.values.get("properties-to-modify") or None
-    for token in arguments.lock_tokens():
+    tokens = arguments.lock_tokens()
+    if status in _DISPOSITIONS:
+        queue.check_held(tokens)  # all are settled, or none
+    for token in tokens:
         match status:
             case "completed":
                 queue.complete(token)

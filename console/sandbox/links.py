@@ -44,6 +44,7 @@ class IncomingLink(ServedLink):
         self, server: AmqpServerProtocol, link: ReceiverLink, path: str, resource: str, target: SendTarget
     ) -> None:
         super().__init__(server, link, path, resource)
+        self.used_at = server.node.clock()
         self._intake = target.intake
         self._taken = 0
         link.flow(INCOMING_CREDIT)
@@ -99,6 +100,7 @@ class OutgoingLink(ServedLink):
         self, server: AmqpServerProtocol, link: SenderLink, path: str, resource: str, messages: MessageQueue
     ) -> None:
         super().__init__(server, link, path, resource)
+        self.used_at = server.node.clock()
         self.messages = messages
         remote = link.remote
         settled = remote is not None and remote.snd_settle_mode == SETTLED_BY_SENDER

@@ -98,6 +98,7 @@ class Node:
         self._cancel_timer()
         for connection in list(self.connections):
             connection.end_expired_tokens()
+            connection.end_idle_links()
         self.wake()
 
     def close(self) -> None:

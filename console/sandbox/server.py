@@ -31,7 +31,7 @@ from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
 from console.sandbox.attaching import MAX_LINKS, attach
 from console.sandbox.broker.errors import EntityNotFound
-from console.sandbox.conditions import closed_by_fault, refusal_of, too_many_tokens, unauthorized
+from console.sandbox.conditions import closed_by_fault, idle, refusal_of, too_many_tokens, unauthorized
 from console.sandbox.delay_line import DelayLine
 from console.sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from console.sandbox.grants import Grants
@@ -51,6 +51,8 @@ MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
 OPENING_SECONDS: Final = 60.0
+IDLE_LINK_SECONDS: Final = 600.0
+"""The service cuts links on which nothing has passed for ten minutes."""
 BLACK_HOLE_LOOK_SECONDS: Final = 1.0
 MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
 """Messages handed over in one turn; the rest waits until these are on their way."""
@@ -209,6 +211,17 @@ class AmqpServerProtocol(asyncio.Protocol):
             self.node.flush_soon(self)
         self._watch_tokens()
 
+    def end_idle_links(self) -> None:
+        """Detach the links on which nothing has passed for long, and look again when the next may have become idle."""
+        now = self.node.clock()
+        used = [(link.used_at, link) for link in list(self.links.values()) if link.used_at is not None]
+        for at, link in used:
+            if now - at >= IDLE_LINK_SECONDS:
+                link.detach(idle(link.path, IDLE_LINK_SECONDS))
+        left = [at for at, _ in used if now - at < IDLE_LINK_SECONDS]
+        if left:
+            self._call_later("idle", min(left) + IDLE_LINK_SECONDS - now, self._on_idle_link)
+
     # ------------------------------------------------------------------ what links call
 
     def count_outgoing(self, size: int) -> None:
@@ -222,6 +235,8 @@ class AmqpServerProtocol(asyncio.Protocol):
         """Take a link that is attached (or waits for its session) into service."""
         self.links[link.link] = link
         link.begin()
+        if "idle" not in self._timers and link.used_at is not None:
+            self._call_later("idle", IDLE_LINK_SECONDS, self._on_idle_link)
         if self.is_holding:
             link.pause()
 
@@ -361,6 +376,11 @@ class AmqpServerProtocol(asyncio.Protocol):
     def _on_token_end(self) -> None:
         self.end_expired_tokens()
         self.node.wake()
+
+    def _on_idle_link(self) -> None:
+        del self._timers["idle"]
+        self.end_idle_links()
+        self.stir()
 
     def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:
         previous = self._timers.pop(name, None)

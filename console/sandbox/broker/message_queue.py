@@ -247,6 +247,11 @@ class MessageQueue:
             raise MessageLockLost(self.path)
         return stored
 
+    def check_held(self, tokens: Sequence[bytes]) -> None:
+        """Raise MessageLockLost unless all of these hold locks, so that they can be settled together or not at all."""
+        for token in tokens:
+            self._locked(token)
+
     def _unlock(self, token: bytes) -> StoredMessage:
         stored = self._locked(token)
         del self._tokens[token]

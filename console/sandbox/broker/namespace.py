@@ -29,6 +29,7 @@ from console.sandbox.broker.errors import (
     InvalidOperation,
     InvalidSettings,
 )
+from console.sandbox.broker.idle import IdleWatch
 from console.sandbox.broker.message import Message
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.properties import FieldsAlone, PropertyCodec
@@ -75,6 +76,7 @@ class Namespace:
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
         self._removal_watchers: list[Watcher] = []
+        self._idle_watches: dict[Entity, IdleWatch] = {}
 
     # ------------------------------------------------------------------ making and changing
 
@@ -83,6 +85,7 @@ class Namespace:
         self._check_free(path)
         queue = Queue(path, settings or QueueSettings(), self._agenda, self.tier.max_message_bytes, self._forward)
         self._queues[path.lower()] = queue
+        self._watch_idleness(queue, lambda: self.delete(path))
         return queue
 
     def create_topic(self, path: str, settings: TopicSettings | None = None) -> Topic:
@@ -90,6 +93,7 @@ class Namespace:
         self._check_free(path)
         topic = Topic(path, settings or TopicSettings(), self._agenda, self.tier.max_message_bytes, self._codec)
         self._topics[path.lower()] = topic
+        self._watch_idleness(topic, lambda: self.delete(path))
         return topic
 
     def create_subscription(
@@ -106,6 +110,7 @@ class Namespace:
         rule = self._made_now(first_rule or Rule())
         subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule, self._forward)
         parent.subscriptions[name.lower()] = subscription
+        self._watch_idleness(subscription, lambda: self.delete_subscription(topic, name))
         return subscription
 
     def create_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
@@ -129,6 +134,7 @@ class Namespace:
         queue = self.queue(path)
         check_update(queue.settings, settings)
         queue.apply(settings, self._agenda.clock())
+        self._idle_watches[queue].look_again()
         self._dismiss_if_closed(queue)
         return queue
 
@@ -136,12 +142,14 @@ class Namespace:
         topic = self.topic(path)
         check_update(topic.settings, settings)
         topic.apply(settings, self._agenda.clock())
+        self._idle_watches[topic].look_again()
         return topic
 
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings) -> Subscription:
         subscription = self.subscription(topic, name)
         check_update(subscription.settings, settings)
         subscription.apply(settings, self._agenda.clock())
+        self._idle_watches[subscription].look_again()
         self._dismiss_if_closed(subscription)
         return subscription
 
@@ -246,7 +254,11 @@ class Namespace:
         if path.lower() in self._queues or path.lower() in self._topics:
             raise EntityExists(path)
 
+    def _watch_idleness(self, entity: Entity, expire: Callable[[], None]) -> None:
+        self._idle_watches[entity] = IdleWatch(entity, self._agenda, expire)
+
     def _say_gone(self, entity: Entity) -> None:
+        self._idle_watches.pop(entity).end()
         entity.close(EntityNotFound(entity.path))
         for watcher in self._removal_watchers:
             watcher(entity)
