@@ -45,6 +45,8 @@ SESSION_WAIT_SECONDS: Final = 60.0
 TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
 TICKS_PER_SECOND: Final = 10_000_000
 MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_BATCH_BYTES: Final = 1024 * 1024
+"""A batch stays below this even where single messages may be larger."""
 MAX_LINKS: Final = 5000
 """Of one connection, which may have as many sessions: a flood of attaches ends there."""
 
@@ -120,7 +122,7 @@ def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: Addre
         target = server.node.namespace.send_target(address.path)
         target.intake.check_open()
         limit = target.intake.max_message_bytes
-        properties = {Symbol(BATCH_SIZE): ULong(limit)}
+        properties = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
         link.accept_attach(properties=properties, max_message_size=limit)
         server.serve(IncomingLink(server, link, address.path, address.resource, target))
         return
