@@ -13,7 +13,7 @@ from console.core.events import KINDS, Event, PingSent, QueueProbed, Record
 from console.engine import records
 from console.engine.records import HEADER, UnreadableLineError
 
-TIMES = some.integers(0, 2**52).map(lambda micros: micros / 1_000_000)
+TIMES = some.integers(0, 2**51).map(lambda micros: micros / 1_000_000)  # until 2041 a float holds microseconds
 VALUES = {
     "str": some.text(),
     "int": some.integers(0, 2**63 - 1),
