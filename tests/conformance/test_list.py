@@ -1,14 +1,12 @@
-"""The committed list, how it is compared, and how reports of a pytest process are read; no test of Microsoft's runs."""
+"""The committed list, and how what came out of Microsoft's tests is compared with it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.expected import Expectation, ExpectationError, Outcome, Result, differences, load
-from tests.conformance.running import batches, read_report
 
 ENDPOINT_TESTS = 366
 MOST_NOT_APPLICABLE = 40
@@ -60,31 +58,6 @@ def test_every_difference_is_one_line(expectation: Expectation | None, result: R
     expected = {} if expectation is None else {"t": expectation}
     results = {} if result is None else {"t": result}
     assert differences(expected, results, ["t"]) == ([] if line is None else [line])
-
-
-def test_a_report_may_be_cut_off_while_it_is_written(tmp_path: Path) -> None:
-    file = tmp_path / "results"
-    ended = {"event": "ended", "id": "a", "outcome": "passed", "phase": "call", "seconds": 1.0, "detail": ""}
-    started = {"event": "started", "id": "b"}
-    file.write_text(f'{json.dumps(ended)}\n{json.dumps(started)}\n{{"event": "en')
-    report = read_report(file)
-    assert report.results == {"a": Result(Outcome.PASS, 1.0)}
-    assert report.running == "b"
-
-
-def test_a_test_that_passed_and_could_not_clean_up_has_failed(tmp_path: Path) -> None:
-    file = tmp_path / "results"
-    passed = {"event": "ended", "id": "a", "outcome": "passed", "phase": "call", "seconds": 1.0, "detail": ""}
-    failed = passed | {"outcome": "failed", "phase": "teardown", "seconds": 0.5, "detail": "why"}
-    file.write_text(f"{json.dumps(passed)}\n{json.dumps(failed)}\n")
-    assert read_report(file).results == {"a": Result(Outcome.FAIL, 1.5, "why")}
-
-
-def test_batches_keep_every_test_once_and_the_administration_together() -> None:
-    tests = [f"test_a.py::{n}" for n in range(30)] + [f"mgmt_tests/test_{n}.py::t" for n in range(30)]
-    found = batches(tests)
-    assert sorted(test for batch in found for test in batch) == sorted(tests)
-    assert [test for test in tests if test.startswith("mgmt_tests/")] in found
 
 
 def test_the_committed_list_is_whole_and_good_enough() -> None:
