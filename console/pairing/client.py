@@ -209,7 +209,7 @@ class PairedServiceBusClient:
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at (SPEC.md section 4.6)."""
-        return views.alarms(self._soundings.found, self._syphon, self._steering.tasks)
+        return views.alarms(self._soundings, self._syphon, self._steering.tasks)
 
     # -- inside -----------------------------------------------------------------------------------------------
 

@@ -104,9 +104,10 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(found: Found, syphon_: Syphon | None, tasks: Tasks) -> tuple[str, ...]:
+def alarms(soundings: Soundings, syphon_: Syphon | None, tasks: Tasks) -> tuple[str, ...]:
     """What a person should look at."""
-    said: list[str] = []
+    found = soundings.found
+    said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
     parked = sum(sounding.depth.messages for sounding in found.values() if sounding is not None)
     dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
     if parked and syphon_ is None:

@@ -277,3 +277,14 @@ async def test_elapsed_restores_what_is_left_of_the_time_to_live_and_dead_letter
     assert world.told(DeadLettered)[0].reason.startswith("expired")
     (moved,) = await world.received("orders", 1)
     assert timedelta(seconds=590) < moved.time_to_live < timedelta(seconds=600)
+
+
+async def test_a_depth_that_cannot_be_read_is_said_and_not_taken_for_zero(world: World) -> None:
+    """Unable to manage: depth shown stale."""
+    paired = await world.pair(backlog_queue_count=1)
+    await until(lambda: paired.queue_views()[0].depth is not None)
+    read_at = paired.queue_views()[0].read_at
+    world.fault("refused", namespace="secondary")
+    await paired._soundings._read(0, paired.queue_views()[0].path)
+    assert paired.alarms() == ("the depth of the backlog cannot be read: connection lost",)
+    assert paired.queue_views()[0].read_at == read_at
