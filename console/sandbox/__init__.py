@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from console.sandbox.broker.access import AuthorizationRule, Right
-    from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, TopicSettings
+    from console.sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
     from console.sandbox.credentials import AsyncSandboxCredential, SandboxCredential
     from console.sandbox.host import Sandbox, SandboxNamespace
     from console.sandbox.listener import ListenError
@@ -20,6 +20,7 @@ __all__ = [
     "AuthorizationRule",
     "ListenError",
     "NamespaceSpec",
+    "Pings",
     "QueueSettings",
     "QueueSpec",
     "Right",
@@ -28,6 +29,7 @@ __all__ = [
     "SandboxNamespace",
     "SubscriptionSettings",
     "SubscriptionSpec",
+    "Tier",
     "TopicSettings",
     "TopicSpec",
 ]
@@ -37,6 +39,7 @@ _HOMES = {
     "AuthorizationRule": "broker.access",
     "ListenError": "listener",
     "NamespaceSpec": "specs",
+    "Pings": "broker.settings",
     "QueueSettings": "broker.settings",
     "QueueSpec": "specs",
     "Right": "broker.access",
@@ -45,6 +48,7 @@ _HOMES = {
     "SandboxNamespace": "host",
     "SubscriptionSettings": "broker.settings",
     "SubscriptionSpec": "specs",
+    "Tier": "broker.settings",
     "TopicSettings": "broker.settings",
     "TopicSpec": "specs",
 }

@@ -1,6 +1,6 @@
 """`paired sandbox --config FILE`: namespaces and what is in them, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, queues and topics; a queue, topic or
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, queues and topics; a queue, topic or
 subscription is a name or a table of properties, which are called as in the SDK. Every mistake is one sentence: file,
 place, what is wrong and what would be right. What the values mean is the broker's to say.
 """
@@ -17,7 +17,14 @@ from console.sandbox.broker.access import AuthorizationRule, Right
 from console.sandbox.broker.filters import CorrelationFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import Rule
-from console.sandbox.broker.settings import EntityStatus, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from console.sandbox.broker.settings import (
+    EntityStatus,
+    Pings,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
 from console.sandbox.config_table import SandboxConfigError, Table
 from console.sandbox.key_descriptions import new_key
 from console.sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
@@ -66,6 +73,7 @@ def _namespace(table: Table) -> NamespaceSpec:
         port=table.integer("port", 0),
         region=table.text("region", NamespaceSpec(name).region),
         rules=_keys(table),
+        pings=table.choice("pings", Pings, Pings.DROPPED),
     )
     table.end()
     if not 0 <= spec.port <= _LAST_PORT:

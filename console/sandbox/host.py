@@ -143,7 +143,14 @@ async def _open(
     rules = _with_root(spec.rules)
     today = clock.time_of_day
     node = Node(
-        spec.name, rules=rules, issuer=issuer, clock=clock, time_of_day=today, tier=spec.tier, region=spec.region
+        spec.name,
+        rules=rules,
+        issuer=issuer,
+        clock=clock,
+        time_of_day=today,
+        tier=spec.tier,
+        region=spec.region,
+        pings=spec.pings,
     )
     stack.callback(node.close)
     spec.fill(node.namespace)

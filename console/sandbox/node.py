@@ -15,7 +15,7 @@ from console.sandbox.authorization import Authorization
 from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.deadlines import earliest
 from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import Tier
+from console.sandbox.broker.settings import Pings, Tier
 from console.sandbox.faults import FaultBoard
 from console.sandbox.issuer import Issuer
 from console.sandbox.server import AmqpServerProtocol
@@ -43,12 +43,15 @@ class Node:
         time_of_day: Callable[[], float] = time.time,
         tier: Tier = Tier.STANDARD,
         region: str = "westeurope",
+        pings: Pings = Pings.DROPPED,
     ) -> None:
         self.name = name
         self.region = region
         self.clock = clock
         self.time_of_day = time_of_day
-        self.namespace = Namespace(name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties())
+        self.namespace = Namespace(
+            name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=WireProperties(), pings=pings
+        )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths, clock=clock)
         self.connections: set[AmqpServerProtocol] = set()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import DEFAULT_RULE, Rule
-from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from console.sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class NamespaceSpec:
     port: int = 0
     region: str = "westeurope"
     rules: Sequence[AuthorizationRule] = ()
+    pings: Pings = Pings.DROPPED
 
     def fill(self, namespace: Namespace) -> None:
         """Create the entities. Raises EntityExists and InvalidSettings."""

@@ -32,7 +32,7 @@ from console.amqp.message import (
     write_header,
 )
 from console.amqp.types import Int, Symbol
-from console.sandbox.broker.message import Message, MessageId, MessageState, StoredMessage
+from console.sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId, MessageState, StoredMessage
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
 _ENQUEUED_TIME: Final = "x-opt-enqueued-time"
@@ -40,9 +40,11 @@ _LOCKED_UNTIL: Final = "x-opt-locked-until"
 _ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
 _STATE: Final = "x-opt-message-state"
 _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+PING: Final = "x-opt-ping"
+"""True on a ping that is delivered, so that it is known even to a receiver that does not read content types."""
 _OURS: Final = frozenset(
     name.encode()
-    for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE)
+    for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE, PING)
 )
 _LOCK_TOKEN: Final = b"x-opt-lock-token"
 _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
@@ -239,4 +241,6 @@ def _rare_annotations(stored: StoredMessage) -> list[tuple[str, object]]:
         rare.append((_ENQUEUED_NUMBER, stored.enqueued_sequence_number))
     if stored.dead_letter_source is not None:
         rare.append((_DEAD_LETTER_SOURCE, stored.dead_letter_source))
+    if stored.message.content_type == PING_CONTENT_TYPE:
+        rare.append((PING, True))
     return rare

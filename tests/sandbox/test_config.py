@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from console.sandbox import Sandbox
 from console.sandbox.broker.access import Right
 from console.sandbox.broker.filters import CorrelationFilter, SqlFilter, TrueFilter
-from console.sandbox.broker.settings import EntityStatus, QueueSettings, Tier
+from console.sandbox.broker.settings import EntityStatus, Pings, QueueSettings, Tier
 from console.sandbox.config import load_specs
 from console.sandbox.config_table import SandboxConfigError
 from console.sandbox.specs import NamespaceSpec
@@ -23,6 +23,7 @@ WHOLE = """
 name = "contoso"
 tier = "Premium"
 region = "northeurope"
+pings = "delivered"
 keys = [{ name = "listener", rights = ["listen"], primary_key = "one", secondary_key = "two" }]
 
 [[namespace.queues]]
@@ -78,6 +79,7 @@ def complaint(tmp_path: Path, text: str) -> str:
 def test_all_that_can_be_said(tmp_path: Path) -> None:
     contoso = load(tmp_path, WHOLE)[0]
     assert (contoso.name, contoso.tier, contoso.region, contoso.port) == ("contoso", Tier.PREMIUM, "northeurope", 0)
+    assert contoso.pings is Pings.DELIVERED
     (listener,) = contoso.rules
     assert (listener.name, listener.rights, listener.keys) == ("listener", {Right.LISTEN}, ("one", "two"))
     (payments,) = contoso.queues
@@ -94,7 +96,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
 
 def test_names_alone(tmp_path: Path) -> None:
     other = load(tmp_path, WHOLE)[1]
-    assert (other.name, other.tier) == ("other", Tier.STANDARD)
+    assert (other.name, other.tier, other.pings) == ("other", Tier.STANDARD, Pings.DROPPED)
     assert [queue.path for queue in other.queues] == ["orders", "contoso/x-servicebus-transfer/0", "short"]
     assert other.queues[0].settings == QueueSettings()
     assert other.queues[2].settings.lock_duration == timedelta(milliseconds=500)

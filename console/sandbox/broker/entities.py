@@ -13,7 +13,7 @@ from itertools import count
 from console.sandbox.broker.agenda import Agenda
 from console.sandbox.broker.errors import BrokerError, InvalidOperation
 from console.sandbox.broker.forwarding import Forwarder, Send
-from console.sandbox.broker.intake import Intake
+from console.sandbox.broker.intake import Admission, Intake
 from console.sandbox.broker.message import Message, StoredMessage
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.properties import PropertyCodec
@@ -97,9 +97,7 @@ class _MessageQueues:
 class Queue:
     """A queue. Send through `intake`, receive from `messages`, `dead_letters` or `transfer_dead_letters`."""
 
-    def __init__(
-        self, path: str, settings: QueueSettings, agenda: Agenda, max_message_bytes: int, forward: Send
-    ) -> None:
+    def __init__(self, path: str, settings: QueueSettings, agenda: Agenda, admission: Admission, forward: Send) -> None:
         self.path = path
         self.settings = settings
         self.created_at = self.updated_at = agenda.clock()
@@ -111,7 +109,7 @@ class Queue:
             path,
             settings,
             agenda,
-            default_max_message_bytes=max_message_bytes,
+            admission=admission,
             new_number=self.message_queues.new_number,
             enter=self.messages.put,
             size=lambda: self.size_bytes,
@@ -209,7 +207,7 @@ class Topic:
     """A topic: every message that enters is offered to each subscription. Scheduled ones wait in the topic."""
 
     def __init__(
-        self, path: str, settings: TopicSettings, agenda: Agenda, max_message_bytes: int, codec: PropertyCodec
+        self, path: str, settings: TopicSettings, agenda: Agenda, admission: Admission, codec: PropertyCodec
     ) -> None:
         self.path = path
         self.settings = settings
@@ -222,7 +220,7 @@ class Topic:
             path,
             settings,
             agenda,
-            default_max_message_bytes=max_message_bytes,
+            admission=admission,
             new_number=self._new_number,
             enter=self._copy,
             size=lambda: self.size_bytes,

@@ -6,6 +6,7 @@ All of it is decided before a message is stored, so that a batch enters whole or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from console.sandbox.broker.agenda import Agenda
 from console.sandbox.broker.duplicates import DuplicateWindow
@@ -13,10 +14,18 @@ from console.sandbox.broker.errors import EntityDisabled, InvalidOperation, Mess
 from console.sandbox.broker.late import Latecomers
 from console.sandbox.broker.message import PING_CONTENT_TYPE, Message
 from console.sandbox.broker.schedule import Schedule
-from console.sandbox.broker.settings import QueueSettings, TopicSettings
+from console.sandbox.broker.settings import Pings, QueueSettings, TopicSettings
 
 NO_NUMBER = 0
 """The sequence number of what was accepted and dropped, a ping or a duplicate, or is yet to be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What a namespace says of all that enters it; `max_message_bytes` holds where an entity sets no limit itself."""
+
+    max_message_bytes: int
+    pings: Pings = Pings.DROPPED
 
 
 class Intake:
@@ -28,7 +37,7 @@ class Intake:
         settings: QueueSettings | TopicSettings,
         agenda: Agenda,
         *,
-        default_max_message_bytes: int,
+        admission: Admission,
         new_number: Callable[[], int],
         enter: Callable[[Message, float], int],
         size: Callable[[], int],
@@ -36,7 +45,8 @@ class Intake:
         self.path = path
         self.schedule = Schedule(path, agenda, new_number, enter)
         self._agenda = agenda
-        self._default_max_message_bytes = default_max_message_bytes
+        self._admission = admission
+        self._drops_pings = admission.pings is Pings.DROPPED
         self._enter = enter
         self._size = size
         self._duplicates: DuplicateWindow | None = None
@@ -50,7 +60,7 @@ class Intake:
         self._quota_bytes = settings.max_size_mb * 1024 * 1024
         self._needs_session = isinstance(settings, QueueSettings) and settings.requires_session
         own_limit = settings.max_message_size_kb
-        self.max_message_bytes = own_limit * 1024 if own_limit else self._default_max_message_bytes
+        self.max_message_bytes = own_limit * 1024 if own_limit else self._admission.max_message_bytes
         window = settings.duplicate_window.total_seconds()
         if not settings.requires_duplicate_detection:
             self._duplicates = None
@@ -78,7 +88,7 @@ class Intake:
         self.check_open()
         arriving = 0
         for message in messages:
-            if message.content_type != PING_CONTENT_TYPE:
+            if not self._drops(message):
                 self._check(message)
                 arriving += message.size
         if arriving and self._size() + arriving > self._quota_bytes:
@@ -100,6 +110,9 @@ class Intake:
         self.last_send_at = self._agenda.clock()
         self._store(message, self.last_send_at)
 
+    def _drops(self, message: Message) -> bool:
+        return message.content_type == PING_CONTENT_TYPE and self._drops_pings
+
     def _check(self, message: Message) -> None:
         if message.size > self.max_message_bytes:
             raise MessageTooLarge(self.path, message.size, self.max_message_bytes)
@@ -107,7 +120,7 @@ class Intake:
             raise InvalidOperation(f"'{self.path}' requires sessions and the message has no session id; set one")
 
     def _store(self, message: Message, now: float) -> int:
-        if message.content_type == PING_CONTENT_TYPE:
+        if self._drops(message):
             return NO_NUMBER
         if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
             return NO_NUMBER

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-"""A message of this content type is accepted and dropped: senders probe an entity with it."""
+"""Senders probe an entity with messages of this content type. See `settings.Pings`."""
 
 MessageId = str | int | bytes | object | None
 """Ids are compared, never read; AMQP allows string, ulong, uuid and binary."""

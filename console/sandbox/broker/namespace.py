@@ -30,11 +30,13 @@ from console.sandbox.broker.errors import (
     InvalidSettings,
 )
 from console.sandbox.broker.idle import IdleWatch
+from console.sandbox.broker.intake import Admission
 from console.sandbox.broker.message import Message
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.properties import FieldsAlone, PropertyCodec
 from console.sandbox.broker.rules import DEFAULT_RULE, Rule
 from console.sandbox.broker.settings import (
+    Pings,
     QueueSettings,
     SubscriptionSettings,
     Tier,
@@ -67,12 +69,14 @@ class Namespace:
         tier: Tier = Tier.STANDARD,
         salt: bytes = bytes(8),
         codec: PropertyCodec | None = None,
+        pings: Pings = Pings.DROPPED,
     ) -> None:
         self.name = name
         self.tier = tier
         self.created_at = clock()
         self._agenda = Agenda(clock, salt=salt)
         self._codec = codec or FieldsAlone()
+        self._admission = Admission(max_message_bytes=tier.max_message_bytes, pings=pings)
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
         self._removal_watchers: list[Watcher] = []
@@ -83,7 +87,7 @@ class Namespace:
     def create_queue(self, path: str, settings: QueueSettings | None = None) -> Queue:
         """Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
-        queue = Queue(path, settings or QueueSettings(), self._agenda, self.tier.max_message_bytes, self._forward)
+        queue = Queue(path, settings or QueueSettings(), self._agenda, self._admission, self._forward)
         self._queues[path.lower()] = queue
         self._watch_idleness(queue, lambda: self.delete(path))
         return queue
@@ -91,7 +95,7 @@ class Namespace:
     def create_topic(self, path: str, settings: TopicSettings | None = None) -> Topic:
         """Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
-        topic = Topic(path, settings or TopicSettings(), self._agenda, self.tier.max_message_bytes, self._codec)
+        topic = Topic(path, settings or TopicSettings(), self._agenda, self._admission, self._codec)
         self._topics[path.lower()] = topic
         self._watch_idleness(topic, lambda: self.delete(path))
         return topic

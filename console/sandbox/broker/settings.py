@@ -50,6 +50,16 @@ class Tier(StrEnum):
         return 1024 * 1024 if self is Tier.PREMIUM else 256 * 1024
 
 
+class Pings(StrEnum):
+    """What becomes of ping messages, with which senders probe an entity; what the service does is not documented.
+
+    Delivered ones are messages like any other; the wire marks them with an annotation (`wire_messages.PING`).
+    """
+
+    DROPPED = "dropped"
+    DELIVERED = "delivered"
+
+
 def _require(good: bool, name: str, value: object, allowed: str) -> None:
     if not good:
         raise InvalidSettings(f"{name} is {value}; allowed is {allowed}")

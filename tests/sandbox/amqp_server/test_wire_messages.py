@@ -32,7 +32,7 @@ from console.amqp.message import (
     write_value,
 )
 from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
-from console.sandbox.broker.message import MessageState, StoredMessage
+from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
 from console.sandbox.wire_messages import read_delivery, read_message, write_message
 
 TOKEN = bytes(range(16))
@@ -263,6 +263,16 @@ def test_rare_annotations_are_written_where_they_say_something():
     assert annotations["x-opt-enqueue-sequence-number"] == 3
     assert annotations["x-opt-deadletter-source"] == "q"
     assert "x-opt-locked-until" not in annotations
+
+
+def test_a_delivered_ping_is_marked_and_the_mark_does_not_travel_on():
+    ping = Sections(
+        properties=write_properties(Properties(content_type=PING_CONTENT_TYPE)), body=write_data(b"")
+    ).join()
+    once = write_message(stored(ping))
+    assert read_map(split(once).message_annotations)["x-opt-ping"] is True
+    assert read_map(split(write_message(stored(once))).message_annotations)["x-opt-ping"] is True
+    assert "x-opt-ping" not in read_map(read_message(once).payload.message_annotations)
 
 
 def test_added_properties_join_the_senders():

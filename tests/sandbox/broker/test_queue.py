@@ -14,7 +14,8 @@ from console.sandbox.broker.errors import (
     QuotaExceeded,
 )
 from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState
-from console.sandbox.broker.settings import EntityStatus, QueueSettings
+from console.sandbox.broker.namespace import Namespace
+from console.sandbox.broker.settings import EntityStatus, Pings, QueueSettings
 
 FIVE_SECONDS = timedelta(seconds=5)
 
@@ -282,6 +283,18 @@ def test_pings_are_accepted_and_never_seen(world, orders, message):
     orders.intake.send([message(content_type=PING_CONTENT_TYPE, ttl=1)])
     assert orders.counts().total == 0
     assert world.receiver(orders.messages).receive() == []
+
+
+def test_a_namespace_may_deliver_pings_like_any_message(world, message):
+    namespace = Namespace("n", clock=world.clock, pings=Pings.DELIVERED)
+    queue = namespace.create_queue("orders")
+    namespace.create_topic("audit")
+    subscription = namespace.create_subscription("audit", "all")
+    for target in (queue, namespace.topic("audit")):
+        target.intake.send([message("p", content_type=PING_CONTENT_TYPE)])
+    assert payloads(queue.messages.peek(0, 10)) == payloads(subscription.messages.peek(0, 10)) == ["p"]
+    with pytest.raises(MessageTooLarge):
+        queue.intake.send([message(content_type=PING_CONTENT_TYPE, size=256 * 1024 + 1)])
 
 
 def test_a_ping_is_refused_where_messages_are(world, orders, message):
