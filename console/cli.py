@@ -1,7 +1,8 @@
 """The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
 
-Exit status: 0, 1 for a demo that did not balance or a dashboard that failed, 2 for anything a person can put right,
-with one sentence on standard error that says what, where and what would be right. Never a traceback.
+Exit status: 0, 1 for a demo that did not balance, a dashboard that failed or an answer that is no, 2 for anything a
+person can put right, with one sentence on standard error that says what, where and what would be right. Never a
+traceback.
 """
 
 from __future__ import annotations
@@ -116,6 +117,25 @@ def down(*, config: Config = None) -> int:
 
 
 @app.command
+def find(
+    message_id: Annotated[str, Parameter(help="As its sender set it, or as the pairing gave it.")],
+    /,
+    *,
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
+    from console.engine.find import as_json, as_lines
+    from console.engine.find import find as look_for
+
+    settings = load_config(find_config(config))
+    found = look_for(places_of(settings.name).spool, message_id)
+    kind = settings.policy.journal
+    _print([as_json(found, kind)] if json else as_lines(found, kind))
+    return 0 if found.steps else 1
+
+
+@app.command
 def demo(
     *,
     scenario: Annotated[str, Parameter(help="datacenter-outage, node-outage or throttling.")] = "datacenter-outage",
@@ -214,6 +234,14 @@ def _dashboard(socket: Path, settings: PairingConfig, *, read_only: bool = False
 def _needs_terminal(instead: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
+
+
+def _print(lines: Sequence[str]) -> None:
+    """Lines that hold texts from outside: nothing in them can move a terminal's cursor."""
+    from console.ui.line import harmless  # with what measures text behind it
+
+    for line in lines:
+        print(harmless(masked(line)))
 
 
 def _say(sentence: str) -> int:
