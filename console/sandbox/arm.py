@@ -1,23 +1,26 @@
 """Azure Resource Manager for the sandbox's namespaces: a request in, an answer out, with no socket in between.
 
 Namespaces, queues, topics, subscriptions, rules, authorization rules and their keys, as azure-mgmt-servicebus asks for
-them. Any subscription and any resource group will do. Everything is done at once: what Azure takes a while for is
-answered as done. Bearer tokens of the sandbox's issuer are asked for, for ARM's own audience and with every right. What
-is done for which address is in `arm_namespaces`, `arm_entities` and `arm_keys`; the port is in `arm_server`.
+them. Any subscription and any resource group will do. Everything is done at once; where Azure takes a while, the answer
+has the client ask once more. Bearer tokens of the sandbox's issuer are asked for, for ARM's own audience and with every
+right. A namespace's faults bear on its requests here as they do over Atom (`http_faults`). What is done for which
+address is in `arm_namespaces`, `arm_entities` and `arm_keys`; the port is in `arm_server`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from console.sandbox import arm_entities, arm_keys, arm_namespaces
-from console.sandbox.arm_addresses import PROVIDER, read_address
-from console.sandbox.arm_calls import Actions, ArmRefusal, Call, Opener, Place, Places, Reply
+from console.sandbox.arm_addresses import PROVIDER, ArmAddress, entity_path, read_address
+from console.sandbox.arm_calls import Actions, ArmRefusal, Call, Owner, Place, Places, Reply
 from console.sandbox.broker.access import ALL_RIGHTS
 from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound
 from console.sandbox.descriptions import DescriptionError
 from console.sandbox.entity_checks import TargetMissing
+from console.sandbox.faults import Verdict
 from console.sandbox.issuer import RESOURCE_MANAGER, Issuer
 from console.sandbox.management import Request
 from console.sandbox.tokens import TokenError
@@ -35,30 +38,54 @@ _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
 """Status, ARM's code and the service's own words before the sentence."""
 
 
+_FAULTY: dict[Verdict, tuple[int, str]] = {
+    Verdict.BUSY: (429, "TooManyRequests"),
+    Verdict.DISABLED: (403, "Forbidden"),
+    Verdict.NOT_FOUND: (404, "NotFound"),
+    Verdict.UNAUTHORIZED: (401, "AuthenticationFailed"),
+}
+_BUSY_SECONDS = "10"
+
+
 class ResourceManager:
-    """Answers for all namespaces. `opener` makes a new one; without it none can be made. `clock`: epoch seconds."""
+    """Answers for all namespaces. `owner` makes and ends them; without one they stay. `clock`: epoch seconds."""
 
     def __init__(
-        self, places: Sequence[Place], *, issuer: Issuer, clock: Callable[[], float], opener: Opener | None = None
+        self, places: Sequence[Place], *, issuer: Issuer, clock: Callable[[], float], owner: Owner | None = None
     ) -> None:
-        self._places = Places(places, opener)
+        self._places = Places(places, owner)
         self._issuer = issuer
         self._clock = clock
 
-    async def answer(self, request: Request) -> Reply:
-        """Never raises for what a client sent."""
+    def close(self) -> None:
+        """Let go of what faults hold back; from now on they hold back nothing."""
+        for place in self._places.all():
+            place.gate.close()
+
+    async def answer(self, request: Request) -> Reply | None:
+        """None for a connection that is to be reset, by a fault. Never raises for what a client sent."""
+        address = read_address(request.path)
+        place = self._places.get(address.names[0]) if address and address.names else None
+        if address is None or place is None:
+            return await self._answer(request, address)
+
+        async def serve() -> Reply:
+            return await self._answer(request, address)
+
+        return await place.gate.pass_through(entity_path(address), serve, _refused_by_fault)
+
+    async def _answer(self, request: Request, address: ArmAddress | None) -> Reply:
         try:
-            return await self._act(request)
+            return await self._act(request, address)
         except ArmRefusal as refusal:
             return _refused(refusal.status, refusal.code, str(refusal))
         except tuple(row[0] for row in _REFUSALS) as error:
             status, code, words = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
             return _refused(status, code, f"{words}{error}")
 
-    async def _act(self, request: Request) -> Reply:
+    async def _act(self, request: Request, address: ArmAddress | None) -> Reply:
         self._authorize(request)
         _check_version(request.query.get("api-version"))
-        address = read_address(request.path)
         if address is None:
             raise ArmRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
         action = _ACTIONS.get((request.method, address.words, len(address.names)))
@@ -92,3 +119,9 @@ def _check_version(version: str | None) -> None:
 
 def _refused(status: int, code: str, sentence: str) -> Reply:
     return Reply(status, {"error": {"code": code, "message": sentence}})
+
+
+def _refused_by_fault(verdict: Verdict, sentence: str, status: int) -> Reply:
+    status, code = _FAULTY.get(verdict, (status, "ServiceUnavailable"))
+    refused = _refused(status, code, sentence)
+    return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is Verdict.BUSY else refused

@@ -44,6 +44,14 @@ def read_address(raw_path: str) -> ArmAddress | None:
     return ArmAddress(unquote(parts[1]), group, tuple(words), tuple(named))
 
 
+def entity_path(address: ArmAddress) -> str:
+    """The path of the queue, topic or subscription at or above the address; empty if it is only the namespace's."""
+    if address.words[1:2] not in (("queues",), ("topics",)):
+        return ""
+    below = address.names[1:3] if address.words[2:3] == ("subscriptions",) else address.names[1:2]
+    return "/subscriptions/".join(below)
+
+
 def _name(word: str, raw: str) -> str:
     name = unquote(raw)
     return name.replace("~", "/") if word in _WITH_SLASHES else name

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlencode
 
 from console.sandbox.arm_addresses import PROVIDER, ArmAddress, resource_id
 from console.sandbox.arm_descriptions import Json
+from console.sandbox.http_faults import FaultGate
 from console.sandbox.management import Request
 from console.sandbox.node import Node
 from console.sandbox.specs import NamespaceSpec
@@ -18,7 +20,7 @@ Item = TypeVar("Item")
 
 MAX_PAGE = 100
 DEFAULT_GROUP = "sandbox"
-_WORDS = {"authorizationrules": "authorizationRules"}
+_WORDS = {"authorizationrules": "authorizationRules", "networkrulesets": "networkRuleSets"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,23 +31,40 @@ class Place:
     authority: str
     group: str = DEFAULT_GROUP
     tags: dict[str, str] = field(default_factory=dict)
+    capacity: int = 1
+    zone_redundant: bool = False
+    gate: FaultGate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gate = FaultGate(self.node.faults)
 
 
-Opener = Callable[[NamespaceSpec], Awaitable[Place]]
-"""Makes a namespace that did not exist; it is reachable when the answer leaves."""
+class Owner(Protocol):
+    """Whose namespaces they are: makes and ends them."""
+
+    async def open(self, spec: NamespaceSpec) -> Place:
+        """Make a namespace that did not exist; it can be reached at once."""
+
+    async def end(self, name: str) -> None:
+        """End a namespace with its connections and all that is in it."""
 
 
 class Places:
-    """All namespaces, by name without case."""
+    """All namespaces, by name without case. Without an owner none can be made or deleted."""
 
-    def __init__(self, places: Sequence[Place], opener: Opener | None) -> None:
-        self.opener = opener
+    def __init__(self, places: Sequence[Place], owner: Owner | None) -> None:
+        self.owner = owner
+        self.changing = asyncio.Lock()
         self._places: dict[str, Place] = {}
         for place in places:
             self.add(place)
 
     def add(self, place: Place) -> None:
         self._places[place.node.name.lower()] = place
+
+    def remove(self, place: Place) -> None:
+        del self._places[place.node.name.lower()]
+        place.gate.close()
 
     def get(self, name: str) -> Place | None:
         return self._places.get(name.lower())
@@ -60,6 +79,7 @@ class Reply:
 
     status: int
     body: Json | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class ArmRefusal(Exception):

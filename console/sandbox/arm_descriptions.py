@@ -224,8 +224,8 @@ def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> J
     }
 
 
-def write_namespace(name: str, *, created_at: float, authority: str, subscription: str) -> Json:
-    """The properties of a namespace; `created_at` is in epoch seconds."""
+def write_namespace(name: str, *, created_at: float, authority: str, subscription: str, zone_redundant: bool) -> Json:
+    """The properties of a namespace that is there; `created_at` is in epoch seconds."""
     made = write_time(created_at)
     return {
         "provisioningState": "Succeeded",
@@ -237,5 +237,16 @@ def write_namespace(name: str, *, created_at: float, authority: str, subscriptio
         "minimumTlsVersion": "1.2",
         "publicNetworkAccess": "Enabled",
         "disableLocalAuth": False,
-        "zoneRedundant": False,
+        "zoneRedundant": zone_redundant,
+    }
+
+
+def write_network_rules() -> Json:
+    """The properties of the only set of network rules there is: everybody may come."""
+    return {
+        "defaultAction": "Allow",
+        "publicNetworkAccess": "Enabled",
+        "trustedServiceAccessEnabled": False,
+        "ipRules": [],
+        "virtualNetworkRules": [],
     }

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from console.sandbox.arm import ResourceManager
 from console.sandbox.arm_calls import Reply
+from console.sandbox.http_faults import reset
 from console.sandbox.http_log import once_per_reason
 from console.sandbox.listener import bind
 from console.sandbox.management import Request
@@ -48,6 +49,7 @@ class ArmServer:
 
     async def close(self) -> None:
         """Stop listening and end every connection; an answer under way has a second to leave."""
+        self._manager.close()
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
@@ -101,10 +103,14 @@ class ArmServer:
                 scheme=request.scheme,
             )
         )
+        if reply is None:
+            return reset(request)
         text = "" if reply.body is None else json.dumps(reply.body)
-        return web.Response(status=reply.status, text=text, content_type="application/json")
+        return web.Response(
+            status=reply.status, text=text, content_type="application/json", headers=dict(reply.headers)
+        )
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request) -> Reply | None:
         try:
             return await self._manager.answer(request)
         except Exception:

@@ -7,6 +7,7 @@ ways, and every refusal is an object with one sentence under `error`. What fault
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,8 +38,9 @@ _USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state, POST /to
 class ControlServer:
     """Serves the control URL for some namespaces. Open it once, close it once."""
 
-    def __init__(self, nodes: Sequence[Node], issuer: Issuer, clock: Clock) -> None:
-        self._nodes = {node.name: node for node in nodes}
+    def __init__(self, nodes: Callable[[], Sequence[Node]], issuer: Issuer, clock: Clock) -> None:
+        """`nodes` gives those that there are at the time."""
+        self._nodes = nodes
         self._issuer = issuer
         self._clock = clock
         app = web.Application(middlewares=[_errors_as_json])
@@ -67,22 +69,24 @@ class ControlServer:
         wanted = await _object(request, FIELDS)
         try:
             order = read_order(wanted)
-            if order.namespace not in self._nodes:
-                raise FaultError(f"namespace is {order.namespace!r}; there are {', '.join(self._nodes)}")
+            node = next((node for node in self._nodes() if node.name == order.namespace), None)
+            if node is None:
+                known = ", ".join(node.name for node in self._nodes())
+                raise FaultError(f"namespace is {order.namespace!r}; there are {known}")
             if order.kind is None:
                 raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
-            fault = self._nodes[order.namespace].faults.add(order.kind, entities=order.entities, terms=order.terms)
+            fault = node.faults.add(order.kind, entities=order.entities, terms=order.terms)
         except FaultError as error:
             raise _Refusal(400, str(error)) from error
         return web.json_response({"id": fault.id}, status=201)
 
     async def _list_faults(self, _: web.Request) -> web.Response:
-        faults = [describe_fault(node.name, fault) for node in self._nodes.values() for fault in node.faults.active()]
+        faults = [describe_fault(node.name, fault) for node in self._nodes() for fault in node.faults.active()]
         return web.json_response({"faults": faults})
 
     async def _end_fault(self, request: web.Request) -> web.Response:
         fault_id = request.match_info["id"]
-        for node in self._nodes.values():
+        for node in self._nodes():
             if any(fault.id == fault_id for fault in node.faults.active()):
                 node.faults.remove(fault_id)
                 return web.json_response({"id": fault_id})
@@ -110,7 +114,7 @@ class ControlServer:
             self._clock.advance(seconds)
         except ValueError as error:
             raise _Refusal(400, f"advance_s: {error}") from error
-        for node in self._nodes.values():
+        for node in self._nodes():
             node.clock_jumped()
         return await self._tell_clock(request)
 
@@ -120,7 +124,8 @@ class ControlServer:
         return web.json_response(told)
 
     async def _state(self, _: web.Request) -> web.Response:
-        return web.json_response({"namespaces": [_namespace(node) for node in self._nodes.values()]})
+        namespaces = [_namespace(node) for node in self._nodes()]
+        return web.json_response({"namespaces": namespaces, "tasks": len(asyncio.all_tasks())})
 
 
 class _Refusal(Exception):
@@ -164,6 +169,7 @@ def _namespace(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "connections": len(node.connections),
+        "links": sum(len(connection.links) for connection in node.connections),
         "entities": [_entity(entity) for entity in entities],
         "faults": [describe_fault(node.name, fault) for fault in node.faults.active()],
     }

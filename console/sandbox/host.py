@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -78,6 +78,43 @@ class SandboxNamespace:
         return f"{self.name}.{DOMAIN}"
 
 
+class Namespaces:
+    """The namespaces that run, each with all that serves it; they come and go one by one."""
+
+    def __init__(self, *, clock: Clock, issuer: Issuer, tls: ssl.SSLContext, listen: str) -> None:
+        self._clock = clock
+        self._issuer = issuer
+        self._tls = tls
+        self._listen = listen
+        self._running: dict[str, tuple[SandboxNamespace, AsyncExitStack]] = {}
+
+    def __iter__(self) -> Iterator[SandboxNamespace]:
+        return iter([namespace for namespace, _ in self._running.values()])
+
+    def nodes(self) -> list[Node]:
+        return [namespace.node for namespace in self]
+
+    async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
+        """Raises ListenError, and what `NamespaceSpec.fill` raises; nothing is left of it then."""
+        async with AsyncExitStack() as stack:
+            namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
+            self._running[spec.name] = namespace, stack.pop_all()
+        return namespace
+
+    async def open(self, spec: NamespaceSpec) -> Place:
+        """The same for ARM."""
+        return _place(await self.add(spec))
+
+    async def end(self, name: str) -> None:
+        """Close its port and its connections, and forget what is in it."""
+        _, stack = self._running.pop(name)
+        await stack.aclose()
+
+    async def end_all(self) -> None:
+        for name in reversed(tuple(self._running)):
+            await self.end(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`.
@@ -85,10 +122,15 @@ class Sandbox:
     `arm_url` stands for `https://management.azure.com`; plain HTTP is served on the same port.
     """
 
-    namespaces: tuple[SandboxNamespace, ...]
+    _namespaces: Namespaces = field(repr=False)
     ca_file: Path
     control_url: str
     arm_url: str
+
+    @property
+    def namespaces(self) -> tuple[SandboxNamespace, ...]:
+        """Those that run at the moment: ARM can make and delete some."""
+        return tuple(self._namespaces)
 
     def __getitem__(self, name: str) -> SandboxNamespace:
         """The namespace called `name`; KeyError if there is none."""
@@ -117,23 +159,21 @@ class Sandbox:
         issuer = Issuer(clock.time_of_day)
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="servicebus-sandbox-"))
-            names = (listen, *(f"{spec.name}.{DOMAIN}" for spec in specs))
-            certificates = make_certificates(Path(folder), host_names=names)
+            certificates = make_certificates(Path(folder), host_names=(listen, f"*.{DOMAIN}"))
             tls = certificates.server_context()
-            opened = [await _open(spec, clock, tls, issuer, listen, stack) for spec in specs]
-            control = ControlServer([each.node for each in opened], issuer, clock)
+            running = Namespaces(clock=clock, issuer=issuer, tls=tls, listen=listen)
+            stack.push_async_callback(running.end_all)
+            for spec in specs:
+                await running.add(spec)
+            control = ControlServer(running.nodes, issuer, clock)
             stack.push_async_callback(control.close)
-
-            async def open_namespace(spec: NamespaceSpec) -> Place:
-                return _place(await _open(spec, clock, tls, issuer, listen, stack))
-
-            places = [_place(namespace) for namespace in opened]
-            manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, opener=open_namespace)
+            places = [_place(namespace) for namespace in running]
+            manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, owner=running)
             arm = ArmServer(manager, tls=tls)
             stack.push_async_callback(arm.close)
             control_url = await control.open(HOST, control_port)
             arm_url = f"https://{_host_for(listen)}:{await arm.open(listen)}"
-            yield cls(tuple(opened), certificates.ca_file, control_url, arm_url)
+            yield cls(running, certificates.ca_file, control_url, arm_url)
 
 
 async def _open(

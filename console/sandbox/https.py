@@ -1,7 +1,7 @@
 """HTTP/1.1 for the management API, over connections that somebody else accepted and decrypted.
 
-Keep-alive, chunked bodies and limits are aiohttp's; here are the time limits and what the namespace's faults do to a
-request. What is answered is decided in `management`.
+Keep-alive, chunked bodies and limits are aiohttp's; here are the time limits. What the namespace's faults do to a
+request is in `http_faults`, what is answered is decided in `management`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from console.sandbox import atom
-from console.sandbox.conditions import refusal_by
-from console.sandbox.faults import ConnectionVerdict, Direction, FaultBoard, Moment, Operation, Verdict
+from console.sandbox.faults import ConnectionVerdict, FaultBoard, Verdict
+from console.sandbox.http_faults import FaultGate, reset
 from console.sandbox.http_log import once_per_reason
 from console.sandbox.management import Answer, Management, Request
 from console.sandbox.websocket import PATH, WebSocketServer
@@ -25,8 +25,6 @@ _IDLE_SECONDS = 60.0
 _LINGERING_SECONDS = 1.0  # for the rest of a body that nobody reads any more
 _SHUTDOWN_SECONDS = 1.0
 _XML = {"Content-Type": "application/xml; charset=utf-8"}
-_MANAGING = frozenset({Operation.MANAGE})
-_TAKING = (Verdict.SERVE, Verdict.TAKE_SILENTLY, Verdict.TAKE_AND_RESET)
 
 
 class HttpsServer:
@@ -45,8 +43,7 @@ class HttpsServer:
         self._faults = faults
         self._patience = patience
         self._websockets = websockets
-        self._closing = False
-        self._change = asyncio.Event()
+        self._gate = FaultGate(faults)
         self._server = web.Server(
             self._serve,
             access_log=None,
@@ -64,9 +61,7 @@ class HttpsServer:
         return len(self._server.connections)
 
     def faults_changed(self) -> None:
-        """Cut connections that are to be reset; requests held back by a fault look at it again."""
-        self._change.set()
-        self._change = asyncio.Event()
+        """Cut connections that are to be reset."""
         if self._faults.connection_verdict() is ConnectionVerdict.RESET:
             for connection in self._server.connections:
                 if connection.transport is not None:
@@ -74,44 +69,33 @@ class HttpsServer:
 
     async def close(self) -> None:
         """End every connection; an answer under way has a second to leave."""
-        self._closing = True
-        self._change.set()
+        self._gate.close()
         self._server.pre_shutdown()  # idle connections go at once
         await self._server.shutdown(_SHUTDOWN_SECONDS)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if await self._gate.loses_connection():
+            return reset(request)
         if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
-            return web.Response() if await self._lost(request) else await self._websockets.serve(request)
+            return await self._websockets.serve(request)
         try:
             async with asyncio.timeout(self._patience):
                 body = await request.read()
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
-        if await self._lost(request):
-            return web.Response()  # never leaves: the connection is gone
+        return await self._serve_request(request, body)
+
+    async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         asked = Request(method=request.method, target=request.raw_path, headers=headers, body=body)
-        answer = await self._answer_through_faults(asked, unquote(request.path).strip("/"))
-        if answer is None:
-            _abort(request)
-            return web.Response()
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
-    async def _answer_through_faults(self, request: Request, path: str) -> Answer | None:
-        """What leaves; None for a connection that is reset, at once or when the fault that holds it changes."""
-        faults = self._faults
-        if faults.is_quiet:
-            return self._answer(request)
-        verdict = faults.verdict(Moment.HTTP, path)
-        for direction in Direction:
-            await asyncio.sleep(faults.latency(path, _MANAGING, direction) + faults.connection_latency(direction))
-        refusal = None if verdict is Verdict.REFUSE else refusal_by(verdict, path)
-        if refusal is not None:
-            return Answer(refusal.status, atom.error_document(refusal.status, refusal.description), _XML)
-        answer = self._answer(request) if verdict in _TAKING else None
-        if verdict in (Verdict.SWALLOW, Verdict.TAKE_SILENTLY) and not self._closing:
-            await self._change.wait()
-        return answer if verdict is Verdict.SERVE else None
+        async def serve() -> Answer:
+            return self._answer(asked)
+
+        answer = await self._gate.pass_through(unquote(request.path).strip("/"), serve, _refused)
+        if answer is None:
+            return reset(request)
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
     def _answer(self, request: Request) -> Answer:
         try:
@@ -120,18 +104,6 @@ class HttpsServer:
             log.exception("management request %s %s failed", request.method, request.target)
             return Answer(500, b"<Error><Code>500</Code><Detail>internal error, see the sandbox's log</Detail></Error>")
 
-    async def _lost(self, request: web.BaseRequest) -> bool:
-        """Whether a fault took the connection: at once, or after it had swallowed the request for a while."""
-        verdict = self._faults.connection_verdict()
-        if verdict is ConnectionVerdict.SERVE:
-            return False
-        while verdict is ConnectionVerdict.SWALLOW and not self._closing:
-            await self._change.wait()
-            verdict = self._faults.connection_verdict()
-        _abort(request)
-        return True
 
-
-def _abort(request: web.BaseRequest) -> None:
-    if request.transport is not None:
-        request.transport.abort()
+def _refused(_: Verdict, sentence: str, status: int) -> Answer:
+    return Answer(status, atom.error_document(status, sentence), _XML)

@@ -28,6 +28,7 @@ from azure.mgmt.servicebus.models import (
     SBAuthorizationRule,
     SBAuthorizationRuleProperties,
     SBNamespace,
+    SBNamespaceProperties,
     SBNamespaceUpdateParameters,
     SBQueue,
     SBQueueProperties,
@@ -38,12 +39,9 @@ from azure.mgmt.servicebus.models import (
     SBTopicProperties,
     SqlFilter,
 )
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox import Sandbox
 from console.sandbox.arm import ResourceManager
 from console.sandbox.arm_addresses import ArmAddress, read_address, resource_id
 from console.sandbox.arm_calls import Place
@@ -51,7 +49,6 @@ from console.sandbox.arm_server import ArmServer
 from console.sandbox.authorization import root_rule
 from console.sandbox.broker.message import Message
 from console.sandbox.broker.settings import QueueSettings, Tier
-from console.sandbox.credentials import AsyncSandboxCredential
 from console.sandbox.issuer import AccessToken, Issuer, Role
 from console.sandbox.management import Request
 from console.sandbox.node import Node
@@ -110,14 +107,18 @@ async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
     issuer = Issuer(time.time)
     node = Node("primary", rules=[root_rule("Root", "one", "two")], issuer=issuer, region="westeurope")
     other = Node("premium", rules=[], issuer=issuer, tier=Tier.PREMIUM, region="northeurope")
-    opened: list[Node] = []
+    opened: dict[str, Node] = {}
 
-    async def open_namespace(spec: NamespaceSpec) -> Place:
-        opened.append(Node(spec.name, rules=[], issuer=issuer, tier=spec.tier, region=spec.region))
-        return Place(node=opened[-1], authority="127.0.0.1:5673")
+    class Owner:
+        async def open(self, spec: NamespaceSpec) -> Place:
+            opened[spec.name] = Node(spec.name, rules=[], issuer=issuer, tier=spec.tier, region=spec.region)
+            return Place(node=opened[spec.name], authority="127.0.0.1:5673")
+
+        async def end(self, name: str) -> None:
+            opened.pop(name).close()
 
     places = [Place(node=node, authority="127.0.0.1:5671"), Place(node=other, authority="127.0.0.1:5672")]
-    manager = ResourceManager(places, issuer=issuer, clock=time.time, opener=open_namespace)
+    manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner())
     server = ArmServer(manager, tls=certificates.server_context(), patience=0.5)
     url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
     try:
@@ -125,7 +126,7 @@ async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
             yield Arm(url, str(certificates.ca_file), issuer, node, manager)
     finally:
         await server.close()
-        for each in (node, other, *opened):
+        for each in (node, other, *opened.values()):
             each.close()
 
 
@@ -160,9 +161,13 @@ async def test_namespaces_are_listed(client: ServiceBusManagementClient) -> None
 
 
 async def test_making_a_namespace(client: ServiceBusManagementClient) -> None:
-    wanted = SBNamespace(location="uksouth", sku=SBSku(name="Premium", tier="Premium"), tags={"a": "b"})
+    wanted = SBNamespace(location="uksouth", sku=SBSku(name="Premium", tier="Premium", capacity=2), tags={"a": "b"})
+    wanted.properties = SBNamespaceProperties(zone_redundant=True)
     poller = await client.namespaces.begin_create_or_update("group", "another1", wanted)
+    assert (poller.done(), poller.status()) == (False, "Creating")
     made = await poller.result()
+    assert (made.sku.capacity, made.properties.zone_redundant) == (2, True)
+    assert (made.properties.provisioning_state, made.properties.status) == ("Succeeded", "Active")
     assert (made.name, made.location, made.sku.name, made.tags) == ("another1", "uksouth", "Premium", {"a": "b"})
     await client.queues.create_or_update("group", "another1", "orders", SBQueue())
     again = await (await client.namespaces.begin_create_or_update("group", "another1", wanted)).result()
@@ -172,6 +177,34 @@ async def test_making_a_namespace(client: ServiceBusManagementClient) -> None:
     other = SBNamespace(location="uksouth", sku=SBSku(name="Standard"))
     with pytest.raises(HttpResponseError, match="stays of the tier Premium"):
         await client.namespaces.begin_create_or_update("group", "another1", other)
+
+
+async def test_deleting_a_namespace(client: ServiceBusManagementClient) -> None:
+    wanted = SBNamespace(location="uksouth")
+    await client.namespaces.begin_create_or_update("group", "another1", wanted)
+    poller = await client.namespaces.begin_delete("group", "another1")
+    assert (poller.done(), poller.status()) == (False, "InProgress")
+    await poller.result()
+    with pytest.raises(ResourceNotFoundError):
+        await client.namespaces.get("group", "another1")
+    await (await client.namespaces.begin_delete("group", "another1")).result()  # nothing to delete is no error
+    assert (await client.namespaces.check_name_availability({"name": "another1"})).name_available
+
+
+async def test_two_who_make_the_same_namespace_get_the_same_one(client: ServiceBusManagementClient) -> None:
+    wanted = SBNamespace(location="uksouth")
+    pollers = await asyncio.gather(
+        *(client.namespaces.begin_create_or_update("group", "another1", wanted) for _ in range(3))
+    )
+    made = await asyncio.gather(*(poller.result() for poller in pollers))
+    assert len({each.properties.created_at for each in made}) == 1
+
+
+async def test_network_rules_let_everybody_in(client: ServiceBusManagementClient) -> None:
+    found = await client.namespaces.get_network_rule_set(*IN)
+    assert (found.name, found.properties.default_action, found.properties.ip_rules) == ("default", "Allow", [])
+    assert (await client.namespaces.create_or_update_network_rule_set(*IN, found)).id == found.id
+    assert [each.name async for each in client.namespaces.list_network_rule_sets(*IN)] == ["default"]
 
 
 @pytest.mark.parametrize(
@@ -421,6 +454,7 @@ async def test_earlier_versions(arm: Arm, version: str) -> None:
 
 BASE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces"
 V = "?api-version=2026-01-01"
+DENY = b'{"properties": {"defaultAction": "Deny"}}'
 
 
 @pytest.mark.parametrize(
@@ -431,8 +465,9 @@ V = "?api-version=2026-01-01"
         ("GET", f"{BASE}?api-version=2099-01-01", b"", 400, "InvalidApiVersionParameter"),
         ("GET", f"/subscriptions/s/providers/Microsoft.EventHub/namespaces{V}", b"", 404, "InvalidResourceType"),
         ("GET", f"/{V}", b"", 404, "InvalidResourceType"),
-        ("DELETE", f"{BASE}/primary{V}", b"", 405, "MethodNotAllowed"),
-        ("GET", f"{BASE}/primary/networkRuleSets/default{V}", b"", 405, "MethodNotAllowed"),
+        ("GET", f"{BASE}/primary/disasterRecoveryConfigs{V}", b"", 405, "MethodNotAllowed"),
+        ("GET", f"{BASE}/primary/networkRuleSets/other{V}", b"", 404, "ResourceNotFound"),
+        ("PUT", f"{BASE}/primary/networkRuleSets/default{V}", DENY, 400, "BadRequest"),
         ("GET", f"{BASE}/primary/queues{V}&$top=x", b"", 400, "BadRequest"),
         ("PUT", f"{BASE}/primary/queues/q{V}", b"{", 400, "InvalidRequestContent"),
         ("PUT", f"{BASE}/primary/queues/q{V}", b"[" * 100_000, 400, "InvalidRequestContent"),
@@ -443,6 +478,14 @@ V = "?api-version=2026-01-01"
         ("PUT", f"{BASE}/shrt{V}", b'{"location": "x"}', 400, "BadRequest"),
         ("PUT", f"{BASE}/another1{V}", b"{}", 400, "LocationRequired"),
         ("PUT", f"{BASE}/another1{V}", b'{"location": "x", "sku": {"name": "Gold"}}', 400, "BadRequest"),
+        (
+            "PUT",
+            f"{BASE}/another1{V}",
+            b'{"location": "x", "sku": {"name": "Premium", "capacity": 3}}',
+            400,
+            "BadRequest",
+        ),
+        ("PUT", f"{BASE}/another1{V}", b'{"location": "x", "properties": {"zoneRedundant": 1}}', 400, "BadRequest"),
         ("PATCH", f"{BASE}/another1{V}", b"{}", 404, "ResourceNotFound"),
         ("GET", f"{BASE}/primary/topics/t/subscriptions{V}", b"", 404, "NotFound"),
         ("POST", f"{BASE}/primary/AuthorizationRules/Root/regenerateKeys{V}", b"{}", 400, "BadRequest"),
@@ -481,26 +524,6 @@ async def test_what_is_refused_of_rules(arm: Arm, rule: bytes, complaint: str) -
     status, answer = await arm.ask("PUT", target, b'{"properties": %s}' % rule)
     assert status == 400
     assert complaint in answer["error"]["message"]
-
-
-async def test_a_whole_sandbox(sandbox: Sandbox) -> None:
-    """A namespace is made, a queue in it, a key for the queue; with the key's connection string a message is sent."""
-    credential = AsyncSandboxCredential(sandbox.control_url, "Data Owner")
-    options = {"base_url": sandbox.arm_url, "connection_verify": str(sandbox.ca_file), "retry_total": 0}
-    async with asyncio.timeout(30), ServiceBusManagementClient(credential, SUBSCRIPTION, **options) as client:
-        regions = {found.name: found.location async for found in client.namespaces.list()}
-        assert regions == {"primary": "westeurope", "secondary": "northeurope"}
-        assert [queue.name async for queue in client.queues.list_by_namespace(*IN)] == ["orders", "payments"]
-        at = ("group", "tertiary")
-        await (await client.namespaces.begin_create_or_update(*at, SBNamespace(location="uksouth"))).result()
-        await client.queues.create_or_update(*at, "q", SBQueue())
-        rights = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Send"]))
-        await client.queues.create_or_update_authorization_rule(*at, "q", "sender", rights)
-        keys = await client.queues.list_keys(*at, "q", "sender")
-        messaging = ServiceBusClient.from_connection_string(keys.secondary_connection_string, retry_total=0)
-        async with messaging, messaging.get_queue_sender("q") as sender:
-            await sender.send_messages(ServiceBusMessage("hello"))
-        assert (await client.queues.get(*at, "q")).properties.message_count == 1
 
 
 # ---------------------------------------------------------------------- addresses and sockets
