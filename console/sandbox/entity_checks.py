@@ -26,6 +26,7 @@ _NOT_BASIC = {
     "requires_session": False,
     "auto_delete_on_idle": None,
     "forward_to": None,
+    "forward_dead_lettered_to": None,
     "enable_express": False,
 }
 """What is fixed on the Basic tier, and at which value."""
@@ -44,8 +45,7 @@ def check_settings(namespace: Namespace, settings: EntitySettings, *, present: E
         check = _CHECKS.get(name)
         if check is not None:
             check(namespace.tier, wanted)
-    if namespace.tier is Tier.BASIC:
-        _check_basic(namespace, settings)
+    check_tier(namespace, settings)
     if getattr(settings, "requires_duplicate_detection", False) and getattr(settings, "enable_express", False):
         raise InvalidSettings("an express entity cannot detect duplicates; choose one of the two")
     for name in _TARGETS:
@@ -99,13 +99,18 @@ _CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
 }
 
 
-def _check_basic(namespace: Namespace, settings: EntitySettings) -> None:
+def check_tier(namespace: Namespace, settings: EntitySettings) -> None:
+    """Raise InvalidSettings for what the Basic tier has not: topics, sessions, duplicate detection, forwarding."""
+    if namespace.tier is not Tier.BASIC:
+        return
     if not isinstance(settings, QueueSettings):
         kind = "topics" if isinstance(settings, TopicSettings) else "subscriptions"
         raise InvalidSettings(f"'{namespace.name}' is of the tier Basic, which has no {kind}; use Standard or Premium")
     for name, only in _NOT_BASIC.items():
         if getattr(settings, name) != only:
-            raise InvalidSettings(f"{name} cannot be set on the tier Basic; use Standard or Premium")
+            raise InvalidSettings(
+                f"{name} cannot be set on the tier Basic of '{namespace.name}'; use Standard or Premium"
+            )
 
 
 def _check_target(namespace: Namespace, target: str | None) -> None:

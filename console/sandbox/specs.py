@@ -10,6 +10,7 @@ from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import DEFAULT_RULE, Rule
 from console.sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from console.sandbox.entity_checks import check_tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,12 @@ class NamespaceSpec:
     pings: Pings = Pings.DROPPED
 
     def fill(self, namespace: Namespace) -> None:
-        """Create the entities. Raises EntityExists and InvalidSettings."""
+        """Create the entities. Raises EntityExists and InvalidSettings, the latter also for what the tier has not."""
         for queue in self.queues:
+            check_tier(namespace, queue.settings)
             namespace.create_queue(queue.path, queue.settings)
         for topic in self.topics:
+            check_tier(namespace, topic.settings)
             namespace.create_topic(topic.path, topic.settings)
             for subscription in topic.subscriptions:
                 namespace.create_subscription(topic.path, subscription.name, subscription.settings)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +22,7 @@ from console.sandbox.config import load_specs
 from console.sandbox.config_table import SandboxConfigError
 from console.sandbox.specs import NamespaceSpec
 
+KB = 1024
 WHOLE = """
 [[namespace]]
 name = "contoso"
@@ -92,6 +97,45 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     (sender,) = settings.authorization_rules
     assert (sender.rights, sender.primary_key) == ({Right.SEND}, "three")
     assert sender.secondary_key not in ("", "three")
+
+
+@pytest.mark.parametrize(
+    ("entities", "sentence"),
+    [
+        ('topics = ["t"]', "'a' is of the tier Basic, which has no topics; use Standard or Premium"),
+        ('queues = [{ name = "q", requires_session = true }]', "requires_session cannot be set on the tier Basic"),
+        (
+            'queues = [{ name = "q", requires_duplicate_detection = true }]',
+            "requires_duplicate_detection cannot be set",
+        ),
+        ('queues = ["r", { name = "q", forward_to = "r" }]', "forward_to cannot be set on the tier Basic of 'a'"),
+    ],
+)
+def test_what_the_basic_tier_has_not(tmp_path: Path, entities: str, sentence: str) -> None:
+    text = f'[[namespace]]\nname = "a"\ntier = "Basic"\n{entities}'
+    assert complaint(tmp_path, text).startswith(f", namespace 'a': {sentence}")
+
+
+async def test_messages_may_be_as_large_as_the_tier_says(tmp_path: Path) -> None:
+    """256 KB on Basic and Standard; on Premium 1 MB, and up to 100 MB where the entity says so."""
+    text = "".join(
+        f'[[namespace]]\nname = "{tier}"\ntier = "{tier}"\nqueues = ["q"]\n'
+        for tier in ("Basic", "Standard", "Premium")
+    )
+    large = 'queues = ["q", { name = "large", max_message_size_in_kilobytes = 2048 }]'
+    async with Sandbox.start(load(tmp_path, text.removesuffix('queues = ["q"]\n') + large)) as sandbox:
+        for name, queue, size in (
+            ("Basic", "q", 256 * KB),
+            ("Standard", "q", 256 * KB),
+            ("Premium", "q", 1024 * KB),
+            ("Premium", "large", 2048 * KB),
+        ):
+            client = ServiceBusClient.from_connection_string(sandbox[name].connection_string, retry_total=0)
+            async with asyncio.timeout(60), client, client.get_queue_sender(queue) as sender:
+                with pytest.raises(MessageSizeExceededError):
+                    await sender.send_messages(ServiceBusMessage(bytes(size)))
+                await sender.send_messages(ServiceBusMessage(bytes(size - KB)))
+            assert sandbox[name].node.namespace.queue(queue).counts().active == 1
 
 
 def test_names_alone(tmp_path: Path) -> None:
