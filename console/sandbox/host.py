@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from console.sandbox.authorization import root_rule
 from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.clock import Clock
 from console.sandbox.control import ControlServer
+from console.sandbox.folder import folder_of_its_own
 from console.sandbox.https import HttpsServer
 from console.sandbox.issuer import Issuer
 from console.sandbox.key_descriptions import new_key
@@ -158,8 +158,8 @@ class Sandbox:
         clock = Clock()
         issuer = Issuer(clock.time_of_day)
         async with AsyncExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="servicebus-sandbox-"))
-            certificates = make_certificates(Path(folder), host_names=(listen, f"*.{DOMAIN}"))
+            folder = stack.enter_context(folder_of_its_own())
+            certificates = make_certificates(folder, host_names=(listen, f"*.{DOMAIN}"))
             tls = certificates.server_context()
             running = Namespaces(clock=clock, issuer=issuer, tls=tls, listen=listen)
             stack.push_async_callback(running.end_all)

@@ -180,6 +180,22 @@ async def test_a_process_tells_serves_and_ends(ending: signal.Signals) -> None:
         assert not Path(told["ca_file"]).parent.exists()
 
 
+async def test_what_a_killed_process_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with Sandbox.start([]) as living, process("json_line=True") as running:
+        left = Path((await first_line(running))["ca_file"]).parent
+        running.kill()
+        await running.wait()
+        assert set(tmp_path.iterdir()) == {living.ca_file.parent, left}
+        async with Sandbox.start([]) as next_one:
+            assert set(tmp_path.iterdir()) == {living.ca_file.parent, next_one.ca_file.parent}
+        assert living.ca_file.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_a_process_whose_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
