@@ -14,12 +14,14 @@ from uuid import UUID
 from console.amqp.errors import DecodeError
 from console.amqp.types import Array, Int, Timestamp
 from console.sandbox.broker.access import Right
+from console.sandbox.broker.entities import Subscription
 from console.sandbox.broker.message import Message, StoredMessage
 from console.sandbox.broker.message_queue import MessageQueue
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.session_queue import SessionQueue
 from console.sandbox.conditions import Refusal, bad_argument
 from console.sandbox.fault_table import Operation
+from console.sandbox.rule_maps import read_rule, write_rule
 from console.sandbox.wire_messages import read_message, write_message
 
 VENDOR: Final = "com.microsoft:"
@@ -30,6 +32,7 @@ _AS_FAULTS_SEE_IT: Final[Mapping[str, frozenset[Operation]]] = {
     "receive-by-sequence-number": frozenset({Operation.RECEIVE}),
     "update-disposition": frozenset({Operation.SETTLE}),
 }
+_MAY_FIND_NOTHING: Final = frozenset({"peek-message", "get-message-sessions", "enumerate-rules"})
 _SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
 MOST_PEEKED_BYTES: Final = 1024 * 1024
 """A reply with peeked messages ends at the message that reaches this size; the client asks again."""
@@ -53,6 +56,13 @@ class Arguments:
         if not isinstance(queue, SessionQueue):
             raise Refusal("amqp:not-allowed", f"'{self.path}' has no sessions", 400)
         return queue
+
+    @property
+    def subscription(self) -> Subscription:
+        entity = self.namespace.owner(self.path)
+        if not isinstance(entity, Subscription):
+            raise Refusal("amqp:not-allowed", f"'{self.path}' is no subscription; only those have rules", 400)
+        return entity
 
     def integer(self, name: str, default: int | None = None) -> int:
         value = self.values.get(name, default)
@@ -103,8 +113,16 @@ def operations_of(operation: str) -> frozenset[Operation]:
 
 
 def right_for(operation: str) -> Right:
-    """What a token has to give for the operation: senders schedule and take that back, all else is a receiver's."""
+    """What a token has to give for the operation: senders schedule and take that back, all else is a receiver's.
+
+    So are rules: the SDKs' rule managers need no more than Listen, as their documentation says.
+    """
     return Right.SEND if operation in _SENDERS else Right.LISTEN
+
+
+def finds_nothing(operation: str, body: object) -> bool:
+    """Whether the reply says "no content": what was asked for was looked for, and there is none."""
+    return body is None and operation.removeprefix(VENDOR) in _MAY_FIND_NOTHING
 
 
 def _peek(arguments: Arguments) -> dict[str, Any] | None:
@@ -220,6 +238,23 @@ def _get_message_sessions(arguments: Arguments) -> dict[str, Any] | None:
     return {"skip": Int(skip + len(page)), "sessions-ids": page} if page else None
 
 
+def _add_rule(arguments: Arguments) -> None:
+    subscription = arguments.subscription
+    rule = read_rule(arguments.text("rule-name"), arguments.values.get("rule-description"))
+    arguments.namespace.create_rule(subscription.topic.path, subscription.name, rule)
+
+
+def _remove_rule(arguments: Arguments) -> None:
+    subscription = arguments.subscription
+    arguments.namespace.delete_rule(subscription.topic.path, subscription.name, arguments.text("rule-name"))
+
+
+def _enumerate_rules(arguments: Arguments) -> dict[str, Any] | None:
+    skip = max(0, arguments.integer("skip", 0))
+    page = list(arguments.subscription.rules)[skip : skip + max(0, arguments.integer("top", 100))]
+    return {"rules": [write_rule(rule) for rule in page]} if page else None
+
+
 def _timestamp(seconds: float) -> Timestamp:
     return Timestamp(round(seconds * 1000))
 
@@ -235,4 +270,7 @@ _OPERATIONS: Final[Mapping[str, Callable[[Arguments], dict[str, Any] | None]]] =
     "set-session-state": _set_session_state,
     "renew-session-lock": _renew_session_lock,
     "get-message-sessions": _get_message_sessions,
+    "add-rule": _add_rule,
+    "remove-rule": _remove_rule,
+    "enumerate-rules": _enumerate_rules,
 }

@@ -167,7 +167,7 @@ class ManagementLink(RequestLink):
             raise unauthorized(self.resource, right)
         namespace = self.server.node.namespace
         body = entity_management.perform(request.operation, namespace, self.path, request.body)
-        if body is None and request.operation.endswith((":peek-message", ":get-message-sessions")):
+        if entity_management.finds_nothing(request.operation, body):
             return Reply(status=204, description="No content")
         return Reply(status=200, description="OK", body=body)
 

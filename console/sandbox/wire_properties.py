@@ -60,7 +60,7 @@ class WireProperties:
         sections = _sections(message)
         try:
             properties = read_properties(sections.properties)
-            user = {_name(key): _value(value) for key, value in read_map(sections.application_properties).items()}
+            user = {_name(key): value_of(value) for key, value in read_map(sections.application_properties).items()}
         except DecodeError as error:
             raise EvaluationError(f"the message's properties are malformed: {error}") from error
         return MessageProperties(system_fields(message) | _system(properties), user)
@@ -86,8 +86,8 @@ def _name(key: object) -> str:
     return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
 
 
-def _value(raw: Any) -> Value:
-    """A property's value as SQL sees it."""
+def value_of(raw: Any) -> Value:
+    """A property's value as SQL sees it; None for what SQL has no type for."""
     try:
         match raw:
             case Timestamp():
@@ -114,7 +114,7 @@ def _value(raw: Any) -> Value:
 def _system(properties: Properties) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, field in _FIELDS.items():
-        value = _value(getattr(properties, field))
+        value = value_of(getattr(properties, field))
         found[name] = None if value is None else as_text(value)
     return found
 
@@ -125,7 +125,7 @@ def _user_section(sections: Sections, user: dict[str, Value]) -> bytes | None:
     written: dict[Any, Any] = {}
     for name, value in user.items():
         key, old = kept.get(name, (name, None))
-        written[key] = old if name in kept and _same(_value(old), value) else _raw(value)
+        written[key] = old if name in kept and _same(value_of(old), value) else raw_of(value)
     return write_application_properties(written) if written else None
 
 
@@ -133,7 +133,7 @@ def _same(before: Value, after: Value) -> bool:
     return type(before) is type(after) and before == after
 
 
-def _raw(value: Value) -> Any:
+def raw_of(value: Value) -> Any:
     """A value as AMQP types have it."""
     match value:
         case datetime():

@@ -12,10 +12,10 @@ class BrokerError(Exception):
 
 
 class EntityNotFound(BrokerError):
-    """No entity at this path."""
+    """No entity at this path. The service words it so, and the JavaScript client looks for these words."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"no entity '{path}' in this namespace")
+        super().__init__(f"the messaging entity '{path}' could not be found in this namespace")
         self.path = path
 
 

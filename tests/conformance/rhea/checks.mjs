@@ -222,6 +222,39 @@ const checks = {
     await receiver.completeMessage(message);
   },
 
+  async "rules are added, listed and removed"({ client }) {
+    const rules = client.createRuleManager("audit", "all");
+    assert.deepEqual(await listed(rules), [{ name: "$Default", filter: { sqlExpression: "1=1" }, action: {} }]);
+    await rules.createRule("large", { sqlExpression: "size > 10" }, { sqlExpression: "SET large = TRUE" });
+    await rules.createRule("west", { subject: "w", applicationProperties: { region: "west", floor: 3 } });
+    await rules.createRule("never", { sqlExpression: "1=0" });
+    await assert.rejects(rules.createRule("west", { subject: "w" }), { code: "MessagingEntityAlreadyExists" });
+    await assert.rejects(rules.createRule("wrong", { sqlExpression: "size >" }), { code: "GeneralError" });
+    const [first, large, never, west] = await listed(rules);
+    assert.equal(first.name, "$Default");
+    assert.deepEqual(large, {
+      name: "large",
+      filter: { sqlExpression: "size > 10" },
+      action: { sqlExpression: "SET large = TRUE" },
+    });
+    assert.equal(never.filter.sqlExpression, "1=0");
+    assert.equal(west.filter.subject, "w");
+    assert.deepEqual(west.filter.applicationProperties, { region: "west", floor: 3 });
+    await rules.deleteRule("$Default");
+    const messages = [5, 11].map((size) => ({ body: size, messageId: newId(), applicationProperties: { size } }));
+    await send(client, "audit", messages);
+    const receiver = client.createReceiver("audit", "all");
+    const [taken] = await receiveAll(receiver, 1);
+    assert.equal(taken.body, 11);
+    assert.equal(taken.applicationProperties.large, true);
+    await receiver.completeMessage(taken);
+    assert.deepEqual(await receiver.peekMessages(5), []);
+    for (const name of ["large", "never", "west"]) await rules.deleteRule(name);
+    assert.deepEqual(await listed(rules), []);
+    await rules.createRule("$Default", { sqlExpression: "1=1" });
+    await assert.rejects(rules.deleteRule("large"), { code: "MessagingEntityNotFound" });
+  },
+
   async "an entity that is missing is not found"({ client }) {
     await assert.rejects(send(client, "nowhere", { body: 1 }), { code: "MessagingEntityNotFound" });
   },
@@ -278,6 +311,12 @@ const checks = {
     assert.ok((await arrived)[0].message);
   },
 };
+
+async function listed(rules) {
+  const found = [];
+  for await (const rule of rules.listRules()) if (rule) found.push(rule); // of no rules the client makes one undefined
+  return found;
+}
 
 async function send(client, entity, messages) {
   const sender = client.createSender(entity);
