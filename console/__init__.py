@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from console.core.verdict import FailureKind, Judgement, Verdict, judge
     from console.pairing import (
+        ArmAdmin,
         PairedNamespaceOptions,
         PairedReceiver,
         PairedSender,
@@ -37,6 +38,7 @@ _ERRORS = "console.core.errors"
 _VERDICT = "console.core.verdict"
 _PAIRING = "console.pairing"
 _HOMES = {
+    "ArmAdmin": _PAIRING,
     "BacklogMessageSizeError": _ERRORS,
     "BacklogQueueError": _ERRORS,
     "BacklogUnavailableError": _ERRORS,
@@ -62,6 +64,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ArmAdmin",
     "BacklogMessageSizeError",
     "BacklogQueueError",
     "BacklogUnavailableError",

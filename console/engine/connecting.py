@@ -21,6 +21,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError
 from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.management import Management, management_of
 
 CREDENTIALS: Final = {
     "default": "DefaultAzureCredential",
@@ -62,14 +63,14 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[Clients]:
 
 
 @asynccontextmanager
-async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[ServiceBusAdministrationClient]:
+async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[Management]:
     """A management client of one namespace for a moment.
 
     Raises:
         ConfigurationError: its management cannot be used.
     """
     async with AsyncExitStack() as stack:
-        yield _admin(namespace, stack)
+        yield management_of(_admin(namespace, stack))
 
 
 def _client(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusClient:

@@ -10,7 +10,7 @@ from console.config import NamespaceConfig
 from console.core.errors import ConfigurationError
 from console.engine.connecting import open_admin
 from console.engine.places import Places
-from console.pairing.backlog import told_name
+from console.pairing.backlog import told
 
 
 async def primary_name(namespace: NamespaceConfig, places: Places, *, reachable: bool) -> str | None:
@@ -27,7 +27,7 @@ async def primary_name(namespace: NamespaceConfig, places: Places, *, reachable:
 async def _ask(namespace: NamespaceConfig) -> str:
     try:
         async with open_admin(namespace) as admin:
-            return await told_name(admin)
+            return (await told(admin)).name
     except (ConfigurationError, ValueError):
         return ""  # no management on this side: a name is all that is missed
 

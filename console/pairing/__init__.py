@@ -4,12 +4,14 @@ Rules: every await on the SDK is bounded by a deadline of ours (deadlines.py); o
 (links.py); tasks have one owner (steering.py). What is decided is decided in console.core.
 """
 
+from console.pairing.arm_admin import ArmAdmin
 from console.pairing.client import PairedServiceBusClient, pair_namespaces
 from console.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from console.pairing.receiver import PairedReceiver
 from console.pairing.sender import PairedSender
 
 __all__ = [
+    "ArmAdmin",
     "PairedNamespaceOptions",
     "PairedReceiver",
     "PairedSender",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,12 +19,14 @@ from azure.servicebus.exceptions import ServiceBusError
 from console.core.engine import Pairing
 from console.core.errors import SameNamespaceError
 from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from console.core.namespaces import NamespaceInfo
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
 from console.core.verdict import Judge, Verdict, judge
 from console.core.why import why
 from console.pairing import backlog, views
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.links import SenderLink
+from console.pairing.management import Management, management_of
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
 from console.pairing.pinger import Pinger
 from console.pairing.receiver import PairedReceiver
@@ -61,12 +64,16 @@ async def pair_namespaces(
             f"{primary} would be paired with itself: the secondary has to be another namespace, best in another region"
         )
     name = options.primary_name or _first_label(primary)
-    found = await backlog.ensure(options.secondary_admin, name, policy.backlog_queue_count)
+    admin = management_of(options.secondary_admin)
+    found = await backlog.ensure(admin, name, policy.backlog_queue_count)
     tasks = Tasks()
     await tasks.open()
     steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
-    other = await backlog.told_name(options.secondary_admin) or _first_label(secondary)
-    paired = PairedServiceBusClient(primary_client, options, steering, found.paths, primary=name, secondary=other)
+    told = await backlog.told(admin)
+    other = told if told.name else replace(told, name=_first_label(secondary))
+    paired = PairedServiceBusClient(
+        primary_client, options, steering, admin, found.paths, primary=name, secondary=other
+    )
     for text in found.warnings:
         steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text))
     return paired
@@ -81,21 +88,24 @@ class PairedServiceBusClient:
         primary_client: ServiceBusClient,
         options: SendAvailabilityPairedNamespaceOptions,
         steering: Steering,
+        admin: Management,
         queues: tuple[str, ...],
         *,
         primary: str,
-        secondary: str,
+        secondary: NamespaceInfo,
     ) -> None:
         self.primary_name = primary
-        self.secondary_name = secondary
+        self.secondary_name = secondary.name
+        self.secondary_info = secondary
         self.fully_qualified_namespace: str = primary_client.fully_qualified_namespace
         self._primary = primary_client
         self._options = options
+        self._admin = admin
         self._steering = steering
         self._queues = queues
         self._backlog = [SenderLink(options.secondary_client, path, steering.tasks) for path in queues]
         self._syphon: Syphon | None = None
-        self._soundings = Soundings(steering, options.secondary_admin, queues)
+        self._soundings = Soundings(steering, admin, queues)
         self._closed = False
         steering.hands = Pinger(steering, primary_client, options.secondary_client, queues)
         self._start()
@@ -155,7 +165,7 @@ class PairedServiceBusClient:
         if self._syphon is not None:
             await self._syphon.close()
         await asyncio.gather(*(link.close() for link in self._backlog))
-        for client in (self._primary, self._options.secondary_client, self._options.secondary_admin):
+        for client in (self._primary, self._options.secondary_client, self._admin):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
             except (ServiceBusError, OSError, TimeoutError) as error:

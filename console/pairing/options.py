@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.options import JournalKind, PingKind, Policy, TtlPolicy
+from console.pairing.management import SecondaryAdmin
 
 DEFAULTS = Policy()
 Duration = timedelta | float
@@ -19,8 +19,8 @@ Duration = timedelta | float
 class PairedNamespaceOptions:
     """The base of pairing kinds. The clients stay the caller's until the pairing closes them with itself."""
 
-    secondary_admin: ServiceBusAdministrationClient
-    """Finds and makes the backlog queues; needs Manage."""
+    secondary_admin: SecondaryAdmin
+    """Finds and makes the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""
     secondary_client: ServiceBusClient
     """Sends to the backlog queues; needs Send, and Listen with the syphon."""
 

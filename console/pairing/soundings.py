@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from azure.core.exceptions import AzureError
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from console.pairing.backlog import Depth, depth
+from console.pairing.backlog import depth
+from console.pairing.management import Depth, Management
 from console.pairing.steering import Steering
 
 QUICK: Final = 5.0
@@ -31,7 +31,7 @@ class Sounding:
 class Soundings:
     """Reads the queues' counts until cancelled; `found` holds the latest by index."""
 
-    def __init__(self, steering: Steering, admin: ServiceBusAdministrationClient, queues: tuple[str, ...]) -> None:
+    def __init__(self, steering: Steering, admin: Management, queues: tuple[str, ...]) -> None:
         self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
         self.trouble = ""
         """Why the last reading failed; empty when it did not."""

@@ -38,9 +38,9 @@ class World:
     def client(self, namespace: str) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.sandbox[namespace].connection_string, retry_total=0)
 
-    def admin(self, namespace: str) -> ServiceBusAdministrationClient:
+    def admin(self, namespace: str, connection_string: str = "") -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(
-            self.sandbox[namespace].connection_string, connection_verify=str(self.sandbox.ca_file)
+            connection_string or self.sandbox[namespace].connection_string, connection_verify=str(self.sandbox.ca_file)
         )
 
     async def pair(self, **options: Any) -> PairedServiceBusClient:
@@ -52,10 +52,11 @@ class World:
             "ping_timeout": 1.0,
             "primary_name": "primary",
         } | options
+        admin = chosen.pop("secondary_admin", None) or self.admin("secondary")
         paired = await pair_namespaces(
             self.client("primary"),
             SendAvailabilityPairedNamespaceOptions(
-                secondary_admin=self.admin("secondary"), secondary_client=self.client("secondary"), **chosen
+                secondary_admin=admin, secondary_client=self.client("secondary"), **chosen
             ),
             on_event=self.events.append,
         )

@@ -1,0 +1,85 @@
+"""Management over Atom: the SDK's own administration client, as the pairing's port."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.management import QueueProperties
+
+from console.core.namespaces import NamespaceInfo, Tier
+from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, ONCE, Depth, QueueFacts, QueueStatus
+
+TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
+"""TimeSpan.MaxValue as near as Python comes; the SDK writes a microsecond less, so that the service takes it."""
+
+
+class AtomAdmin:
+    """The port over a client that stays its owner's until `close`."""
+
+    def __init__(self, client: ServiceBusAdministrationClient) -> None:
+        self._client = client
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        """All queues are listed, since Atom knows no prefix."""
+        wanted = prefix.casefold()
+        return [_facts(one) async for one in self._client.list_queues(**ONCE) if one.name.casefold().startswith(wanted)]
+
+    async def create_backlog_queue(self, path: str) -> None:
+        """As `Management` says."""
+        await self._client.create_queue(
+            path,
+            max_size_in_megabytes=MAX_SIZE_MB,
+            max_delivery_count=MAX_DELIVERIES,
+            default_message_time_to_live=TIMESPAN_MAX,
+            auto_delete_on_idle=TIMESPAN_MAX,
+            lock_duration=LOCK,
+            dead_lettering_on_message_expiration=True,
+            enable_batched_operations=True,
+            **ONCE,
+        )
+
+    async def depth(self, path: str) -> Depth:
+        """As `Management` says."""
+        told = await self._client.get_queue_runtime_properties(path, **ONCE)
+        dead = told.dead_letter_message_count or 0
+        accessed = told.accessed_at_utc
+        return Depth(
+            messages=max(0, (told.total_message_count or 0) - dead),
+            dead_lettered=dead,
+            size_bytes=told.size_in_bytes or 0,
+            last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+        )
+
+    async def set_status(self, path: str, status: QueueStatus) -> None:
+        """As `Management` says: what is there is read, and written back with another status."""
+        queue = await self._client.get_queue(path, **ONCE)
+        queue.status = status.value
+        await self._client.update_queue(queue, **ONCE)
+
+    async def delete_queue(self, path: str) -> None:
+        """As `Management` says."""
+        await self._client.delete_queue(path, **ONCE)
+
+    async def namespace(self) -> NamespaceInfo:
+        """Name and tier; Atom tells neither region nor status."""
+        told = await self._client.get_namespace_properties(**ONCE)
+        return NamespaceInfo(name=told.name or "", tier=Tier.called(told.messaging_sku))
+
+    async def close(self) -> None:
+        """Closes the client."""
+        await self._client.close()
+
+
+def _facts(queue: QueueProperties) -> QueueFacts:
+    return QueueFacts(
+        path=queue.name,
+        max_size_mb=queue.max_size_in_megabytes,
+        max_deliveries=queue.max_delivery_count,
+        lock=queue.lock_duration if isinstance(queue.lock_duration, timedelta) else None,
+        dead_letters_expired=bool(queue.dead_lettering_on_message_expiration),
+        batched=bool(queue.enable_batched_operations),
+        sessions=bool(queue.requires_session),
+        status=str(getattr(queue.status, "value", queue.status) or ""),
+    )

@@ -1,0 +1,74 @@
+"""What a namespace tells about itself, and the sentences that follow from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.core.namespaces import UNTOLD, NamespaceInfo, Tier, remarks
+
+
+def namespace(name: str = "one", **more: object) -> NamespaceInfo:
+    told = {"tier": Tier.STANDARD, "region": "westeurope", "status": "Active"} | more
+    return NamespaceInfo(name=name, **told)  # type: ignore[arg-type]
+
+
+ELSEWHERE = namespace("other", region="northeurope")
+
+
+@pytest.mark.parametrize(("name", "tier"), [("standard", Tier.STANDARD), ("Premium", Tier.PREMIUM), ("Gold", "")])
+def test_tiers_are_found_by_name(name: str, tier: str) -> None:
+    assert Tier.called(name) == tier
+    assert Tier.called(None) is Tier.UNKNOWN
+
+
+def test_two_healthy_namespaces_in_different_regions_need_no_remark() -> None:
+    assert remarks(namespace(), ELSEWHERE) == ()
+
+
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    assert remarks(UNTOLD, UNTOLD) == ()
+    assert remarks(namespace(tier=Tier.PREMIUM), UNTOLD) == ()
+
+
+@pytest.mark.parametrize("region", ["westeurope", "West Europe"])
+def test_the_same_region_is_a_warning(region: str) -> None:
+    """Preferably in different data centres (a warning when ARM shows the same region)."""
+    (said,) = remarks(namespace(), namespace("other", region=region))
+    assert said.startswith(f"both namespaces are in {region}: ")
+    assert "another region" in said
+
+
+@pytest.mark.parametrize(
+    ("primary", "secondary", "said"),
+    [
+        (namespace(status="Disabled"), ELSEWHERE, "the primary namespace one is Disabled, not Active"),
+        (namespace(), namespace("other", region="x", status="Removing"), "the secondary namespace other is Removing"),
+    ],
+)
+def test_a_namespace_that_is_not_active_is_a_warning(
+    primary: NamespaceInfo, secondary: NamespaceInfo, said: str
+) -> None:
+    (text,) = remarks(primary, secondary)
+    assert text.startswith(said)
+
+
+def test_a_smaller_tier_behind_a_larger_one_says_what_would_not_survive() -> None:
+    """Those that "would not survive failover" … Limits by tier: 256 KB Standard, more on Premium."""
+    (said,) = remarks(namespace(tier=Tier.PREMIUM), ELSEWHERE)
+    assert "messages above 256 KB would not survive a failover" in said
+    assert remarks(namespace(), namespace("other", region="x", tier=Tier.PREMIUM)) == ()
+
+
+def test_the_basic_tier_keeps_messages_for_two_weeks_and_has_no_topics() -> None:
+    basic = namespace("other", region="x", tier=Tier.BASIC)
+    assert any("14 days" in said for said in remarks(namespace(), basic))
+    assert not basic.has_topics
+    assert namespace().has_topics
+
+
+@pytest.mark.parametrize(
+    ("tier", "limit"),
+    [(Tier.BASIC, 262_144), (Tier.STANDARD, 262_144), (Tier.PREMIUM, 1_048_576), (Tier.UNKNOWN, 262_144)],
+)
+def test_limits_by_tier(tier: Tier, limit: int) -> None:
+    assert NamespaceInfo(tier=tier).message_limit == limit

@@ -1,0 +1,364 @@
+"""The port to a namespace's management: the same tests over Atom and over ARM, against a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
+from azure.mgmt.servicebus.aio import ServiceBusManagementClient
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import MessagingEntityDisabledError
+
+from console.core.errors import BacklogQueueError, NamespaceUnreachableError
+from console.core.events import Warned
+from console.core.namespaces import UNTOLD, NamespaceInfo, Tier
+from console.pairing import ArmAdmin, backlog
+from console.pairing.management import (
+    Depth,
+    Management,
+    QueueFacts,
+    QueueStatus,
+    is_refusal,
+    is_there_already,
+    is_transient,
+    management_of,
+)
+from console.sandbox.broker.settings import EntityStatus, QueueSettings
+from console.sandbox.credentials import AsyncSandboxCredential
+
+from .conftest import World
+
+PREFIX = "primary/x-servicebus-transfer/"
+KINDS = ("atom", "arm")
+
+
+def arm(world: World, role: str = "Data Owner", namespace: str = "secondary") -> ArmAdmin:
+    credential = AsyncSandboxCredential(world.sandbox.control_url, role)
+    client = ServiceBusManagementClient(
+        credential, "a-subscription", base_url=world.sandbox.arm_url, connection_verify=str(world.sandbox.ca_file)
+    )
+    return ArmAdmin(client, resource_group="group", namespace=namespace)
+
+
+@pytest.fixture(params=KINDS)
+async def admin(request: pytest.FixtureRequest, world: World) -> AsyncIterator[Management]:
+    """The secondary namespace's management."""
+    found = arm(world) if request.param == "arm" else management_of(world.admin("secondary"))
+    yield found
+    await found.close()
+
+
+@pytest.fixture(params=KINDS)
+async def refused(request: pytest.FixtureRequest, world: World) -> AsyncIterator[Management]:
+    """Its management for somebody who may send and no more."""
+    if request.param == "arm":
+        found: Management = arm(world, role="Data Sender")
+    else:
+        wrong = world.sandbox["secondary"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
+        found = management_of(world.admin("secondary", wrong))
+    yield found
+    await found.close()
+
+
+def settings(world: World, path: str) -> QueueSettings:
+    return world.sandbox["secondary"].node.namespace.queue(path).settings
+
+
+# -- finding and making --------------------------------------------------------------------------------------------
+
+
+async def test_queues_are_made_with_exactly_the_settings_of_the_specification(world: World, admin: Management) -> None:
+    """MaxSizeInMegabytes 5120, MaxDeliveryCount 2147483647, DefaultMessageTimeToLive and AutoDeleteOnIdle
+    TimeSpan.MaxValue, LockDuration 1 min, EnableDeadLetteringOnMessageExpiration true, EnableBatchedOperations true;
+    all else default."""
+    found = await backlog.ensure(admin, "primary", 2)
+    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert found.warnings == ()
+    wanted = QueueSettings(
+        max_size_mb=5120,
+        max_delivery_count=2147483647,
+        default_ttl=None,
+        auto_delete_on_idle=None,
+        lock_duration=timedelta(minutes=1),
+        dead_letter_on_expiration=True,
+        enable_batched_operations=True,
+    )
+    assert settings(world, f"{PREFIX}0") == wanted
+
+
+async def test_only_queues_under_the_prefix_are_found_over_many_pages(world: World, admin: Management) -> None:
+    """List the queues under that prefix first."""
+    namespace = world.sandbox["secondary"].node.namespace
+    for index in range(230):  # pages hold 100
+        namespace.create_queue(f"Primary/X-ServiceBus-Transfer/{index}", QueueSettings())
+    namespace.create_queue("primary/other", QueueSettings())
+    found = await admin.queues(PREFIX)
+    assert len(found) == 230
+    assert all(isinstance(one, QueueFacts) and one.path.casefold().startswith(PREFIX) for one in found)
+
+
+async def test_only_those_missing_are_created_and_others_stay_as_they_are(world: World, admin: Management) -> None:
+    """Create only those missing … A queue that exists with other settings is its owner's choice, used as it is, with no
+    guarantee; the difference is shown."""
+    namespace = world.sandbox["secondary"].node.namespace
+    namespace.create_queue(f"{PREFIX}1", QueueSettings(max_delivery_count=7, status=EntityStatus.SEND_DISABLED))
+    found = await backlog.ensure(admin, "primary", 2)
+    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert settings(world, f"{PREFIX}1").max_delivery_count == 7
+    assert settings(world, f"{PREFIX}0").max_delivery_count == 2147483647
+    said = "\n".join(found.warnings)
+    assert f"{PREFIX}1 has MaxDeliveryCount 7 instead of 2147483647" in said
+    assert f"{PREFIX}1 has Status SendDisabled instead of Active" in said
+
+
+async def test_extra_queues_stay_and_are_not_used(world: World, admin: Management) -> None:
+    """Extra queues (`…/7` when five are asked for) stay, and are not used."""
+    world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}7", QueueSettings())
+    found = await backlog.ensure(admin, "primary", 2)
+    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert settings(world, f"{PREFIX}7") == QueueSettings()
+
+
+async def test_a_queue_that_is_there_is_not_made_anew(world: World, admin: Management) -> None:
+    """ "Already exists" by a race counts as found."""
+    world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}0", QueueSettings(max_delivery_count=7))
+    with pytest.raises(ResourceExistsError) as raised:
+        await admin.create_backlog_queue(f"{PREFIX}0")
+    assert is_there_already(raised.value)
+    assert settings(world, f"{PREFIX}0").max_delivery_count == 7
+
+
+async def test_an_authorization_error_ends_pairing_at_once(refused: Management) -> None:
+    """An authorization error ends pairing at once."""
+    async with asyncio.timeout(10):
+        with pytest.raises(NamespaceUnreachableError, match=r"was refused .* check the key or the role; pairing needs"):
+            await backlog.ensure(refused, "primary", 2)
+
+
+# -- one queue -----------------------------------------------------------------------------------------------------
+
+
+async def test_counts_are_read_with_dead_letters_apart(world: World, admin: Management) -> None:
+    await backlog.ensure(admin, "primary", 1)
+    assert (await admin.depth(f"{PREFIX}0")).messages == 0
+    async with world.client("secondary") as client:
+        async with client.get_queue_sender(f"{PREFIX}0") as sender:
+            await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b"), ServiceBusMessage("c")])
+        async with client.get_queue_receiver(f"{PREFIX}0") as receiver:
+            (message,) = await receiver.receive_messages(1, max_wait_time=5)
+            await receiver.dead_letter_message(message, reason="for the count")
+    depth = await admin.depth(f"{PREFIX}0")
+    assert (depth.messages, depth.dead_lettered) == (2, 1)
+    assert depth.size_bytes > 0
+    assert depth.last_active is not None
+
+
+async def test_a_queue_can_be_closed_to_senders_and_opened_again(world: World, admin: Management) -> None:
+    """Set to SendDisabled, … or set back to Active."""
+    await backlog.ensure(admin, "primary", 1)
+    before = settings(world, f"{PREFIX}0")
+    await admin.set_status(f"{PREFIX}0", QueueStatus.SEND_DISABLED)
+    async with world.client("secondary") as client:
+        with pytest.raises(MessagingEntityDisabledError):
+            await _send(client, f"{PREFIX}0")
+        await admin.set_status(f"{PREFIX}0", QueueStatus.ACTIVE)
+        await _send(client, f"{PREFIX}0")
+    after = settings(world, f"{PREFIX}0")
+    assert (after.status, after.max_delivery_count) == (EntityStatus.ACTIVE, before.max_delivery_count)
+    assert (after.lock_duration, after.max_size_mb) == (before.lock_duration, before.max_size_mb)
+
+
+async def _send(client: ServiceBusClient, path: str) -> None:
+    async with client.get_queue_sender(path) as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+
+
+async def test_a_queue_can_be_deleted_once(admin: Management) -> None:
+    await backlog.ensure(admin, "primary", 1)
+    await admin.delete_queue(f"{PREFIX}0")
+    assert await admin.queues(PREFIX) == []
+    with pytest.raises(ResourceNotFoundError):
+        await admin.delete_queue(f"{PREFIX}0")
+    with pytest.raises(ResourceNotFoundError):
+        await admin.depth(f"{PREFIX}0")
+
+
+async def test_a_namespace_tells_what_it_is(admin: Management) -> None:
+    info = await admin.namespace()
+    assert (info.name, info.tier) == ("secondary", Tier.STANDARD)
+    if isinstance(admin, ArmAdmin):  # Atom knows neither
+        assert (info.region, info.status) == ("northeurope", "Active")
+
+
+async def test_a_namespace_that_does_not_tell_is_unknown_and_no_error(refused: Management) -> None:
+    assert await backlog.told(refused) == UNTOLD
+
+
+async def test_pairing_with_arm_as_the_secondary_admin(world: World) -> None:
+    """`secondary_admin` is the asynchronous admin client, or the ARM adapter."""
+    paired = await world.pair(secondary_admin=arm(world))
+    assert paired.backlog_queue_count == 2
+    assert (paired.secondary_name, paired.secondary_info.region) == ("secondary", "northeurope")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert world.depth("orders") == 1
+
+
+# -- how often it is tried -----------------------------------------------------------------------------------------
+
+
+def answered(status: int, text: str = "no") -> HttpResponseError:
+    error = HttpResponseError(text)
+    error.status_code = status
+    return error
+
+
+class Scripted:
+    """A management that fails as it is told to, and counts how often it was asked."""
+
+    def __init__(self, *, listing: tuple[Exception, ...] = (), creating: tuple[Exception, ...] = ()) -> None:
+        self.listing, self.creating = list(listing), list(creating)
+        self.listed = self.tried = 0
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        self.listed += 1
+        if self.listing:
+            raise self.listing.pop(0)
+        return []
+
+    async def create_backlog_queue(self, path: str) -> None:
+        self.tried += 1
+        if self.creating:
+            raise self.creating.pop(0)
+
+    async def depth(self, path: str) -> Depth:
+        raise NotImplementedError
+
+    async def set_status(self, path: str, status: QueueStatus) -> None:
+        raise NotImplementedError
+
+    async def delete_queue(self, path: str) -> None:
+        raise NotImplementedError
+
+    async def namespace(self) -> NamespaceInfo:
+        return UNTOLD
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries that follow each other at once."""
+    monkeypatch.setattr(backlog, "PAUSE", 0.01)
+
+
+TRANSIENT = (answered(500), answered(503), answered(429), answered(408), ServiceRequestError("reset"), TimeoutError())
+CONFLICT = "SubCode=40901. Another conflicting operation is in progress"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_listing_is_retried_on_transient_errors() -> None:
+    """Listing is retried for 2 min on transient errors."""
+    admin = Scripted(listing=TRANSIENT)
+    assert (await backlog.ensure(admin, "primary", 1)).paths == (f"{PREFIX}0",)
+    assert admin.listed == len(TRANSIENT) + 1
+    assert backlog.LIST_FOR == 120
+
+
+@pytest.mark.usefixtures("quick")
+async def test_listing_is_given_up_in_the_end() -> None:
+    admin = Scripted(listing=(answered(500),) * 1000)
+    with pytest.raises(NamespaceUnreachableError, match=r"listing the queues .* failed for 0\.05 s"):
+        await backlog.ensure(admin, "primary", 1, patience=0.05)
+
+
+@pytest.mark.parametrize("error", [answered(400), answered(404)])
+async def test_what_will_not_get_better_is_not_tried_again(error: Exception) -> None:
+    admin = Scripted(listing=(error, error))
+    with pytest.raises(NamespaceUnreachableError, match="failed: no"):
+        await backlog.ensure(admin, "primary", 1)
+    assert admin.listed == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_each_creation_is_tried_three_times() -> None:
+    """Each creation 3 times. … Fewer than asked: pairing succeeds, the count says so, the console warns."""
+    admin = Scripted(creating=(answered(500),) * 3)
+    found = await backlog.ensure(admin, "primary", 2)
+    assert found.paths == (f"{PREFIX}1",)
+    assert admin.tried == 3 + 1
+    assert found.warnings == (f"1 of 2 backlog queues stand ready: {PREFIX}0: no",)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_no_queue_in_the_end_is_an_error() -> None:
+    """No queue in the end: `BacklogQueueError`."""
+    admin = Scripted(creating=(answered(403, "SubCode=40300. The maximum number of resources is reached"),) * 6)
+    with pytest.raises(BacklogQueueError, match=r"none of the 2 backlog queues .* could be created: .*SubCode=40300"):
+        await backlog.ensure(admin, "primary", 2)
+    assert admin.tried == 6
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_conflict_with_another_operation_is_tried_again_and_a_queue_that_is_there_is_found() -> None:
+    """ "Already exists" by a race counts as found."""
+    conflict, there = ResourceExistsError(CONFLICT), ResourceExistsError("SubCode=40900. Conflict.")
+    admin = Scripted(creating=(conflict, there))
+    assert (await backlog.ensure(admin, "primary", 1)).paths == (f"{PREFIX}0",)
+    assert admin.tried == 2
+
+
+async def test_an_authorization_error_while_creating_ends_pairing_at_once() -> None:
+    """An authorization error ends pairing at once."""
+    admin = Scripted(creating=(answered(403, "(AuthorizationFailed) no role"),) * 3)
+    with pytest.raises(NamespaceUnreachableError, match=f"creating {PREFIX}0 was refused"):
+        await backlog.ensure(admin, "primary", 2)
+    assert admin.tried == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal", "transient"),
+    [
+        (ClientAuthenticationError("no token could be had"), True, True),
+        (answered(401), True, False),
+        (answered(403, "(AuthorizationFailed)"), True, False),
+        (answered(403, "SubCode=40300. Quota"), False, False),
+        (answered(409, CONFLICT), False, True),
+        (answered(409), False, False),
+        (answered(502), False, True),
+        (OSError("reset"), False, True),
+    ],
+)
+def test_what_a_failed_request_means(error: AzureError, refusal: bool, transient: bool) -> None:
+    assert (is_refusal(error), is_transient(error)) == (refusal, transient)
+
+
+# -- what is said --------------------------------------------------------------------------------------------------
+
+
+async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> None:
+    """Fewer than asked: pairing succeeds, the count says so, the console warns."""
+
+    class Missing(Scripted):
+        async def create_backlog_queue(self, path: str) -> None:
+            if path.endswith("/0"):
+                raise answered(400, "that one is not allowed")
+            await made.create_backlog_queue(path)
+
+    made = management_of(world.admin("secondary"))
+    world.stack.push_async_callback(made.close)
+    paired = await world.pair(secondary_admin=Missing())
+    assert paired.backlog_queue_count == 1
+    assert any("1 of 2 backlog queues stand ready" in warned.text for warned in world.told(Warned))
