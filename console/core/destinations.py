@@ -1,19 +1,50 @@
 """Which destinations the syphon may try now: one circuit per destination (SPEC.md section 8).
 
 One failed destination must not delay the others' messages: after a failure there is one try per destination when its
-back-off has ended, not one per message. "Not found" for long enough makes its messages undeliverable; every other
-failure only makes them wait.
+back-off has ended, not one per message. What a failure means for the messages is a table; every pump asks it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from console.core.verdict import FailureKind
 
 FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 30.0
+
+
+class Fate(StrEnum):
+    """What becomes of a message whose destination said no."""
+
+    WAITS = "waits"
+    """Until the destination takes it, however long that is."""
+    WAITS_A_WHILE = "waits a while"
+    """For `undeliverable_after`; then it is dead-lettered."""
+    DEAD_LETTERED = "dead-lettered"
+    """At once: the destination will never take this message."""
+
+
+FATES: Final[dict[FailureKind, Fate]] = {
+    FailureKind.TOO_LARGE: Fate.DEAD_LETTERED,
+    FailureKind.ARGUMENT: Fate.DEAD_LETTERED,
+    FailureKind.NOT_FOUND: Fate.WAITS_A_WHILE,
+    FailureKind.TIMEOUT: Fate.WAITS,
+    FailureKind.CONNECTION: Fate.WAITS,
+    FailureKind.COMMUNICATION: Fate.WAITS,
+    FailureKind.INTERNAL: Fate.WAITS,
+    FailureKind.DETACHED: Fate.WAITS,
+    FailureKind.UNEXPLAINED: Fate.WAITS,
+    FailureKind.DISABLED: Fate.WAITS,
+    FailureKind.FULL: Fate.WAITS,
+    FailureKind.BUSY: Fate.WAITS,
+    FailureKind.UNAUTHENTICATED: Fate.WAITS,
+    FailureKind.UNAUTHORIZED: Fate.WAITS,
+    FailureKind.UNLISTED: Fate.WAITS,
+}
+"""SPEC.md section 8. DEAD_LETTERED is the message's own fault, everything else the destination's."""
 
 
 @dataclass(slots=True)
@@ -44,7 +75,7 @@ class Destinations:
     def failed(self, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
         """A send there failed; the circuit with its next try."""
         key = path.casefold()
-        missing = at if kind is FailureKind.NOT_FOUND else None
+        missing = at if FATES[kind] is Fate.WAITS_A_WHILE else None
         circuit = self._open.setdefault(key, Circuit(path, at, reason, missing))
         circuit.reason = reason
         circuit.missing_since = None if missing is None else (circuit.missing_since or at)

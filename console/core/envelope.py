@@ -26,6 +26,22 @@ SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
 RESERVED: Final = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED})
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
+TIMESPAN: Final = "com.microsoft:timespan"
+"""The descriptor of a `Timespan` on the wire."""
+SCHEDULED_ANNOTATION: Final = "x-opt-scheduled-enqueue-time"
+BROKERS: Final = frozenset(
+    {
+        "x-opt-sequence-number",
+        "x-opt-enqueue-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-locked-until",
+        "x-opt-lock-token",
+        "x-opt-message-state",
+        "x-opt-deadletter-source",
+        SCHEDULED_ANNOTATION,
+    }
+)
+"""Annotations that a namespace puts on a message it holds; they are not the sender's."""
 
 TICKS_A_SECOND: Final = 10_000_000
 _TICKS_A_MICROSECOND: Final = 10

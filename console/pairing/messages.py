@@ -21,22 +21,21 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
-from console.core.envelope import PING_CONTENT_TYPE, RESERVED, Enclosed, Timespan, refuse_reserved, unwrap, wrap
-
-SCHEDULED_ANNOTATION: Final = b"x-opt-scheduled-enqueue-time"
-BROKERS: Final = frozenset(
-    {
-        b"x-opt-sequence-number",
-        b"x-opt-enqueue-sequence-number",
-        b"x-opt-enqueued-time",
-        b"x-opt-locked-until",
-        b"x-opt-lock-token",
-        b"x-opt-message-state",
-        b"x-opt-deadletter-source",
-        SCHEDULED_ANNOTATION,
-    }
+from console.core import envelope
+from console.core.envelope import (
+    PING_CONTENT_TYPE,
+    RESERVED,
+    TIMESPAN,
+    Enclosed,
+    Timespan,
+    refuse_reserved,
+    unwrap,
+    wrap,
 )
-"""Annotations that a namespace puts on a message it holds; they are not the sender's."""
+
+SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
+BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
+"""As keys of annotations are to the SDK."""
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
@@ -155,7 +154,7 @@ def _amqp(value: object) -> object:
     """A value of the envelope as the SDK's encoder wants it: a described type is a pair of descriptor and value."""
     if isinstance(value, Timespan):
         return (
-            {"TYPE": "SYMBOL", "VALUE": b"com.microsoft:timespan"},
+            {"TYPE": "SYMBOL", "VALUE": TIMESPAN.encode()},
             {"TYPE": "LONG", "VALUE": value.ticks},
         )
     return value

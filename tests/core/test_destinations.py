@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.destinations import FIRST_BACKOFF, LONGEST_BACKOFF, Destinations
+from console.core.destinations import FATES, FIRST_BACKOFF, LONGEST_BACKOFF, Destinations, Fate
 from console.core.verdict import FailureKind
 
 NOW = 1_700_000_000.0
@@ -107,3 +107,11 @@ def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(desti
 
 def test_a_destination_that_never_failed_is_not_undeliverable(destinations: Destinations) -> None:
     assert not destinations.undeliverable("orders", NOW)
+
+
+def test_every_failure_has_a_fate_and_only_the_messages_own_fault_ends_it_at_once() -> None:
+    """Section 8: "The destination says too large or invalid: the same"; what is its own trouble makes messages wait."""
+    assert set(FATES) == set(FailureKind)
+    at_once = {kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED}
+    a_while = {kind for kind, fate in FATES.items() if fate is Fate.WAITS_A_WHILE}
+    assert (at_once, a_while) == ({FailureKind.TOO_LARGE, FailureKind.ARGUMENT}, {FailureKind.NOT_FOUND})

@@ -1,0 +1,370 @@
+"""A backlog message back into what its sender meant: every type of AMQP, bit for bit (SPEC.md section 7.2)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.amqp.codec import described, encode, encoded_list
+from console.amqp.message import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    MESSAGE_ANNOTATIONS,
+    SEQUENCE,
+    VALUE,
+    Header,
+    Properties,
+    Sections,
+    edit_map,
+    encoded_pair,
+    read_header,
+    read_map,
+    read_properties,
+    split,
+    write_header,
+    write_properties,
+)
+from console.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
+from console.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from console.core.errors import EnvelopeError
+from console.pairing import messages, rewrite
+
+from ..amqp.values import SYMBOLS, TEXT, VALUES
+
+NOW = 1_800_000_000_000
+NAMES = TEXT.filter(lambda name: name not in rewrite.RESERVED)
+TICKS = st.integers(0, 2**45).map(lambda ms: ms * 10_000)
+MAPS = st.dictionaries(NAMES, VALUES, max_size=5)
+ANNOTATIONS = st.dictionaries(SYMBOLS.filter(lambda name: name not in rewrite.BROKERS), VALUES, max_size=3)
+BODIES = st.one_of(
+    st.binary(max_size=300).map(lambda data: described(DATA, encode(data))),
+    st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(
+        lambda parts: b"".join(described(DATA, encode(part)) for part in parts)
+    ),
+    VALUES.map(lambda value: described(VALUE, encode(value))),
+    st.lists(VALUES, max_size=3).map(lambda values: described(SEQUENCE, encode(values))),
+)
+PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "message_id": st.one_of(TEXT, st.uuids(), st.binary(max_size=9), st.integers(0, 2**64 - 1).map(ULong)),
+        "user_id": st.binary(max_size=9),
+        "to": TEXT,
+        "subject": TEXT,
+        "correlation_id": st.one_of(TEXT, st.uuids()),
+        "content_type": SYMBOLS,
+        "group_sequence": st.integers(0, 2**32 - 1),
+        "reply_to_group_id": TEXT,
+    },
+).map(lambda fields: Properties(**fields))
+
+
+def section(code: int, values: dict[Any, Any]) -> bytes | None:
+    return described(code, encode(values)) if values else None
+
+
+def named(path: str, session: str | None, ticks: int | None, scheduled: int | None) -> dict[str, Any]:
+    """The four properties, as they are on the wire."""
+    found: dict[str, Any] = {PATH: path}
+    if session is not None:
+        found[SESSION_ID] = session
+    if ticks is not None:
+        found[TIME_TO_LIVE] = Described(Symbol("com.microsoft:timespan"), ticks)
+    if scheduled is not None:
+        found[SCHEDULED] = Timestamp(scheduled)
+    return found
+
+
+def put_in(own: dict[Any, Any], added: dict[str, Any], draw: Any) -> dict[Any, Any]:
+    """Both maps in one, in any order."""
+    pairs = draw(st.permutations([*own.items(), *added.items()]))
+    return dict(pairs)
+
+
+def held(annotations: bytes | None, *, number: int = 7, enqueued: int = NOW, usual: bool = True) -> bytes:
+    """Annotations as a namespace hands them over."""
+    add = [
+        encoded_pair("x-opt-sequence-number", number if usual else Int(7)),
+        encoded_pair("x-opt-enqueued-time", Timestamp(enqueued)),
+        encoded_pair("x-opt-locked-until", Timestamp(NOW + 60_000)),
+    ]
+    found = edit_map(annotations, MESSAGE_ANNOTATIONS, add=b"".join(add), added=3)
+    assert found is not None
+    return found
+
+
+LOCK_TOKEN = encoded_pair("x-opt-lock-token", uuid.UUID(int=5))
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Sections, bytes]:
+    """What a sender meant, and how it comes out of a backlog queue."""
+    session, ticks = draw(st.one_of(st.none(), TEXT)), draw(st.one_of(st.none(), TICKS))
+    scheduled = draw(st.one_of(st.none(), st.integers(0, 4 * 10**12)))
+    own, annotations = draw(MAPS), draw(ANNOTATIONS)
+    header = Header(*draw(st.tuples(st.none() | st.booleans(), st.none() | st.integers(0, 9))))
+    properties = draw(PROPERTIES)
+    delivery = section(DELIVERY_ANNOTATIONS, draw(ANNOTATIONS))
+    body, footer = draw(BODIES), section(FOOTER, draw(ANNOTATIONS))
+    meant: dict[str, Any] = {"group_id": session}
+    ms = None if ticks is None else min(ticks // 10_000, rewrite.MOST_TTL_MS)
+    if ms is not None:
+        meant |= {"creation_time": NOW, "absolute_expiry_time": NOW + ms}
+    at = {} if scheduled is None else {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(scheduled)}
+    original = Sections(
+        written(write_header, header._replace(ttl=ms)),
+        delivery,
+        section(MESSAGE_ANNOTATIONS, {**annotations, **at}),
+        written(write_properties, properties._replace(**meant)),
+        section(APPLICATION_PROPERTIES, own),
+        body,
+        footer,
+    )
+    backlog = Sections(
+        write_header(header._replace(delivery_count=draw(st.integers(0, 9)))),
+        edit_map(delivery, DELIVERY_ANNOTATIONS, add=LOCK_TOKEN, added=1),
+        held(section(MESSAGE_ANNOTATIONS, annotations), usual=draw(st.booleans())),
+        written(write_properties, properties),
+        section(APPLICATION_PROPERTIES, put_in(own, named("orders/EU", session, ticks, scheduled), draw)),
+        body,
+        footer,
+    )
+    return original, backlog.join()
+
+
+def written(write: Any, fields: Any) -> bytes | None:
+    """A list section, none where all its fields are null."""
+    return write(fields) if any(field is not None for field in fields) else None
+
+
+@given(case=cases())
+def test_whatever_its_sender_wrote_comes_back_bit_for_bit(case: tuple[Sections, bytes]) -> None:
+    """Nothing else may change: [...] every application property survive the round trip: of any AMQP type and bit for
+    bit through our own AMQP pump."""
+    original, backlog = case
+    found = rewrite.opened(backlog)
+    assert found.enclosed.path == "orders/EU"
+    assert (found.held.sequence_number, found.held.enqueued_ms) == (7, NOW)
+    moved = split(rewrite.original(found, now_ms=NOW))
+    assert moved._replace(application_properties=None) == original._replace(application_properties=None)
+    pairs = [pairs_of(one.application_properties) for one in (moved, original)]
+    assert pairs[0] == pairs[1]
+
+
+def pairs_of(encoded: bytes | None) -> list[bytes]:
+    """The pairs of a map section, each as its bytes, sorted: their order says nothing."""
+    from console.amqp.codec import skip
+    from console.amqp.message import _map_bounds
+
+    if encoded is None:
+        return []
+    count, at, _ = _map_bounds(encoded, 3)
+    found = []
+    for _ in range(count // 2):
+        start, at = at, skip(encoded, skip(encoded, at))
+        found.append(encoded[start:at])
+    return sorted(found)
+
+
+WORD = st.text(min_size=1, max_size=40)
+FIELDS = st.fixed_dictionaries(
+    {"message_id": WORD},
+    optional={
+        "session_id": WORD,
+        "time_to_live": st.integers(0, 2**21).map(lambda seconds: timedelta(seconds=seconds)),
+        "scheduled_enqueue_time_utc": st.just(datetime(2030, 1, 2, 3, 4, 5, 6000, UTC)),
+        "correlation_id": WORD,
+        "subject": WORD,
+        "to": WORD,
+        "content_type": WORD,
+        "application_properties": st.dictionaries(
+            WORD, st.one_of(WORD, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.uuids(), st.floats(0, 1))
+        ),
+    },
+)
+
+
+def sent(message: AmqpAnnotatedMessage) -> bytes:
+    out = bytearray()
+    encode_payload(out, PyamqpTransport.to_outgoing_amqp_message(message))
+    return bytes(out)
+
+
+@given(body=st.binary(max_size=200), fields=FIELDS)
+def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes, fields: dict[str, Any]) -> None:
+    message = ServiceBusMessage(body, **fields)
+    direct = split(sent(message.raw_amqp_message))
+    parked_ = split(sent(messages.park(message, "orders")))
+    backlog = parked_._replace(message_annotations=held(parked_.message_annotations)).join()
+    found = rewrite.opened(backlog)
+    moved = split(rewrite.original(found, now_ms=NOW))
+    assert found.message_id == fields["message_id"]
+    assert moved.body == direct.body
+    assert pairs_of(moved.application_properties) == pairs_of(direct.application_properties)
+    assert read_map(moved.message_annotations) == read_map(direct.message_annotations)
+    assert read_header(moved.header).ttl == read_header(direct.header).ttl
+    kept = [fields_of(one.properties) for one in (moved, direct)]
+    assert kept[0] == kept[1]
+
+
+def fields_of(properties: bytes | None) -> list[bytes]:
+    """The properties, each as its bytes, without the two times that say when a message was sent."""
+    assert properties is not None
+    found = rewrite._items(properties, 13)
+    return found[:8] + found[10:]
+
+
+# -- the envelope of others ------------------------------------------------------------------------------------------
+
+
+def backlog(added: dict[Any, Any], **sections: Any) -> bytes:
+    properties = write_properties(Properties(message_id="1"))
+    return Sections(
+        **{
+            "message_annotations": held(None),
+            "properties": properties,
+            "application_properties": section(APPLICATION_PROPERTIES, added),
+            "body": described(DATA, encode(b"x")),
+            **sections,
+        }
+    ).join()
+
+
+def test_the_retired_clients_envelope_is_read() -> None:
+    """Backlog messages of the retired client are readable: timespan = described type, long, 100 ns ticks."""
+    span = Described(Symbol("com.microsoft:timespan"), 90 * 10_000_000)
+    data = backlog({PATH: "orders", SESSION_ID: "s", TIME_TO_LIVE: span, SCHEDULED: Timestamp(NOW), "n": UInt(7)})
+    moved = split(rewrite.original(rewrite.opened(data), now_ms=NOW))
+    assert read_header(moved.header).ttl == 90_000
+    assert read_properties(moved.properties).group_id == "s"
+    assert read_map(moved.message_annotations) == {"x-opt-scheduled-enqueue-time": NOW}
+    assert read_map(moved.application_properties) == {"n": 7}
+
+
+def test_encodings_that_are_not_the_smallest_are_read_and_left_as_they_are() -> None:
+    """The general reader stays for encodings that are not the smallest."""
+    wide = b"\xb1\x00\x00\x00\x09" + PATH.encode() + b"\xb3\x00\x00\x00\x06orders"
+    mine = b"\xb1\x00\x00\x00\x01n\x80\x00\x00\x00\x00\x00\x00\x00\x07"
+    pairs = mine + wide
+    size = len(pairs) + 4
+    described_by = b"\x00\x80\x00\x00\x00\x00\x00\x00\x00"
+    properties = described_by + b"\x74\xd1" + size.to_bytes(4, "big") + b"\x00\x00\x00\x04" + pairs
+    listed = described_by + b"\x73\xd0\x00\x00\x00\x0b\x00\x00\x00\x01\xb1\x00\x00\x00\x02id"
+    data = backlog({}, application_properties=properties, properties=listed)
+    found = rewrite.opened(data)
+    moved = split(rewrite.original(found, now_ms=NOW))
+    assert (found.enclosed.path, found.message_id) == ("orders", "id")
+    assert mine in (moved.application_properties or b"")
+    assert moved.properties == listed
+
+
+def test_a_name_inside_of_another_propertys_value_is_no_destination() -> None:
+    """The destination is what stands under x-ms-path, whatever bytes a sender puts elsewhere."""
+    bait = b"\xa1\x09x-ms-path\xa1\x05bogus"
+    data = backlog({PATH: "orders", "last": bait})
+    found = rewrite.opened(data)
+    assert found.enclosed.path == "orders"
+    assert read_map(split(rewrite.original(found, now_ms=NOW)).application_properties) == {"last": bait}
+
+
+MALFORMED: list[tuple[bytes, str]] = [
+    (b"", "'x-ms-path' is missing"),
+    (b"\x00\x53", "the message cannot be read"),
+    (b"\x00\x53\x79\xc0\x01\x00", "the message cannot be read"),
+    (backlog({}), "'x-ms-path' is missing"),
+    (backlog({PATH: 7}), "'x-ms-path' is of type int"),
+    (backlog({PATH: ""}), "'x-ms-path' is empty"),
+    (backlog({PATH: "orders", SESSION_ID: 7}), "'x-ms-sessionid' is of type int"),
+    (backlog({PATH: "orders", TIME_TO_LIVE: "1 h"}), "'x-ms-timetolive' is of type str"),
+    (backlog({PATH: "orders", TIME_TO_LIVE: Described(Symbol("a:b"), 7)}), "'x-ms-timetolive' is of type Described"),
+    (backlog({PATH: "orders", SCHEDULED: 2**63 - 1}), "is out of range"),
+    (backlog({}, application_properties=b"\x00\x53\x74\xc1\x0e\x02\xa1\x09x-ms-path\xa1\x01\xff"), "cannot be read"),
+    (
+        backlog({}, application_properties=b"\x00\x53\x74\xc1\x1d\x04" + 2 * b"\xa1\x09x-ms-path\xa1\x01a"),
+        "twice",
+    ),
+    (backlog({PATH: "orders"}, properties=b"\x00\x53\x73\xc0\x03\x01\xa1\xff"), "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), MALFORMED)
+def test_what_cannot_be_translated_back_says_why(data: bytes, words: str) -> None:
+    """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason that says which."""
+    with pytest.raises(EnvelopeError, match=words):
+        rewrite.original(rewrite.opened(data), now_ms=NOW)
+
+
+def read_or_refused(data: bytes) -> str:
+    """Where it goes, or why it cannot; nothing else may be raised."""
+    try:
+        found = rewrite.opened(data)
+        rewrite.original(found, now_ms=NOW)
+    except EnvelopeError as error:
+        return str(error)
+    return found.enclosed.path
+
+
+@given(st.binary(max_size=200))
+def test_anything_is_either_read_or_refused_in_words(data: bytes) -> None:
+    assert read_or_refused(data)
+    rewrite.held_of(data)
+    rewrite.id_of(data)
+
+
+@given(case=cases(), cut=st.floats(0, 1), flipped=st.integers(0, 255))
+def test_a_damaged_message_is_either_read_or_refused_in_words(
+    case: tuple[Sections, bytes], cut: float, flipped: int
+) -> None:
+    data = bytearray(case[1])
+    data[int(cut * (len(data) - 1))] ^= flipped
+    assert read_or_refused(bytes(data))
+
+
+# -- time to live ----------------------------------------------------------------------------------------------------
+
+
+def test_restart_gives_the_full_time_to_live_and_elapsed_what_is_left() -> None:
+    """TTL restored: the full original value ("restart") or what is left ("elapsed"; used up: dead-lettered)."""
+    span = Described(Symbol("com.microsoft:timespan"), 60 * 10_000_000)
+    found = rewrite.opened(backlog({PATH: "orders", TIME_TO_LIVE: span}))
+    now = NOW + 20_000
+    assert read_header(split(rewrite.original(found, now_ms=now)).header).ttl == 60_000
+    assert read_header(split(rewrite.original(found, now_ms=now, elapsed=True)).header).ttl == 40_000
+    with pytest.raises(EnvelopeError, match="expired: its time to live of 0:01:00 passed in the backlog"):
+        rewrite.original(found, now_ms=NOW + 60_000, elapsed=True)
+
+
+# -- dead letters ----------------------------------------------------------------------------------------------------
+
+
+@given(case=cases())
+def test_a_dead_letter_is_revived_as_it_lay_in_its_queue(case: tuple[Sections, bytes]) -> None:
+    """Dead-lettered ones can be re-driven: envelope on, without what dead-lettering added."""
+    original, backlog_ = case
+    dead = split(backlog_)
+    reasons = encode("DeadLetterReason") + encode("Undeliverable")
+    dead = dead._replace(
+        application_properties=edit_map(dead.application_properties, APPLICATION_PROPERTIES, add=reasons, added=1)
+    )
+    again = split(rewrite.revived(dead.join()))
+    assert again.application_properties == split(backlog_).application_properties
+    assert read_header(again.header).delivery_count is None
+    moved = rewrite.original(rewrite.opened(again.join()), now_ms=NOW)
+    assert split(moved).body == original.body
+
+
+def test_a_list_that_lies_about_its_size_is_refused() -> None:
+    lying = b"\x00\x53\x73" + encoded_list([encode("id")])[:-1] + b"\x40"
+    with pytest.raises(EnvelopeError):
+        rewrite.original(rewrite.opened(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW)
