@@ -39,6 +39,8 @@ class EntityView:
     pings_sent: int = 0
     """Since the engine started."""
     pings_accepted: int = 0
+    too_large: int = 0
+    """Messages the primary accepted that would not fit into a backlog queue, since the engine started."""
     failovers: int = 0
     failbacks: int = 0
     seconds_failed_over: float = 0.0
@@ -107,6 +109,46 @@ class BilledView:
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
 
 
+class Answer(StrEnum):
+    """What looking found out about one thing that a failover rests on."""
+
+    OK = "ok"
+    WARN = "warn"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a failover rests on (readiness.py has the rules)."""
+
+    what: str
+    verdict: Answer
+    evidence: str
+    """What was seen, as a sentence."""
+    read_at: float | None = None
+    """When; the oldest of several readings. None: it was not looked at."""
+    todo: str = ""
+    """What a person can do about it; empty where there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Would a failover work now? Looked at `at`."""
+
+    at: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing that was found says no."""
+        return not self.of(Answer.NO)
+
+    def of(self, *verdicts: Answer) -> tuple[Finding, ...]:
+        """The findings with one of these verdicts."""
+        return tuple(finding for finding in self.findings if finding.verdict in verdicts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One engine at `at`."""
@@ -131,3 +173,5 @@ class Snapshot:
     alarms: tuple[str, ...] = ()
     caption: str = ""
     """What a demo is showing; empty otherwise."""
+    readiness: Readiness | None = None
+    """None: not looked yet."""

@@ -21,6 +21,7 @@ from console.core.verdict import FailureKind, Judgement, Verdict
 from console.pairing.links import SenderLink, packed, size_of
 from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
 from console.pairing.steering import Steering
+from console.pairing.survival import too_large
 
 _DOUBTFUL: Final = frozenset(
     {
@@ -178,8 +179,13 @@ class PairedSender:
         if step.route.queue is None:
             await self._primary.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
+            self._steering.tally(self.entity_name).too_large += too_large(left, whole, self.entity_name, self._room)
         else:
             await self._divert(step.route, left, step.timeout)
+
+    def _room(self) -> int:
+        """The largest message that every backlog queue takes, in bytes."""
+        return min(link.limit() for link in self._backlog)
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
         """Park what is left, as many batches as it takes; what was accepted leaves `left`."""

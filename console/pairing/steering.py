@@ -45,6 +45,8 @@ class Tally:
     """Messages accepted in each of the last counted spans: seconds, messages."""
     pings_sent: int = 0
     pings_accepted: int = 0
+    too_large: int = 0
+    """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
 
     def on(self, route: Route) -> Sends:
         """The counters of a route."""

@@ -45,6 +45,7 @@ def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
         pings=entity.pings,
         pings_sent=tally.pings_sent,
         pings_accepted=tally.pings_accepted,
+        too_large=tally.too_large,
         failovers=entity.failovers,
         failbacks=entity.failbacks,
         seconds_failed_over=entity.seconds_failed_over + running,
