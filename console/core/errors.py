@@ -13,6 +13,14 @@
     │   ├── ReservedPropertyError (ValueError)    carries a property the envelope needs
     │   └── ScheduledInBacklogError          a number that no queue of the primary has given
     ├── EnvelopeError                        a backlog message that cannot be translated back
+    ├── WireError                            a connection of our own to a namespace; carries the AMQP condition
+    │   ├── WireUnavailableError             a namespace or a client that such a connection cannot be had for
+    │   ├── WireTimeoutError (TimeoutError)  no answer within our own deadline
+    │   ├── WireConnectionError              not connected, or connected no longer
+    │   ├── WireAuthenticationError          no token, or one that was refused
+    │   ├── WireLinkError                    a link refused or detached
+    │   ├── WireOutcomeError                 a message that was not accepted
+    │   └── WireRequestError                 a request that was answered with no
     ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
     └── ControlError                         talking to an engine
         ├── EngineNotRunningError            no engine answers there
@@ -90,6 +98,49 @@ class ScheduledInBacklogError(SendError):
 
 class EnvelopeError(PairedError):
     """A backlog message whose properties cannot be translated back; the text says which and why."""
+
+
+class WireError(PairedError):
+    """A connection of our own, or what goes over it, failed.
+
+    condition: the AMQP condition the peer gave, by which the failure is judged (SPEC.md section 5); None for none.
+    """
+
+    def __init__(self, description: str, condition: str | None = None) -> None:
+        super().__init__(description)
+        self.condition = condition
+
+
+class WireUnavailableError(WireError):
+    """No connection of our own can be had: the SDK's is to be used instead, and the text says why."""
+
+
+class WireTimeoutError(WireError, TimeoutError):
+    """The namespace did not answer within a deadline of ours."""
+
+
+class WireConnectionError(WireError):
+    """The namespace could not be connected, or the connection to it has ended."""
+
+
+class WireAuthenticationError(WireError):
+    """The credential gave no token, or the namespace did not take it."""
+
+
+class WireLinkError(WireError):
+    """A link was refused, or has been detached."""
+
+
+class WireOutcomeError(WireError):
+    """A message was rejected, released or modified instead of accepted."""
+
+
+class WireRequestError(WireError):
+    """A request to the namespace was answered with no; `status` is its number, 404 for instance."""
+
+    def __init__(self, description: str, condition: str | None = None, *, status: int) -> None:
+        super().__init__(description, condition)
+        self.status = status
 
 
 class IllegalEventError(PairedError):

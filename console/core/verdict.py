@@ -1,8 +1,8 @@
 """Which failure counts towards a failover (SPEC.md section 5): one function, one table.
 
 An exception is first given its kind, by the names of its classes (so this file needs none of the SDK's modules)
-and, for the SDK's bare `ServiceBusError`, by the AMQP condition its text names. The kind then has one verdict.
-`_retryable` is never asked: the SDK overwrites it.
+and by the AMQP condition: a `WireError` carries one, the SDK's bare `ServiceBusError` names one in its text. The kind
+then has one verdict. `_retryable` is never asked: the SDK overwrites it.
 
 Replaceable: whoever wants other rules passes another `exception -> Judgement` to the pairing.
 """
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from console.core.errors import WireError
 
 
 class Verdict(StrEnum):
@@ -92,6 +94,11 @@ KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
     "azure.servicebus._pyamqp.error.AMQPConnectionError": FailureKind.CONNECTION,
     "azure.servicebus._pyamqp.error.AMQPLinkError": FailureKind.DETACHED,
     "azure.servicebus._pyamqp.error.AMQPException": FailureKind.UNEXPLAINED,
+    "console.core.errors.WireTimeoutError": FailureKind.TIMEOUT,
+    "console.core.errors.WireConnectionError": FailureKind.CONNECTION,
+    "console.core.errors.WireAuthenticationError": FailureKind.UNAUTHENTICATED,
+    "console.core.errors.WireLinkError": FailureKind.DETACHED,
+    "console.core.errors.WireError": FailureKind.UNEXPLAINED,
     "builtins.TimeoutError": FailureKind.TIMEOUT,
     "builtins.OSError": FailureKind.CONNECTION,
     "builtins.ValueError": FailureKind.ARGUMENT,
@@ -113,8 +120,19 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
     "amqp:not-allowed": FailureKind.ARGUMENT,
     "amqp:not-implemented": FailureKind.ARGUMENT,
     "amqp:decode-error": FailureKind.ARGUMENT,
+    "amqp:not-found": FailureKind.NOT_FOUND,
+    "amqp:resource-limit-exceeded": FailureKind.FULL,
+    "amqp:unauthorized-access": FailureKind.UNAUTHORIZED,
+    "com.microsoft:auth-failed": FailureKind.UNAUTHORIZED,
+    "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
+    # Of one message, one session or one request.
+    "com.microsoft:message-lock-lost": FailureKind.UNLISTED,
+    "com.microsoft:message-not-found": FailureKind.UNLISTED,
+    "com.microsoft:session-lock-lost": FailureKind.UNLISTED,
+    "com.microsoft:session-cannot-be-locked": FailureKind.UNLISTED,
+    "com.microsoft:entity-already-exists": FailureKind.UNLISTED,
 }
-"""Only asked where the class says no more than that the SDK failed."""
+"""Asked where the class says no more than that the SDK failed, and first of all for what carries its condition."""
 
 _MISSING: Final = "could not be found"
 _CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
@@ -140,6 +158,8 @@ def kind_of(error: BaseException) -> FailureKind:
             break
     else:
         return FailureKind.UNLISTED
+    if isinstance(error, WireError) and kind is not FailureKind.UNAUTHENTICATED:
+        return _kind_on_the_wire(error, kind)
     if kind is FailureKind.UNEXPLAINED:
         found = _CONDITION.search(str(error))
         if found is not None:
@@ -147,6 +167,18 @@ def kind_of(error: BaseException) -> FailureKind:
     if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
         return FailureKind.NOT_FOUND
     return kind
+
+
+def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
+    """By its condition, as far as the table knows it; else by what ended: a link, the connection, or only a message.
+
+    A connection that ended is that, whatever for, unless the namespace was busy: as by the SDK.
+    """
+    if error.condition is None:
+        return kind
+    unknown = FailureKind.INTERNAL if kind is FailureKind.UNEXPLAINED else kind
+    by_condition = KIND_BY_CONDITION.get(error.condition, unknown)
+    return kind if kind is FailureKind.CONNECTION and by_condition is not FailureKind.BUSY else by_condition
 
 
 def _speaks_of_a_missing_entity(error: BaseException) -> bool:

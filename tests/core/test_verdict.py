@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import logging
 import socket
@@ -16,7 +17,18 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.errors import BacklogMessageSizeError, EnvelopeError, ReservedPropertyError
+from console.core.errors import (
+    BacklogMessageSizeError,
+    EnvelopeError,
+    ReservedPropertyError,
+    WireAuthenticationError,
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireOutcomeError,
+    WireRequestError,
+    WireTimeoutError,
+)
 from console.core.verdict import KIND_BY_CLASS, KIND_BY_CONDITION, VERDICTS, FailureKind, Verdict, judge, kind_of
 
 K = FailureKind
@@ -142,7 +154,7 @@ def test_every_class_named_by_the_table_exists(name: str) -> None:
     module, _, cls = name.rpartition(".")
     homes = {"azure.servicebus.exceptions": sdk, "azure.core.exceptions": core_errors}
     homes["azure.servicebus._pyamqp.error"] = amqp
-    home = homes.get(module) or __import__(module)
+    home = homes.get(module) or importlib.import_module(module)
     assert issubclass(getattr(home, cls), BaseException)
 
 
@@ -191,6 +203,38 @@ def test_a_failure_inside_of_the_sdk_has_no_condition_and_counts(text: str | Non
 def test_the_sdks_own_crash_counts() -> None:
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger(__name__), IndexError("list index"))
     assert judge(error).verdict is Verdict.COUNTS
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_message_refused_on_a_connection_of_our_own_is_judged_as_by_the_sdk(condition: bytes) -> None:
+    error = WireOutcomeError("orders rejected the message", condition.decode())
+    assert judge(error).verdict is judge(through_the_sdk(condition)).verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WireTimeoutError("attaching"), K.TIMEOUT),
+        (WireConnectionError("reset", "amqp:socket-error"), K.CONNECTION),
+        (WireConnectionError("closed", "amqp:connection:forced"), K.CONNECTION),
+        (WireConnectionError("broke the protocol", "amqp:decode-error"), K.CONNECTION),
+        (WireConnectionError("closed", "com.microsoft:server-busy"), K.BUSY),
+        (WireAuthenticationError("401", "com.microsoft:auth-failed"), K.UNAUTHENTICATED),
+        (WireAuthenticationError("404 The messaging entity 'sb://x/y' could not be found."), K.NOT_FOUND),
+        (WireLinkError("detached"), K.DETACHED),
+        (WireLinkError("detached", "amqp:link:detach-forced"), K.DETACHED),
+        (WireLinkError("refused", "amqp:not-found"), K.NOT_FOUND),
+        (WireLinkError("refused", "amqp:unauthorized-access"), K.UNAUTHORIZED),
+        (WireLinkError("refused", "com.microsoft:entity-disabled"), K.DISABLED),
+        (WireLinkError("refused", "contoso:something-new"), K.DETACHED),
+        (WireOutcomeError("released"), K.UNEXPLAINED),
+        (WireRequestError("410", "com.microsoft:message-lock-lost", status=410), K.UNLISTED),
+        (WireRequestError("503", "com.microsoft:server-busy", status=503), K.BUSY),
+        (WireError("a reply that cannot be read"), K.UNEXPLAINED),
+    ],
+)
+def test_failures_of_connections_of_our_own_have_their_kind(error: WireError, kind: FailureKind) -> None:
+    assert kind_of(error) is kind
 
 
 @pytest.mark.parametrize(("error", "kind"), OTHERS, ids=lambda value: type(value).__name__)

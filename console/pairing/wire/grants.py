@@ -1,0 +1,98 @@
+"""The tokens of one line: shown to `$cbs` before a link of an entity is attached, and renewed as long as it has links.
+
+One token per entity, as the SDK has it, so that keys of single entities work. What a token is made of belongs to
+tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from console.amqp.types import Timestamp
+from console.core.errors import WireError
+from console.pairing.deadlines import bounded
+from console.pairing.wire.failures import token_failure
+from console.pairing.wire.tokens import Token, token_for
+
+if TYPE_CHECKING:
+    from console.pairing.wire.line import Line
+
+CBS: Final = "$cbs"
+RENEWAL: Final = 30.0
+"""Seconds that one renewal may take."""
+_LOOK: Final = 60.0
+"""Seconds between looks, so that a clock that was put right is noticed."""
+_SOON: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Grants:
+    """What the namespace has been shown, and when it is due again. failure: why the last renewal did not succeed."""
+
+    def __init__(self, line: Line, clock: Callable[[], float]) -> None:
+        self.failure: WireError | None = None
+        self._line = line
+        self._clock = clock
+        self._due: dict[str, float] = {}
+        self._showing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._is_renewing = False
+
+    async def show(self, path: str) -> None:
+        """Have the namespace let us into an entity, unless it does already. Raises WireError."""
+        async with self._showing[path]:
+            if self._due.get(path, 0.0) <= self._clock():
+                await self._put(path)
+        if not self._is_renewing:
+            self._is_renewing = True
+            self._line.start(self._renew(), name=f"renew tokens for {self._line.endpoint.hostname}")
+
+    def forget(self, path: str) -> None:
+        """A link of the entity has ended: its token is due, since it may be why."""
+        if path in self._due:
+            self._due[path] = 0.0
+
+    async def _put(self, path: str) -> None:
+        endpoint, now = self._line.endpoint, self._clock()
+        audience = endpoint.audience(path)
+        token = await token_for(endpoint.credential, audience, now=now)
+        node = await self._line.requests(CBS)
+        reply = await node.ask(_request(token, audience), token.text)
+        if not reply.is_yes:
+            raise token_failure(audience, reply.status, reply.description, reply.condition)
+        self._due[path] = token.renew_at(now)
+
+    async def _renew(self) -> None:
+        """Renew what is due, for as long as the line lives; a failure is tried again, and said once."""
+        while True:
+            soonest = min(self._due.values(), default=self._clock() + _LOOK)
+            await asyncio.sleep(max(_SOON, min(_LOOK, soonest - self._clock())))
+            in_use = self._line.paths_in_use()
+            for path in [path for path, due in self._due.items() if due <= self._clock()]:
+                if path not in in_use:
+                    del self._due[path]
+                    continue
+                try:
+                    await bounded(self._put(path), RENEWAL, f"the renewal of the token for {path}")
+                    self.failure = None
+                except (WireError, TimeoutError) as error:
+                    self._failed(path, error)
+
+    def _failed(self, path: str, error: Exception) -> None:
+        self._due[path] = self._clock() + _SOON
+        if self.failure is None:
+            log.warning("the token for %s was not renewed, and is tried again: %s", path, error)
+            self.failure = error if isinstance(error, WireError) else WireError(str(error))
+
+
+def _request(token: Token, audience: str) -> dict[str, object]:
+    return {
+        "operation": "put-token",
+        "type": token.kind,
+        "name": audience,
+        "expiration": Timestamp(round(1000 * token.expires_at)),
+    }

@@ -1,0 +1,108 @@
+"""A sandbox with two queues in this event loop, and a wire to its namespace with whatever a test lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from azure.servicebus.aio import ServiceBusClient
+
+from console.amqp.events import DeliveryReceived, DispositionReceived
+from console.amqp.message import Properties, Sections, write_data, write_properties
+from console.core.errors import WireError
+from console.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
+from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+
+PATIENCE = 15.0
+
+
+async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(patience):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+def message(number: int = 0, size: int = 20) -> bytes:
+    """An encoded message whose id is its number."""
+    properties = write_properties(Properties(message_id=str(number)))
+    return Sections(properties=properties, body=write_data(b"x" * size)).join()
+
+
+@dataclass
+class Told:
+    """What the callbacks of a link were told."""
+
+    outcomes: list[DispositionReceived] = field(default_factory=list)
+    deliveries: list[DeliveryReceived] = field(default_factory=list)
+    settled: list[DispositionReceived] = field(default_factory=list)
+    lost: list[WireError] = field(default_factory=list)
+    rooms: int = 0
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    async def sender(self, wire: Wire, path: str = "orders", **options: Any) -> WireSender:
+        return await wire.sender(
+            path, on_outcome=self.outcomes.append, on_lost=self.lost.append, on_room=self.room, **options
+        )
+
+    async def receiver(self, wire: Wire, path: str = "orders", **options: Any) -> WireReceiver:
+        return await wire.receiver(
+            path,
+            on_delivery=self.deliveries.append,
+            on_lost=self.lost.append,
+            on_settled=self.settled.append,
+            **options,
+        )
+
+
+@dataclass
+class World:
+    """The sandbox, and what is closed at the end of a test."""
+
+    sandbox: Sandbox
+    stack: AsyncExitStack
+
+    @property
+    def node(self) -> Any:
+        return self.sandbox["contoso"].node
+
+    def wire(self, connection_string: str | None = None, **options: Any) -> Wire:
+        """To the namespace by a client's connection string, which is closed at once: nothing of it is needed."""
+        client = ServiceBusClient.from_connection_string(connection_string or self.sandbox["contoso"].connection_string)
+        return self.wire_to(Endpoint.of(client), **options)
+
+    def wire_to(self, endpoint: Endpoint, **options: Any) -> Wire:
+        wire = Wire(endpoint, draw=lambda: 0.9, **options)
+        self.stack.push_async_callback(wire.close)
+        return wire
+
+    def fault(self, kind: str, *, entity: str | None = None) -> Callable[[], None]:
+        """Switch a fault on; what switches it off."""
+        begun = self.node.faults.add(kind, entity=entity)
+        return lambda: self.node.faults.remove(begun.id)
+
+    def jump(self, seconds: float) -> None:
+        """Set the sandbox's clock forward."""
+        self.node.clock.advance(seconds)
+        self.node.clock_jumped()
+
+    def depth(self, path: str) -> int:
+        return int(self.node.namespace.queue(path).counts().active)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    queues = (QueueSpec("orders"), QueueSpec("audit"))
+    async with Sandbox.start([NamespaceSpec("contoso", queues=queues)]) as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
