@@ -6,7 +6,8 @@
     │   ├── SameNamespaceError (ValueError)  primary and secondary are one namespace
     │   ├── BacklogQueueError                not one backlog queue could be found or made
     │   ├── NamespaceUnreachableError        a namespace did not answer, or refused the credential
-    │   └── PairedClientError                one side was closed or faulted without its partner
+    │   ├── PairedClientError                one side was closed or faulted without its partner
+    │   └── PairingClosedError (ValueError)  the pairing, or the sender, was closed
     ├── SendError                            the caller still owns its message
     │   ├── BacklogUnavailableError          failed over, and no backlog queue took the message
     │   ├── BacklogMessageSizeError (ValueError)  larger than a backlog queue accepts
@@ -60,6 +61,17 @@ class NamespaceUnreachableError(PairingError):
 
 class PairedClientError(PairingError):
     """One side of the pairing was closed or faulted and its partner was not (SPEC.md section 9)."""
+
+
+class PairingClosedError(PairingError, ValueError):
+    """The pairing or the sender was closed (SPEC.md section 9). A ValueError, as the SDK raises on a closed sender.
+
+    `in_doubt`: the send was under way and may have arrived; otherwise nothing of it was sent.
+    """
+
+    def __init__(self, text: str, *, in_doubt: bool = False) -> None:
+        super().__init__(text)
+        self.in_doubt = in_doubt
 
 
 class SendError(PairedError):

@@ -24,7 +24,9 @@ from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
 from console.core.verdict import Judge, Verdict, judge
 from console.core.why import why
 from console.pairing import backlog, views
+from console.pairing.coalescer import Coalescer
 from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.gate import Gate
 from console.pairing.links import SenderLink
 from console.pairing.management import Management, management_of
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -103,7 +105,8 @@ class PairedServiceBusClient:
         self._admin = admin
         self._steering = steering
         self._queues = queues
-        self._backlog = [SenderLink(options.secondary_client, path, steering.tasks) for path in queues]
+        self._gate = Gate()
+        self._backlog = [self._coalescer(path) for path in queues]
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
         self._closed = False
@@ -114,8 +117,8 @@ class PairedServiceBusClient:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
         tasks.start(self._soundings.run(), name="the depth of the backlog")
-        for link in self._backlog:
-            tasks.start(self._ready(link), name=f"open the link to {link.path}")
+        for queue in self._backlog:
+            tasks.start(self._ready(queue.link), name=f"open the link to {queue.link.path}")
         if steering.policy.enable_syphon:
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues)
             self._syphon.start()
@@ -164,7 +167,7 @@ class PairedServiceBusClient:
         await self._steering.tasks.close()
         if self._syphon is not None:
             await self._syphon.close()
-        await asyncio.gather(*(link.close() for link in self._backlog))
+        await asyncio.gather(*(queue.link.close() for queue in self._backlog))
         for client in (self._primary, self._options.secondary_client, self._admin):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
@@ -225,8 +228,17 @@ class PairedServiceBusClient:
 
     def _sender(self, path: str) -> PairedSender:
         self.watch(path)
-        link = SenderLink(self._primary, path, self._steering.tasks)
+        link = SenderLink(self._primary, path, self._steering.tasks, self._gate)
         return PairedSender(self._steering, link, self._backlog)
+
+    def _coalescer(self, path: str) -> Coalescer:
+        steering = self._steering
+        link = SenderLink(self._options.secondary_client, path, steering.tasks, self._gate)
+        return Coalescer(
+            link,
+            steering.tasks,
+            lambda text: steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text)),
+        )
 
     def _stands(self, path: str) -> str:
         entity = self._steering.machine.entity(path, at=self._steering.clock())

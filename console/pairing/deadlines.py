@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Collection
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 GRACE: Final = 1.0
 """Seconds the SDK has to keep its own time before we end the wait (SPEC.md section 3, send_timeout)."""
@@ -29,12 +29,13 @@ async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
     Raises:
         TimeoutError: naming what did not end.
     """
-    async with _End(seconds, what):
+    async with Deadline(seconds, what):
         return await wait
 
 
-class _End:
-    """Cancels the task it is entered in after some seconds, and again until it is left."""
+class Deadline:
+    """Cancels the task it is entered in after some seconds, and again until it is left; leaving it then raises
+    TimeoutError. `end_now` has it end before its time."""
 
     __slots__ = ("_before", "_cancels", "_seconds", "_task", "_timer", "_what")
 
@@ -43,12 +44,13 @@ class _End:
         self._what = what
         self._cancels = 0
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._task = task
         self._before = task.cancelling()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,6 +60,11 @@ class _End:
             self._task.uncancel()
         if self._cancels and kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
             raise TimeoutError(f"{self._what} did not end within {self._seconds:g} s") from error
+
+    def end_now(self) -> None:
+        """As if the time were over. Only while it is entered."""
+        self._timer.cancel()
+        self._cancel()
 
     def _cancel(self) -> None:
         self._cancels += 1

@@ -3,6 +3,9 @@
 An SDK sender retransmits deliveries when two callers share it, and one that timed out may hold a connection that
 nothing answers on. So callers queue up here, and after such a failure the sender is put away (closed in the
 background, bounded) and the next send gets a new one.
+
+A namespace cuts links on which nothing passed for ten minutes. That says nothing of the entity: a send that finds its
+link cut after a pause goes again, once, over a new one.
 """
 
 from __future__ import annotations
@@ -16,16 +19,22 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
+from console.core.errors import PairingClosedError
 from console.core.verdict import FailureKind, kind_of
-from console.pairing.deadlines import CLOSING, GRACE, bounded
+from console.pairing.deadlines import CLOSING, GRACE, Deadline, bounded
+from console.pairing.gate import Gate
 from console.pairing.messages import Sendable
 from console.pairing.tasks import Tasks
 
 STANDARD_LIMIT: Final = 256 * 1024
+PAUSE: Final = 60.0
+"""Seconds without a send after which a broken link counts as cut for being idle."""
 _UNBROKEN: Final = frozenset(
     {FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.FULL, FailureKind.UNLISTED}
 )
 """After these the link is as good as before."""
+_CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
+"""What a send over a link that was cut ends with."""
 
 
 class SenderLink:
@@ -35,19 +44,58 @@ class SenderLink:
         client: the namespace's client; not closed here.
         path: the entity's path; queues and topics alike.
         tasks: owns the closing of links that were put away.
+        gate: what opening passes through; None: nothing.
     """
 
-    def __init__(self, client: ServiceBusClient, path: str, tasks: Tasks) -> None:
+    def __init__(self, client: ServiceBusClient, path: str, tasks: Tasks, gate: Gate | None = None) -> None:
         self.path = path
+        self.reopening = False
+        """Whether it is being opened again after a failback, and another of its entity may stand in for it."""
         self._client = client
         self._tasks = tasks
+        self._gate = gate
         self._sender: ServiceBusSender | None = None
+        self._opened = False
+        self._used_at = 0.0
+        self._batch_limit = STANDARD_LIMIT
         self._turn = asyncio.Lock()
+        self._deadline: Deadline | None = None
         self._closed = False
 
-    async def open(self, timeout: float) -> None:
-        """Attach now. Raises what the SDK raises, or TimeoutError."""
-        await self._in_turn(lambda sender: sender.__aenter__(), timeout, "opening")
+    @property
+    def is_open(self) -> bool:
+        """Whether it is attached, as far as is known here."""
+        return self._opened
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds since something passed over it."""
+        return asyncio.get_running_loop().time() - self._used_at
+
+    async def open(self, timeout: float, *, urgent: bool = True) -> None:
+        """Attach now, if it is not. Raises what the SDK raises, or TimeoutError."""
+        await self._in_turn(_attached, timeout, "opening", urgent=urgent)
+
+    async def renew(self, timeout: float) -> None:
+        """Attach anew, and use the new link from then on; the present one stays where that fails.
+
+        Raises: as `open`.
+        """
+        self._refuse_when_closed()
+        fresh = self._client.get_queue_sender(self.path)
+        try:
+            async with Deadline(timeout + GRACE, f"opening on {self.path}"):
+                await self._act(fresh, _attached, gated=True, urgent=False)
+                await self._turn.acquire()
+        except BaseException:
+            self._tasks.start(_close(fresh), name=f"close the link to {self.path}")
+            raise
+        try:
+            self._refuse_when_closed()
+            self.put_away()
+            await self._now_open(fresh)
+        finally:
+            self._turn.release()
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; all of it is accepted then.
@@ -56,6 +104,7 @@ class SenderLink:
             MessageSizeExceededError: several do not fit into one batch.
             TimeoutError: our own deadline.
             ServiceBusError: as the SDK puts it.
+            PairingClosedError: it was closed, before or in the meantime.
         """
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
@@ -71,37 +120,122 @@ class SenderLink:
         said = getattr(self._sender, "_max_message_size_on_link", 0)  # the SDK tells it nowhere else
         return said if isinstance(said, int) and said > 0 else STANDARD_LIMIT
 
-    async def close(self) -> None:
-        """Detach; later sends raise ValueError."""
+    def batch_limit(self) -> int:
+        """The largest batch the entity takes, in bytes, as its latest link said."""
+        return self._batch_limit
+
+    def adopt(self, other: SenderLink) -> bool:
+        """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""
+        if self._closed or self._opened or self._turn.locked() or not other.is_open or other._turn.locked():
+            return False
+        self.put_away()
+        self._sender, other._sender = other._sender, None
+        self._opened, other._opened = True, False
+        self._used_at, self._batch_limit = other._used_at, other._batch_limit
+        return True
+
+    async def close(self, within: float = CLOSING) -> None:
+        """Detach. A send in hand has `within` seconds to finish, then it raises; later ones raise at once."""
         self._closed = True
-        sender, self._sender = self._sender, None
+        try:
+            async with asyncio.timeout(within):
+                await self._turn.acquire()
+        except TimeoutError:
+            self.cut()
+        else:
+            self._turn.release()
+        sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             await _close(sender)
 
+    def cut(self) -> None:
+        """What is in hand ends now, and raises; so does everything later."""
+        self._closed = True
+        if self._deadline is not None:
+            self._deadline.end_now()
+
     def put_away(self) -> None:
         """Whatever the link is worth, the next send opens another."""
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             self._tasks.start(_close(sender), name=f"close the link to {self.path}")
 
-    async def _in_turn(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str) -> Any:
-        if self._closed:
-            raise ValueError(f"the sender for {self.path} is closed; get another one from the paired client")
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    async def _in_turn(
+        self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str, *, urgent: bool = True
+    ) -> Any:
+        self._refuse_when_closed()
         async with asyncio.timeout(timeout + GRACE):
             await self._turn.acquire()
         try:
-            if self._sender is None:
-                self._sender = self._client.get_queue_sender(self.path)
-            return await bounded(act(self._sender), timeout + GRACE, f"{what} on {self.path}")
-        except (ServiceBusError, OSError, TimeoutError) as error:
-            if kind_of(error) not in _UNBROKEN:
-                self.put_away()
+            self._refuse_when_closed()
+            async with Deadline(timeout + GRACE, f"{what} on {self.path}") as self._deadline:
+                return await self._perhaps_again(act, urgent=urgent)
+        except TimeoutError as error:
+            if self._closed:
+                raise PairingClosedError(
+                    f"the sender for {self.path} was closed during {what}", in_doubt=True
+                ) from error
+            self.put_away()
             raise
         except asyncio.CancelledError:
             self.put_away()  # a delivery may be half sent
             raise
         finally:
+            self._deadline = None
             self._turn.release()
+
+    async def _perhaps_again(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
+        paused = self._opened and self.idle_for > PAUSE
+        try:
+            return await self._once(act, urgent=urgent)
+        except (ServiceBusError, OSError) as error:
+            if not paused or kind_of(error) not in _CUT:
+                raise
+        return await self._once(act, urgent=urgent)
+
+    async def _once(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
+        if self._sender is None:
+            self._sender = self._client.get_queue_sender(self.path)
+        sender = self._sender
+        try:
+            done = await self._act(sender, act, gated=not self._opened, urgent=urgent)
+        except (ServiceBusError, OSError) as error:
+            if kind_of(error) not in _UNBROKEN:
+                self.put_away()
+            raise
+        if self._opened:
+            self._used_at = asyncio.get_running_loop().time()
+        else:
+            await self._now_open(sender)
+        return done
+
+    async def _act(
+        self,
+        sender: ServiceBusSender,
+        act: Callable[[ServiceBusSender], Awaitable[Any]],
+        *,
+        gated: bool,
+        urgent: bool,
+    ) -> Any:
+        if self._gate is None or not gated:
+            return await act(sender)
+        async with self._gate.passage(urgent=urgent):
+            return await act(sender)
+
+    async def _now_open(self, sender: ServiceBusSender) -> None:
+        self._sender, self._opened = sender, True
+        self._used_at = asyncio.get_running_loop().time()
+        self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
+
+
+async def _attached(sender: ServiceBusSender) -> None:
+    await sender.__aenter__()
 
 
 async def _close(sender: ServiceBusSender) -> None:

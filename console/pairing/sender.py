@@ -6,6 +6,7 @@ writes the receipts. The healthy path hands the caller's own object to the SDK a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -14,11 +15,17 @@ from typing import Any, Final, Self
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServerBusyError
 
-from console.core.errors import BacklogMessageSizeError, BacklogUnavailableError, ScheduledInBacklogError
+from console.core.errors import (
+    BacklogMessageSizeError,
+    BacklogUnavailableError,
+    PairingClosedError,
+    ScheduledInBacklogError,
+)
 from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
 from console.core.verdict import FailureKind, Judgement, Verdict
-from console.pairing.links import SenderLink, packed, size_of
+from console.pairing.coalescer import Coalescer, Parcel
+from console.pairing.links import SenderLink, size_of
 from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
@@ -44,7 +51,7 @@ class PairedSender:
     Made by the paired client. Several callers may share it. Times are seconds.
     """
 
-    def __init__(self, steering: Steering, primary: SenderLink, backlog: Sequence[SenderLink]) -> None:
+    def __init__(self, steering: Steering, primary: SenderLink, backlog: Sequence[Coalescer]) -> None:
         self._steering = steering
         self._primary = primary
         self._backlog = backlog
@@ -170,6 +177,9 @@ class PairedSender:
                         raise
                     journey.ended(step.route, judgement.verdict, at=steering.clock())
                     failure = error
+                except asyncio.CancelledError:
+                    self._in_doubt(step.route, left, "cancelled by its caller")
+                    raise
                 else:
                     return
             else:
@@ -188,28 +198,21 @@ class PairedSender:
         return min(link.limit() for link in self._backlog)
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
-        """Park what is left, as many batches as it takes; what was accepted leaves `left`."""
+        """Park what is left, in as many batches as it takes; what was accepted leaves `left`."""
         assert route.queue is not None
-        link = self._backlog[route.queue]
-        limit = link.limit()
+        queue = self._backlog[route.queue]
+        limit = queue.link.limit()
         parked: list[Sendable] = [park(message, self.entity_name) for message in left]
         for message in parked:
             _refuse_too_large(message, limit)
-        packs = packed(parked, limit) if len(parked) > 1 else [parked]
-        while packs:
-            pack = packs.pop(0)
-            try:
-                await link.send(pack, timeout)
-            except MessageSizeExceededError as error:
-                if len(pack) == 1:
-                    raise BacklogMessageSizeError(
-                        size=size_of(pack[0]), limit=limit, message_id=id_of(pack[0])
-                    ) from error
-                half = len(pack) // 2  # a batch has less room than its link's limit says
-                packs[:0] = [pack[:half], pack[half:]]
-            else:
-                self._accepted(route, left[: len(pack)])
-                del left[: len(pack)]
+        parcel = Parcel(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
+        try:
+            await queue.send(parcel, timeout)
+        except MessageSizeExceededError as error:
+            culprit = parked[parcel.accepted]
+            raise BacklogMessageSizeError(size=size_of(culprit), limit=limit, message_id=id_of(culprit)) from error
+        finally:
+            del left[: parcel.accepted]
 
     async def _schedule_at_primary(
         self, singles: list[Sendable], when: datetime, timeout: float | None
@@ -247,11 +250,8 @@ class PairedSender:
         steering, name = self._steering, self.entity_name
         judgement = steering.judge(error)
         now = steering.clock()
-        if judgement.kind in _DOUBTFUL:
-            for message in ids:
-                steering.announce(
-                    InDoubt(at=now, entity=name, message_id=id_of(message), route=str(route), reason=judgement.reason)
-                )
+        if judgement.kind in _DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt):
+            self._in_doubt(route, ids, judgement.reason)
         steering.tell(
             SendFailed(
                 at=now,
@@ -263,6 +263,12 @@ class PairedSender:
             )
         )
         return judgement
+
+    def _in_doubt(self, route: Route, messages: Sequence[Sendable], reason: str) -> None:
+        steering, name, where = self._steering, self.entity_name, str(route)
+        now = steering.clock()
+        for message in messages:
+            steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
 
     def _given_up(self, step: GiveUp, failure: BaseException | None, left: int, all_of: int) -> BaseException:
         """The error a call ends with; what the SDK raised itself where it says it best."""

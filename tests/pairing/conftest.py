@@ -71,6 +71,12 @@ class World:
     def depth(self, path: str, *, namespace: str = "primary") -> int:
         return self.sandbox[namespace].node.namespace.queue(path).counts().active
 
+    def ids_in(self, path: str, *, namespace: str = "primary") -> list[str]:
+        """The ids of what lies in a queue, in its order."""
+        queue = self.sandbox[namespace].node.namespace.queue(path)
+        found = queue.messages.peek(0, 1_000_000)
+        return [_text(stored.message.message_id) for stored in found]
+
     def parked(self, count: int = 2) -> int:
         return sum(
             self.depth(f"primary/x-servicebus-transfer/{index}", namespace="secondary") for index in range(count)
@@ -96,6 +102,10 @@ class World:
 
     def told(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def _text(name: object) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 @pytest.fixture

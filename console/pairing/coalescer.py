@@ -1,0 +1,211 @@
+"""Many callers' messages on one shared link: what waits while a send is under way goes together in the next one.
+
+An SDK sender carries one send at a time, so a link at 10 ms would carry 100 messages a second for all who share it.
+Rules: callers' messages keep their order within each parcel; each parcel has its own outcome; a caller that leaves
+takes along what was not sent yet and nothing of anybody else's; a batch that is refused is tried in parts, so that
+only the message at fault fails; a queue that refuses batches of unlike messages gets them one by one from then on.
+
+Not here: which messages may travel together. In a backlog queue all of them may; their sessions are in the envelope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from console.core.errors import PairingClosedError
+from console.core.verdict import FailureKind, kind_of
+from console.pairing.deadlines import GRACE
+from console.pairing.links import SenderLink
+from console.pairing.messages import Sendable
+from console.pairing.tasks import Tasks
+
+_MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
+"""A batch may be refused so for one message in it, or for being mixed."""
+_LEAST: Final = 0.001
+"""Seconds a send gets at least: the SDK refuses a timeout of zero."""
+
+
+class Parcel:
+    """One caller's messages on their way, in their order.
+
+    Args:
+        messages: each fits the queue on its own.
+        on_accepted: told what the namespace accepted, also when the caller has left in the meantime.
+    """
+
+    __slots__ = ("accepted", "ends", "messages", "on_accepted", "outcome")
+
+    def __init__(self, messages: Sequence[Sendable], on_accepted: Callable[[Sequence[Sendable]], object]) -> None:
+        self.messages = messages
+        self.on_accepted = on_accepted
+        self.accepted = 0
+        """How many were accepted, counted from the first; the one after them is the one that failed."""
+        self.ends = 0.0
+        self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+Load = list[tuple[Parcel, Sendable]]
+
+
+class Coalescer:
+    """What senders share of one link.
+
+    Args:
+        link: nobody else sends over it.
+        tasks: owns the sending, which begins with the first parcel.
+        say: told in a sentence when the queue turns out to refuse mixed batches.
+    """
+
+    def __init__(self, link: SenderLink, tasks: Tasks, say: Callable[[str], object]) -> None:
+        self.link = link
+        self.one_by_one = False
+        """Whether the queue refuses batches of unlike messages."""
+        self._tasks = tasks
+        self._say = say
+        self._waiting: deque[tuple[Parcel, Sendable]] = deque()
+        self._underway: Load = []
+        self._wake = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+
+    async def send(self, parcel: Parcel, timeout: float) -> None:
+        """Return when all of the parcel is accepted; `parcel.accepted` tells how far it came when this raises.
+
+        Raises:
+            TimeoutError: after `timeout` seconds and our grace.
+            PairingClosedError: the pairing ends.
+            ServiceBusError: what the send of the message after the accepted ones ended with.
+        """
+        if self._sending is None or self._sending.done():
+            self._sending = self._tasks.start(self._run(), name=f"the sends to {self.link.path}")
+            if self._sending is None:
+                raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
+        parcel.ends = asyncio.get_running_loop().time() + timeout
+        self._waiting.extend((parcel, message) for message in parcel.messages)
+        self._wake.set()
+        async with asyncio.timeout(timeout + GRACE):
+            await parcel.outcome
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                payload = self._next()
+                if self._underway:
+                    await self._send(self._underway, payload)
+                else:
+                    self._wake.clear()
+        finally:
+            self._give_back()
+
+    # -- what goes next ---------------------------------------------------------------------------------------
+
+    def _next(self) -> ServiceBusMessageBatch | None:
+        """Take as many messages as fit into one send; the batch they make, None for a single one."""
+        self._underway = []
+        if self._first() is None:
+            return None
+        if len(self._waiting) > 1 and not self.one_by_one:
+            batch = ServiceBusMessageBatch(max_size_in_bytes=self.link.batch_limit())
+            while (first := self._first()) is not None and self._joins(batch, *first):
+                pass
+            if len(self._underway) > 1:
+                return batch
+        if not self._underway and self._first() is not None:  # one alone may be larger than a batch
+            self._underway.append(self._waiting.popleft())
+        return None
+
+    def _joins(self, batch: ServiceBusMessageBatch, parcel: Parcel, message: Sendable) -> bool:
+        """Add the first message to the batch; False when it has no more room."""
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            return False
+        except Exception as error:  # noqa: BLE001 - what cannot be encoded fails its own parcel and no other
+            _failed([(parcel, message)], error)
+        else:
+            self._underway.append(self._waiting.popleft())
+        return True
+
+    def _first(self) -> tuple[Parcel, Sendable] | None:
+        """The first that somebody still waits for."""
+        while self._waiting and self._waiting[0][0].outcome.done():
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    async def _send(self, load: Load, batch: ServiceBusMessageBatch | None = None) -> None:
+        try:
+            await self._attempt(load, batch)
+        except Exception as error:  # noqa: BLE001 - whatever was raised, it is the outcome of those who are in it
+            kind = kind_of(error)
+            if len(load) == 1 or kind not in _MESSAGES_FAULT or isinstance(error, PairingClosedError):
+                _failed(load, error)
+            else:
+                await self._in_parts(load, kind)
+        else:
+            _accepted(load)
+
+    async def _attempt(self, load: Load, batch: ServiceBusMessageBatch | None) -> None:
+        """One send, with the time of the one who waits longest: nobody's end is another's."""
+        left = max(parcel.ends for parcel, _ in load) - asyncio.get_running_loop().time()
+        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _LEAST))
+
+    async def _in_parts(self, load: Load, kind: FailureKind) -> None:
+        """A batch that was refused for what is in it: halves of one that is too large, else each on its own."""
+        if kind is FailureKind.TOO_LARGE:
+            half = len(load) // 2
+            for part in (load[:half], load[half:]):
+                if live := _live(part):
+                    await self._send(live)
+            return
+        for one in load:
+            if live := _live([one]):
+                await self._send(live)
+        if not any(_refused(parcel) for parcel, _ in load):
+            self.one_by_one = True
+            self._say(f"{self.link.path} refuses batches of unlike messages ({kind}): it gets them one by one")
+
+    def _give_back(self) -> None:
+        """The sending has ended: nobody is left waiting for it."""
+        path = self.link.path
+        _failed(self._underway, PairingClosedError(f"the pairing was closed during a send to {path}", in_doubt=True))
+        _failed(list(self._waiting), PairingClosedError(f"the pairing is closed: nothing can be sent to {path}"))
+        self._waiting.clear()
+
+
+def _accepted(load: Load) -> None:
+    """Tell each parcel, in order, what of it was accepted."""
+    start = 0
+    for index, (parcel, _) in enumerate(load):
+        if index + 1 < len(load) and load[index + 1][0] is parcel:
+            continue
+        messages = [message for _, message in load[start : index + 1]]
+        start = index + 1
+        parcel.accepted += len(messages)
+        parcel.on_accepted(messages)
+        if parcel.accepted == len(parcel.messages) and not parcel.outcome.done():
+            parcel.outcome.set_result(None)
+
+
+def _failed(load: Load, error: BaseException) -> None:
+    for parcel, _ in load:
+        if not parcel.outcome.done():
+            parcel.outcome.set_exception(error)
+
+
+def _live(load: Load) -> Load:
+    """Those that somebody waits for."""
+    return [one for one in load if not one[0].outcome.done()]
+
+
+def _refused(parcel: Parcel) -> bool:
+    """Whether a message of its own was the reason; one whose caller has left is not asked."""
+    done = parcel.outcome.done() and not parcel.outcome.cancelled()
+    return done and parcel.outcome.exception() is not None
