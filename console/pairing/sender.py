@@ -195,7 +195,7 @@ class PairedSender:
 
     def _room(self) -> int:
         """The largest message that every backlog queue takes, in bytes."""
-        return min(link.limit() for link in self._backlog)
+        return min(queue.link.limit() for queue in self._backlog)
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
         """Park what is left, in as many batches as it takes; what was accepted leaves `left`."""
