@@ -95,6 +95,10 @@ class Destinations:
             return False
         return at - circuit.missing_since >= self._undeliverable_after
 
+    def circuit(self, path: str) -> Circuit | None:
+        """The destination's failure; None when it has not failed, or not since its last success."""
+        return self._open.get(path.casefold())
+
     def circuits(self) -> tuple[Circuit, ...]:
         """The destinations that fail now."""
         return tuple(self._open.values())

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
+from console.core.destinations import FATES, Fate
 from console.core.envelope import Enclosed
-from console.core.events import DestinationFailed, DestinationHealed
-from console.core.verdict import FailureKind, Judgement
+from console.core.verdict import Judgement
 from console.pairing.links import SenderLink, packed
 from console.pairing.messages import Sendable, unpark
+from console.pairing.moving import refused, took
 from console.pairing.steering import Steering
-
-_MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
-"""The destination will never take this message; every other failure is the destination's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +55,17 @@ class Courier:
         for pack in packed(messages, link.limit()):
             part = load[done : done + len(pack)]
             failure = await self._try(link, pack)
-            if failure is not None and failure.kind in _MESSAGES_FAULT and len(pack) > 1:
+            if failure is not None and _messages_fault(failure) and len(pack) > 1:
                 # A batch may be refused for one message, or for being mixed: each of them on its own then.
                 for message, one in zip(pack, part, strict=True):
                     failure = await self._try(link, [message])
-                    if failure is not None and failure.kind not in _MESSAGES_FAULT:
+                    if failure is not None and not _messages_fault(failure):
                         break
                     yield self._outcome(path, [one], failure)
                     done += 1
                 else:
                     continue
-            elif failure is None or failure.kind in _MESSAGES_FAULT:
+            elif failure is None or _messages_fault(failure):
                 yield self._outcome(path, part, failure)
                 done += len(pack)
                 continue
@@ -89,22 +86,11 @@ class Courier:
         return None
 
     def _outcome(self, path: str, load: Sequence[Load], failure: Judgement | None) -> Outcome:
-        steering, destinations = self._steering, self._steering.machine.destinations
-        now = steering.clock()
         if failure is None:
-            if destinations.delivered(path):
-                steering.announce(DestinationHealed(at=now, entity=path))
-                steering.changed()
+            took(self._steering, path)
             return Outcome(load, accepted=True)
-        if failure.kind in _MESSAGES_FAULT:
-            return Outcome(load, accepted=False, undeliverable=True, reason=f"{path} refused it: {failure.reason}")
-        circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
-        if circuit.failures == 1:
-            steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
-        if destinations.undeliverable(path, now):
-            waited = now - (circuit.missing_since or now)
-            return Outcome(load, False, undeliverable=True, reason=f"{path} was not found for {waited:.0f} s")
-        return Outcome(load, accepted=False, reason=failure.reason)
+        ruling = refused(self._steering, path, failure)
+        return Outcome(load, False, undeliverable=ruling.undeliverable, reason=ruling.reason)
 
     def _link(self, path: str) -> SenderLink:
         key = path.casefold()
@@ -112,3 +98,8 @@ class Courier:
         if link is None:
             link = self._links[key] = SenderLink(self._primary, path, self._steering.tasks)
         return link
+
+
+def _messages_fault(failure: Judgement) -> bool:
+    """Whether the destination will never take this message; every other failure is the destination's own."""
+    return FATES[failure.kind] is Fate.DEAD_LETTERED

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage
@@ -21,10 +21,10 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from console.core.envelope import Enclosed, remaining
 from console.core.errors import EnvelopeError
-from console.core.events import DeadLettered, Moved, PumpStopped
 from console.pairing.courier import Courier, Load, Outcome
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.messages import destination_of, text
+from console.pairing.moving import RESCAN, Progress, buried, holding, moved, stopped
 from console.pairing.steering import Steering
 
 BATCH: Final = 100
@@ -32,31 +32,24 @@ SLICE: Final = 1.0
 """Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
 SETTLE: Final = 30.0
 MANAGE: Final = 30.0
-RESCAN: Final = 60.0
-"""Seconds between two searches for messages that somebody else set aside."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """What one pump did since it started."""
-
-    moved: int = 0
-    dead_lettered: int = 0
-    last_moved_at: float | None = None
-    text: str = "not started"
-    failing_since: float | None = None
-    set_aside: int = 0
 
 
 class Pump:
     """Moves what lies in one backlog queue to where it belongs."""
 
     def __init__(
-        self, steering: Steering, client: ServiceBusClient, courier: Courier, *, index: int, path: str
+        self,
+        steering: Steering,
+        client: ServiceBusClient,
+        courier: Courier,
+        *,
+        index: int,
+        path: str,
+        progress: Progress | None = None,
     ) -> None:
         self.index = index
         self.path = path
-        self.progress = Progress()
+        self.progress = progress or Progress()
         self._steering = steering
         self._client = client
         self._courier = courier
@@ -80,21 +73,19 @@ class Pump:
             finally:
                 await _close(receiver)
 
+    async def close(self) -> None:
+        """Nothing is in hand when `run` has ended: its receiver was closed, and gave back what it held."""
+
     async def _while_paused(self) -> None:
         while self._steering.machine.syphon_paused:
             self.progress.text = "paused"
             await self._steering.change(self._steering.clock() + 60.0)
 
     async def _failed(self, error: BaseException) -> None:
-        steering, progress = self._steering, self.progress
-        now = steering.clock()
-        reason = steering.judge(error).reason
-        retry_at = now + steering.policy.syphon_retry_interval
-        if progress.failing_since is None:  # said once, not once a second
-            progress.failing_since = now
-            steering.announce(PumpStopped(at=now, queue=self.index, reason=reason, retry_at=retry_at))
-        progress.text = f"cannot receive: {reason}"
-        await asyncio.sleep(steering.policy.syphon_retry_interval)
+        steering = self._steering
+        pause = steering.policy.syphon_retry_interval
+        stopped(steering, self.progress, self.index, steering.judge(error).reason, retry_in=pause)
+        await asyncio.sleep(pause)
 
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
         now = self._steering.clock()
@@ -162,13 +153,10 @@ class Pump:
 
     async def _settle(self, receiver: ServiceBusReceiver, path: str, outcome: Outcome) -> None:
         if outcome.accepted:
-            now = self._steering.clock()
+            moved(self._steering, self.progress, path, self.index, [_id(one.message) for one in outcome.load])
             for one in outcome.load:
-                self._steering.announce(Moved(at=now, entity=path, message_id=_id(one.message), queue=self.index))
-            for one in outcome.load:
-                await self._settled(receiver.complete_message(one.message), one.message)
-            self.progress.moved += len(outcome.load)
-            self.progress.last_moved_at = now
+                if not await self._settled(receiver.complete_message(one.message), one.message):
+                    self.progress.repeated += 1
         elif outcome.undeliverable:
             for one in outcome.load:
                 await self._dead_letter(receiver, one.message, path, outcome.reason)
@@ -178,22 +166,19 @@ class Pump:
     async def _dead_letter(
         self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, path: str, reason: str
     ) -> None:
-        now = self._steering.clock()
-        self._steering.announce(
-            DeadLettered(at=now, entity=path, message_id=_id(message), queue=self.index, reason=reason)
-        )
+        buried(self._steering, self.progress, path, self.index, _id(message), reason)
         await self._settled(
             receiver.dead_letter_message(message, reason="Undeliverable", error_description=reason), message
         )
-        self.progress.dead_lettered += 1
 
-    async def _settled(self, settlement: object, message: ServiceBusReceivedMessage) -> None:
-        """One settlement; a lock that is lost means the message comes again, which a stable id makes harmless."""
+    async def _settled(self, settlement: object, message: ServiceBusReceivedMessage) -> bool:
+        """One settlement; False for a lock that is lost: the message comes again, which a stable id makes harmless."""
+        self._steering.meter.settlements += 1
         try:
             await bounded(settlement, SETTLE, f"settling message {_id(message)}")  # type: ignore[arg-type]
         except MessageLockLostError:
-            self.progress.text = "a lock was lost: its message comes again"
-        self._steering.meter.settlements += 1
+            return False
+        return True
 
     # -- set aside --------------------------------------------------------------------------------------------
 
@@ -251,10 +236,7 @@ class Pump:
         self._aside = known
 
     def _said(self) -> str:
-        if self._aside:
-            count = self.progress.set_aside
-            return f"holds {count} message{'' if count == 1 else 's'} for {', '.join(sorted(self._aside))}"
-        return "receiving"
+        return holding(self.progress.set_aside, self._aside) if self._aside else "receiving"
 
 
 def _path(message: ServiceBusReceivedMessage) -> str:

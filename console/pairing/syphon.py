@@ -11,7 +11,8 @@ from azure.servicebus.aio import ServiceBusClient
 from console.core.snapshot import SyphonStatus, SyphonView
 from console.core.why import clock
 from console.pairing.courier import Courier
-from console.pairing.pump import Progress, Pump
+from console.pairing.moving import Progress
+from console.pairing.pump import Pump
 from console.pairing.steering import Steering
 
 RECENT: Final = 5.0

@@ -79,7 +79,7 @@ def queues(
                 read_at=sounding.read_at if sounding is not None else None,
                 read_every=soundings.every,
                 moved=progress.moved if progress is not None else 0,
-                pump_text=progress.text if progress is not None else "",
+                pump_text=progress.line if progress is not None else "",
             )
         )
     return tuple(views)

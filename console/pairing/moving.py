@@ -1,0 +1,135 @@
+"""What every pump has in common, whichever AMQP it moves messages with: its progress, receipts, and rulings.
+
+A ruling says what becomes of a message that its destination did not take; the rules are the core's (destinations). A
+receipt is announced before the settlement that depends on it (SPEC.md section 11). Links, locks and settlements do
+not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from console.core.destinations import FATES, Fate
+from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PumpStopped
+from console.core.verdict import Judgement
+from console.pairing.steering import Steering
+
+RESCAN: Final = 60.0
+"""Seconds between two searches for messages that somebody else set aside, at least."""
+MOST_NAMES: Final = 3
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one pump did since it started."""
+
+    moved: int = 0
+    dead_lettered: int = 0
+    repeated: int = 0
+    """Moved messages whose completion was not confirmed: unless their destination detects duplicates, it may get them
+    twice."""
+    last_moved_at: float | None = None
+    text: str = "not started"
+    failing_since: float | None = None
+    set_aside: int = 0
+    note: str = ""
+    """Why it is not the kind of pump that was asked for; empty if it is."""
+
+    @property
+    def line(self) -> str:
+        """What the pump has to say, for the view of its queue."""
+        said = [self.text, self.note]
+        if self.repeated:
+            said.insert(1, f"{_counted(self.repeated)} may have arrived twice")
+        return "; ".join(part for part in said if part)
+
+
+class Worker(Protocol):
+    """One backlog queue's pump."""
+
+    index: int
+    path: str
+    progress: Progress
+
+    async def run(self) -> None:
+        """Move messages until cancelled."""
+
+    async def close(self) -> None:
+        """Let go of what is in hand, within seconds; after `run` has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What becomes of messages that were not taken: dead-lettered for this reason, or set aside."""
+
+    undeliverable: bool
+    reason: str
+
+
+def took(steering: Steering, path: str) -> None:
+    """The destination accepted messages that were sent after its last failure."""
+    if steering.machine.destinations.delivered(path):
+        steering.announce(DestinationHealed(at=steering.clock(), entity=path))
+        steering.changed()
+
+
+def refused(steering: Steering, path: str, failure: Judgement) -> Ruling:
+    """The destination did not take a message, or there was no way to it. One try counts once, however many messages
+    it had in hand."""
+    if FATES[failure.kind] is Fate.DEAD_LETTERED:
+        return Ruling(True, f"{path} refused it: {failure.reason}")
+    destinations, now = steering.machine.destinations, steering.clock()
+    circuit = destinations.circuit(path)
+    if circuit is None or circuit.retry_at <= now:
+        circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
+        if circuit.failures == 1:
+            steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
+    return waiting(steering, path, failure.reason)
+
+
+def waiting(steering: Steering, path: str, reason: str = "") -> Ruling:
+    """What becomes of further messages for a destination that has failed."""
+    destinations, now = steering.machine.destinations, steering.clock()
+    circuit = destinations.circuit(path)
+    if circuit is not None and destinations.undeliverable(path, now):
+        return Ruling(True, f"{path} was not found for {now - (circuit.missing_since or now):.0f} s")
+    return Ruling(False, reason)
+
+
+def moved(steering: Steering, progress: Progress, path: str, queue: int, ids: Collection[str]) -> None:
+    """Receipts for messages that their destination accepted; to be called before they are completed."""
+    now = steering.clock()
+    for message_id in ids:
+        steering.announce(Moved(at=now, entity=path, message_id=message_id, queue=queue))
+    progress.moved += len(ids)
+    progress.last_moved_at = now
+
+
+def buried(steering: Steering, progress: Progress, path: str, queue: int, message_id: str, reason: str) -> None:
+    """The receipt for a message that is dead-lettered next."""
+    now = steering.clock()
+    steering.announce(DeadLettered(at=now, entity=path, message_id=message_id, queue=queue, reason=reason))
+    progress.dead_lettered += 1
+
+
+def stopped(steering: Steering, progress: Progress, queue: int, reason: str, *, retry_in: float) -> None:
+    """A pump cannot go on with its queue: said once, not at every try."""
+    now = steering.clock()
+    if progress.failing_since is None:
+        progress.failing_since = now
+        steering.announce(PumpStopped(at=now, queue=queue, reason=reason, retry_at=now + retry_in))
+    progress.text = f"cannot receive: {reason}"
+
+
+def holding(count: int, paths: Collection[str]) -> str:
+    """What a pump says of messages that it set aside."""
+    names = sorted(paths)
+    shown = ", ".join(names[:MOST_NAMES])
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"holds {_counted(count)} for {shown}{more}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
