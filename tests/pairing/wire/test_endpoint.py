@@ -1,0 +1,131 @@
+"""What is read out of a caller's client, and what is said when that cannot be."""
+
+from __future__ import annotations
+
+import ssl
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import TransportType
+from azure.servicebus.aio import ServiceBusClient
+
+from console.core.errors import WireUnavailableError
+from console.pairing.wire import Endpoint
+from console.pairing.wire.endpoint import Transport
+
+KEYS = "SharedAccessKeyName=Root;SharedAccessKey=top+secret/="
+KEY = AzureNamedKeyCredential("Root", "top+secret/=")
+AMQP = Transport.AMQP
+NAME = "contoso.servicebus.windows.net"
+
+
+def told(client: ServiceBusClient) -> tuple[Any, ...]:
+    found = Endpoint.of(client)
+    return found.host, found.port, found.hostname, found.transport, found.tls
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("Endpoint=sb://contoso.servicebus.windows.net/;", {}, (NAME, 5671, NAME, Transport.AMQP, True)),
+        ("Endpoint=sb://127.0.0.1:70;UseDevelopmentEmulator=true;", {}, ("127.0.0.1", 70, "127.0.0.1", AMQP, False)),
+        ("Endpoint=sb://127.0.0.1;UseDevelopmentEmulator=true;", {}, ("127.0.0.1", 5672, "127.0.0.1", AMQP, False)),
+        (
+            "Endpoint=sb://contoso.servicebus.windows.net/;",
+            {"transport_type": TransportType.AmqpOverWebsocket},
+            (NAME, 443, NAME, Transport.WEBSOCKET, True),
+        ),
+        (
+            "Endpoint=sb://contoso.servicebus.windows.net/;",
+            {"http_proxy": {"proxy_hostname": "proxy", "proxy_port": 3128}},
+            (NAME, 443, NAME, Transport.WEBSOCKET, True),
+        ),
+        (
+            "Endpoint=sb://contoso.servicebus.windows.net/;",
+            {"custom_endpoint_address": "sb://127.0.0.1:7000"},
+            ("127.0.0.1", 7000, NAME, Transport.WEBSOCKET, True),
+        ),
+        (
+            "Endpoint=sb://contoso.servicebus.windows.net/;",
+            {"custom_endpoint_address": "sb://gateway", "transport_type": TransportType.Amqp},
+            ("gateway", 5671, NAME, Transport.AMQP, True),
+        ),
+    ],
+)  # fmt: skip
+def test_an_endpoint_is_where_the_clients_own_connections_go(
+    text: str, options: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    assert told(ServiceBusClient.from_connection_string(text + KEYS, **options)) == expected
+
+
+def test_tls_left_out_by_hand_and_a_namespace_by_its_real_name() -> None:
+    client = ServiceBusClient(
+        NAME,
+        KEY,
+        use_tls=False,
+        custom_endpoint_address="sb://127.0.0.1:7000",
+        transport_type=TransportType.Amqp,
+    )
+    assert told(client) == ("127.0.0.1", 7000, NAME, Transport.AMQP, False)
+    assert Endpoint.of(client).audience("orders") == f"sb://{NAME}/orders"
+    assert Endpoint.of(client).tls_context() is None
+
+
+def test_an_audience_keeps_the_port_where_no_tls_is_spoken() -> None:
+    client = ServiceBusClient.from_connection_string(f"Endpoint=sb://127.0.0.1:7000;UseDevelopmentEmulator=true;{KEYS}")
+    assert Endpoint.of(client).audience("orders") == "sb://127.0.0.1:7000/orders"
+
+
+def test_a_proxy_and_its_password() -> None:
+    proxy = {"proxy_hostname": "proxy", "proxy_port": 3128, "username": "ann", "password": "canary"}
+    found = Endpoint.of(ServiceBusClient(NAME, KEY, http_proxy=proxy)).proxy
+    assert found is not None
+    assert (found.url, found.username, found.password) == ("http://proxy:3128", "ann", "canary")
+
+
+def test_no_secret_is_in_what_an_endpoint_prints() -> None:
+    proxy = {"proxy_hostname": "proxy", "proxy_port": 3128, "username": "ann", "password": "canary"}
+    found = Endpoint.of(ServiceBusClient(NAME, KEY, http_proxy=proxy))
+    assert not any(secret in f"{found!r} {found}" for secret in ("canary", "top+secret"))
+
+
+def test_a_context_of_the_callers_own_is_used_and_a_file_is_trusted_instead_of_the_usual_ones() -> None:
+    context = ssl.create_default_context()
+    assert Endpoint.of(ServiceBusClient(NAME, KEY, ssl_context=context)).tls_context() is context
+    assert Endpoint.of(ServiceBusClient(NAME, KEY)).tls_context() is not None
+    missing = Endpoint.of(ServiceBusClient(NAME, KEY, connection_verify="/nowhere/ca.pem"))
+    with pytest.raises(WireUnavailableError, match=r"/nowhere/ca\.pem, cannot be read"):
+        missing.tls_context()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda client: delattr(client, "_config"),
+        lambda client: delattr(client, "_credential"),
+        lambda client: delattr(client._config, "transport_type"),
+        lambda client: delattr(client._config, "use_tls"),
+        lambda client: delattr(client._config, "http_proxy"),
+        lambda client: delattr(client._config, "custom_endpoint_address"),
+        lambda client: delattr(client._config, "connection_verify"),
+        lambda client: delattr(client._config, "ssl_context"),
+        lambda client: setattr(client._config, "use_tls", "yes"),
+        lambda client: setattr(client._config, "ssl_context", object()),
+        lambda client: setattr(client._config, "http_proxy", {"host": "proxy"}),
+        lambda client: setattr(client._config, "transport_type", None),
+        lambda client: setattr(client, "_credential", object()),
+        lambda client: setattr(client, "fully_qualified_namespace", None),
+    ],
+)
+def test_a_client_that_is_not_as_it_was_is_said_in_one_sentence(spoil: Any) -> None:
+    client = ServiceBusClient(NAME, KEY)
+    spoil(client)
+    with pytest.raises(WireUnavailableError, match=r"^this ServiceBusClient cannot be read as one of"):
+        Endpoint.of(client)
+
+
+def test_what_is_no_client_at_all_is_said_too() -> None:
+    with pytest.raises(WireUnavailableError, match="SimpleNamespace"):
+        Endpoint.of(SimpleNamespace())  # type: ignore[arg-type]

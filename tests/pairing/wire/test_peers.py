@@ -1,0 +1,365 @@
+"""Peers that are not the sandbox: slow, small, odd, changing their mind, or no namespace at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from console.amqp import ACCEPTED, RELEASED, Error, Modified, ReceiverLink, Rejected, SenderLink, Settings
+from console.amqp.codec import described, encode
+from console.amqp.message import BATCH_FORMAT, batch, split
+from console.amqp.types import Described, Symbol, ULong
+from console.core.errors import (
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireOutcomeError,
+    WireTimeoutError,
+    WireUnavailableError,
+)
+from console.pairing.wire import Wire, failure_of
+from tests.pairing.wire.conftest import Told, message, until
+from tests.pairing.wire.peer import Script, listening
+
+FIRST = (1 << 32) - 3
+"""Close enough to the end of ids that a few messages pass it."""
+
+
+@pytest.fixture
+async def script() -> AsyncIterator[Script]:
+    async with listening() as script:
+        yield script
+
+
+@pytest.fixture
+async def wire(script: Script) -> AsyncIterator[Wire]:
+    async with AsyncExitStack() as stack:
+        wire = Wire(script.endpoint, draw=lambda: 0.9)
+        stack.push_async_callback(wire.close)
+        yield wire
+
+
+async def test_delivery_ids_that_wrap_around_are_received_and_settled_as_a_range(script: Script, wire: Wire) -> None:
+    script.settings = Settings(container_id="peer", first_delivery_id=FIRST, first_outgoing_id=FIRST)
+    told = Told()
+    receiver = await told.receiver(wire)
+    receiver.grant(20)
+    await until(lambda: script.peer.link("orders", SenderLink).credit == 20)
+    for number in range(20):
+        script.peer.link("orders", SenderLink).send(message(number), tag=number.to_bytes(16, "big"))
+    script.peer.flush()
+    await until(lambda: len(told.deliveries) == 20)
+    first = told.deliveries[0].delivery_id
+    receiver.settle(range(first, first + 20), ACCEPTED)
+    await until(lambda: len(script.peer.said) == 20)
+    assert [event.tag for event in script.peer.said] == [event.tag for event in told.deliveries]
+    assert told.deliveries[-1].delivery_id < first
+
+
+async def test_messages_larger_than_a_frame_go_both_ways_whole(script: Script, wire: Wire) -> None:
+    script.settings = Settings(container_id="peer", max_frame_size=512, incoming_window=7)
+    told, large = Told(), message(1, 20_000)
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    sender.send(large, b"1")
+    await until(lambda: script.peer.received)
+    assert script.peer.received[0].payload == large
+    receiver.grant(1)
+    await until(lambda: script.peer.link("orders", SenderLink).credit)
+    script.peer.link("orders", SenderLink).send(message(2, 1_000_000), tag=b"2" * 16)
+    script.peer.flush()
+    await until(lambda: told.deliveries)
+    assert told.deliveries[0].payload == message(2, 1_000_000)
+
+
+async def test_one_read_is_answered_by_one_write(script: Script, wire: Wire) -> None:
+    told = Told()
+    receiver = await told.receiver(wire)
+    receiver.grant(100)
+    link = script.peer.link("orders", SenderLink)
+    await until(lambda: link.credit == 100)
+
+    def settle_all() -> None:
+        for event in told.deliveries[len(settled) :]:
+            settled.append(event.delivery_id)
+            receiver.settle(event.delivery_id, ACCEPTED)
+
+    settled: list[int] = []
+    wire.after_read.append(settle_all)
+    reads = len(script.peer.reads)
+    for number in range(100):
+        link.send(message(number), tag=number.to_bytes(16, "big"))
+    script.peer.flush()
+    await until(lambda: len(script.peer.said) == 100)
+    assert len(script.peer.reads) == reads + 1
+    assert len(script.peer.reads[-1]) < 100
+
+
+async def test_a_batch_is_one_transfer_of_its_own_format(script: Script, wire: Wire) -> None:
+    sender = await Told().sender(wire)
+    whole = batch([message(1), message(2)])
+    sender.send(whole, b"b", message_format=BATCH_FORMAT)
+    sender.send([message(3)[:5], message(3)[5:]], b"p")
+    await until(lambda: len(script.peer.received) == 2)
+    assert [event.message_format for event in script.peer.received] == [BATCH_FORMAT, 0]
+    assert [event.payload for event in script.peer.received] == [whole, message(3)]
+
+
+@pytest.mark.parametrize(
+    ("size", "properties", "expected"),
+    [
+        (None, None, (1024 * 1024, 1024 * 1024)),
+        (262_144, None, (262_144, 262_144)),
+        (100 * 1024 * 1024, None, (100 * 1024 * 1024, 1024 * 1024)),
+        (100 * 1024 * 1024, {Symbol("com.microsoft:max-message-batch-size"): ULong(5000)}, (100 * 1024 * 1024, 5000)),
+    ],
+)
+async def test_sizes_are_what_the_attach_said(
+    script: Script, wire: Wire, size: int | None, properties: Any, expected: tuple[int, int]
+) -> None:
+    script.settings = Settings(container_id="peer", max_message_size=size)
+    script.properties = properties
+    sender = await Told().sender(wire)
+    assert (sender.max_message_size, sender.max_batch_size) == expected
+
+
+async def test_a_size_that_changed_is_known_after_the_next_attach(script: Script, wire: Wire) -> None:
+    script.max_message_size = 1000
+    assert (await Told().sender(wire)).max_message_size == 1000
+    script.max_message_size = 2000
+    assert (await Told().sender(wire)).max_message_size == 2000
+
+
+async def test_what_finds_no_credit_waits_in_its_order_and_room_says_so(script: Script, wire: Wire) -> None:
+    script.credit = 2
+    told = Told()
+    sender = await told.sender(wire)
+    await until(lambda: sender.room == 2)
+    for number in range(5):
+        sender.send(message(number), bytes([number]))
+    assert sender.room == 0
+    await until(lambda: len(script.peer.received) == 2)
+    rooms = told.rooms
+    script.peer.link("orders", ReceiverLink).flow(10)
+    script.peer.flush()
+    await until(lambda: len(script.peer.received) == 5)
+    assert [event.tag for event in script.peer.received] == [bytes([number]) for number in range(5)]
+    assert sender.room == 7
+    assert told.rooms == rooms + 1
+
+
+@pytest.mark.parametrize(
+    ("state", "condition"),
+    [
+        (Rejected(error=Error(condition="amqp:not-found", description="no such queue")), "amqp:not-found"),
+        (Rejected(), None),
+        (RELEASED, None),
+        (Modified(delivery_failed=True), None),
+        (Described(ULong(0x34), [b"", None]), None),
+    ],
+)
+@pytest.mark.parametrize("settled", [True, False])
+async def test_an_outcome_that_is_no_acceptance_is_a_failure_with_its_condition(
+    script: Script, wire: Wire, state: Any, condition: str | None, settled: bool
+) -> None:
+    told = Told()
+    sender = await told.sender(wire)
+    sender.send(message(), b"1")
+    await until(lambda: script.peer.received)
+    script.peer.received[0].link.settle(script.peer.received[0].delivery_id, state, settled=settled)
+    script.peer.flush()
+    await until(lambda: told.outcomes)
+    failure = failure_of(told.outcomes[0].state, "orders")
+    assert isinstance(failure, WireOutcomeError)
+    assert failure.condition == condition
+    if not settled:
+        await until(lambda: script.peer.said)
+        assert script.peer.said[0].settled
+
+
+async def test_unknown_sections_and_annotations_are_handed_over_as_they_came(script: Script, wire: Wire) -> None:
+    told = Told()
+    receiver = await told.receiver(wire)
+    receiver.grant(2)
+    link = script.peer.link("orders", SenderLink)
+    await until(lambda: link.credit == 2)
+    odd = described(0x72, encode({Symbol("x-opt-new"): Described(Symbol("contoso:thing"), [1, None])})) + message()
+    unknown = described(0x7F, encode({"a": 1})) + message()
+    link.send(odd, tag=b"1" * 16)
+    link.send(unknown, tag=b"2" * 16)
+    script.peer.flush()
+    await until(lambda: len(told.deliveries) == 2)
+    assert [event.payload for event in told.deliveries] == [odd, unknown]
+    assert split(odd).message_annotations is not None
+
+
+async def test_a_peer_that_detaches_in_the_middle_of_a_message_loses_that_link_alone(
+    script: Script, wire: Wire
+) -> None:
+    script.settings = Settings(container_id="peer", max_frame_size=512, incoming_window=3)
+    told, other = Told(), Told()
+    sender = await told.sender(wire)
+    await other.sender(wire, "audit")
+    sender.send(message(1, 100_000), b"1")
+    script.peer.link("orders", ReceiverLink).detach(
+        error=Error(condition="amqp:link:detach-forced", description="the entity has moved")
+    )
+    script.peer.flush()
+    await until(lambda: told.lost)
+    assert isinstance(told.lost[0], WireLinkError)
+    assert str(told.lost[0]) == "orders detached a link: amqp:link:detach-forced: the entity has moved"
+    assert not told.outcomes
+    assert not other.lost
+    assert wire.is_up
+    assert (await told.sender(wire)).is_up
+
+
+async def test_an_attach_that_is_refused_raises_its_reason_and_tells_no_loss(script: Script, wire: Wire) -> None:
+    def refuse(_: Any, event: Any) -> bool:
+        if event.link.remote.target.address == "orders":
+            event.link.refuse(Error(condition="com.microsoft:entity-disabled", description="it is disabled"))
+            return True
+        return False
+
+    script.on_attach = refuse
+    told = Told()
+    with pytest.raises(WireLinkError, match="orders refused a link: com") as raised:
+        await told.sender(wire)
+    assert raised.value.condition == "com.microsoft:entity-disabled"
+    assert not told.lost
+
+
+async def test_a_link_that_was_attached_and_detached_in_one_read_is_not_handed_out(script: Script, wire: Wire) -> None:
+    def detach(_: Any, event: Any) -> bool:
+        if event.link.remote.target.address != "orders":
+            return False
+        event.link.accept_attach()
+        event.link.detach(error=Error(condition="amqp:link:detach-forced"))
+        return True
+
+    script.on_attach = detach
+    told = Told()
+    with pytest.raises(WireLinkError):
+        await told.sender(wire)
+    assert not told.lost
+
+
+async def test_an_attach_that_is_never_answered_ends_at_our_deadline(script: Script, wire: Wire) -> None:
+    script.on_attach = lambda _, event: event.link.remote.target.address == "orders"
+    await Told().sender(wire, "audit")
+    with pytest.raises(WireTimeoutError, match=r"attaching to orders was not answered within 0\.2 s"):
+        await Told().sender(wire, timeout=0.2)
+
+
+async def test_a_token_that_is_never_answered_ends_at_our_deadline(script: Script, wire: Wire) -> None:
+    script.on_request = lambda _, __: None
+    with pytest.raises(WireTimeoutError, match="attaching to orders"):
+        await Told().sender(wire, timeout=0.2)
+
+
+async def test_a_wait_in_which_nothing_at_all_was_heard_takes_the_connection_with_it(
+    script: Script, wire: Wire
+) -> None:
+    told = Told()
+    await told.sender(wire, "audit")
+    script.peer.data_received = lambda _: None  # type: ignore[method-assign]
+    with pytest.raises(WireTimeoutError):
+        await Told().sender(wire, timeout=0.2)
+    assert not wire.is_up
+    assert isinstance(told.lost[0], WireTimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "framing-error"),
+        (b"AMQP\x00\x00\x09\x01", "framing-error"),
+        (b"\x00" * 16, "framing-error"),
+    ],
+)
+async def test_what_speaks_no_amqp_is_unavailable_to_us(script: Script, wire: Wire, answer: bytes, reason: str) -> None:
+    script.first_answer = answer
+    with pytest.raises(WireUnavailableError, match=reason):
+        await Told().sender(wire)
+
+
+async def test_garbage_in_the_middle_ends_the_connection_with_its_reason(script: Script, wire: Wire) -> None:
+    told = Told()
+    await told.sender(wire)
+    script.peer.transport.write(b"garbage that is no frame")
+    await until(lambda: told.lost)
+    assert isinstance(told.lost[0], WireConnectionError)
+    assert "broke the protocol: amqp:connection:framing-error" in str(told.lost[0])
+
+
+async def test_a_peer_that_falls_silent_is_lost_within_the_idle_time_out(script: Script) -> None:
+    wire, told = Wire(script.endpoint, idle_timeout=0.4), Told()
+    await told.sender(wire)
+    await until(lambda: told.lost)
+    assert isinstance(told.lost[0], WireConnectionError)
+    assert "nothing was heard" in str(told.lost[0])
+    await wire.close()
+
+
+async def test_a_peers_idle_time_out_is_kept_from_ending(script: Script, wire: Wire) -> None:
+    script.settings = Settings(container_id="peer", idle_timeout_ms=200)
+    told = Told()
+    await told.sender(wire)
+    reads = len(script.peer.reads)
+    await until(lambda: len(script.peer.reads) >= reads + 5)
+    assert script.peer.reads[-1] == b"\x00\x00\x00\x08\x02\x00\x00\x00"
+    assert not told.lost
+
+
+async def test_a_callback_that_fails_costs_the_connection_and_is_said(script: Script, wire: Wire) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    told = Told()
+    sender = await wire.sender("orders", on_outcome=fail, on_lost=told.lost.append)
+    sender.send(message(), b"1")
+    await until(lambda: script.peer.received)
+    script.peer.received[0].link.settle(script.peer.received[0].delivery_id, ACCEPTED)
+    script.peer.flush()
+    await until(lambda: told.lost)
+    assert "a mistake of ours" in str(told.lost[0])
+    assert not wire.is_up
+
+
+async def test_many_links_are_spread_over_sessions_as_the_peer_allows(script: Script, wire: Wire) -> None:
+    script.settings = Settings(container_id="peer", handle_max=9)
+    told = Told()
+    senders = [await told.sender(wire, f"queue-{number}") for number in range(25)]
+    assert len({sender.link.session for sender in senders}) == 3
+    assert all(sender.is_up for sender in senders)
+
+
+async def test_links_asked_for_at_once_all_come(script: Script, wire: Wire) -> None:
+    senders = await asyncio.gather(*(Told().sender(wire, f"queue-{number}") for number in range(30)))
+    assert all(sender.is_up for sender in senders)
+    assert wire.connections == 1
+
+
+async def test_dropping_a_link_tells_its_owner_at_once_and_the_peer_too(script: Script, wire: Wire) -> None:
+    told, why = Told(), WireError("no outcome for a minute")
+    sender = await told.sender(wire)
+    sender.drop(why)
+    assert told.lost == [why]
+    assert not sender.is_up
+    await until(lambda: not script.peer.link("orders", ReceiverLink).is_attached)
+    sender.drop(why)
+    assert told.lost == [why]
+
+
+async def test_a_closed_connection_is_closed_in_order_and_its_links_told(script: Script, wire: Wire) -> None:
+    told = Told()
+    await told.sender(wire)
+    await wire.close()
+    assert "closed by us" in str(told.lost[0])
+    await until(lambda: script.peer.is_over)
+    assert script.peer.amqp.failure is None
+    with pytest.raises(WireConnectionError, match="was closed"):
+        await told.sender(wire)
