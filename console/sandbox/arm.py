@@ -38,12 +38,13 @@ _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
 """Status, ARM's code and the service's own words before the sentence."""
 
 
-_FAULTY: dict[Verdict, tuple[int, str]] = {
-    Verdict.BUSY: (429, "TooManyRequests"),
-    Verdict.DISABLED: (403, "Forbidden"),
-    Verdict.NOT_FOUND: (404, "NotFound"),
-    Verdict.UNAUTHORIZED: (401, "AuthenticationFailed"),
+_FAULTY: dict[Verdict, tuple[int, str, str]] = {
+    Verdict.BUSY: (429, "TooManyRequests", "SubCode=50004. "),
+    Verdict.DISABLED: (403, "Forbidden", ""),
+    Verdict.NOT_FOUND: (404, "NotFound", ""),
+    Verdict.UNAUTHORIZED: (401, "AuthenticationFailed", ""),
 }
+"""Codes of ARM and of the service behind it, as the page "Service Bus Resource Manager exceptions" lists them."""
 _BUSY_SECONDS = "10"
 
 
@@ -122,6 +123,6 @@ def _refused(status: int, code: str, sentence: str) -> Reply:
 
 
 def _refused_by_fault(verdict: Verdict, sentence: str, status: int) -> Reply:
-    status, code = _FAULTY.get(verdict, (status, "ServiceUnavailable"))
-    refused = _refused(status, code, sentence)
+    status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
+    refused = _refused(status, code, f"{words}{sentence}")
     return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is Verdict.BUSY else refused

@@ -2,6 +2,13 @@
 
 Tokens are told apart by what they look like, not by their declared type: clients write `jwt` beside shared access
 signatures. What a token proves is judged by `authorization`, what it opened is kept in `grants`.
+
+Held against what users of the service report: the token is judged before it is looked whether the entity is there, so
+that nobody can probe for names (azure-sdk-for-net issue 44734); a bad token gets 401, `com.microsoft:auth-failed` and a
+description that begins with the flaw, as in `ExpiredToken: ` (azure-service-bus-java 354) or `InvalidAudience: `
+(azure-sdk-for-net 27644); a missing entity gets 404 and the sentence below (azure-service-bus 304 and 451), for
+`.../$management` too. No report tells whether that 404 comes with a condition: ours has none. A good token that lacks a
+right is accepted here, and refused where the right is needed, with `amqp:unauthorized-access` (azure-spring-boot 939).
 """
 
 from __future__ import annotations

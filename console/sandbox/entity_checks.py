@@ -25,11 +25,16 @@ _NOT_BASIC = {
     "requires_duplicate_detection": False,
     "requires_session": False,
     "auto_delete_on_idle": None,
+    "default_ttl": None,
+    "duplicate_window": timedelta(minutes=10),
     "forward_to": None,
     "forward_dead_lettered_to": None,
     "enable_express": False,
 }
-"""What is fixed on the Basic tier, and at which value."""
+"""What is fixed on the Basic tier, and at which value: the page "Service Bus Resource Manager exceptions" lists them.
+
+Naming that very value is taken here; whether the service takes it, no page says.
+"""
 
 
 class TargetMissing(BrokerError):
