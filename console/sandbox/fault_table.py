@@ -134,6 +134,10 @@ EFFECTS: Final[Mapping[FaultKind, Effect]] = {
 }
 """Kinds that are missing give no verdicts: they concern connections alone, or are a matter of time."""
 
+LINKS: Final = frozenset({_A, _L})
+NEED_A_LINK: Final = frozenset({Operation.ATTACH, Operation.RECEIVE})
+"""What can only be refused with its link. Messages and requests that come in are refused one by one: each is told."""
+
 ONE_WAY: Final[Mapping[Direction, Mapping[Moment, Verdict]]] = {
     Direction.IN: {_L: Verdict.SERVE},
     Direction.OUT: {_T: Verdict.TAKE_SILENTLY, _S: Verdict.TAKE_SILENTLY, _R: Verdict.TAKE_SILENTLY},

@@ -15,7 +15,9 @@ from typing import Any
 
 from console.sandbox.fault_table import (
     EFFECTS,
+    LINKS,
     LIVING_ONES_ALONE,
+    NEED_A_LINK,
     ON_CONNECTIONS,
     ONE_WAY,
     OWN_OPERATION,
@@ -101,6 +103,8 @@ class _Case:
         if effect is None:
             return None
         moments = effect.always | effect.named if wanted else effect.always
+        if moment in LINKS and moment not in effect.always:
+            operations &= NEED_A_LINK
         if moment not in moments or (wanted and not wanted & operations):
             return None
         direction = self.fault.terms.direction
