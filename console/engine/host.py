@@ -46,6 +46,7 @@ from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import Journal
 from console.engine.protocol import Command, CommandDone, Welcome
 from console.engine.steered import Steered
+from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
 
 SNAPSHOT_INTERVAL: Final = 1.0
 SNAPSHOT_PAUSE: Final = 0.1
@@ -64,6 +65,7 @@ class EngineHost:
         socket: where consoles find the engine; must fit a Unix socket's address (about 100 bytes).
         policy: the times in force, for the screen.
         caption: what a demo is showing just now.
+        surroundings: adds to the evidence of readiness what only this process can see.
         clock: seconds since the epoch.
     """
 
@@ -75,6 +77,7 @@ class EngineHost:
         socket: Path,
         policy: Policy,
         caption: Callable[[], str] = str,
+        surroundings: Surroundings = nothing_more,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
@@ -84,6 +87,7 @@ class EngineHost:
         self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
+        self._readiness = ReadinessWatch(surroundings, self.record)
         self._crew = Crew()
         self._paired: Steered | None = None
         self._guard: Guard | None = None
@@ -138,6 +142,7 @@ class EngineHost:
         self._control.tell_snapshot(self._snapshot(paired))
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
+        self._crew.start(self._readiness.run(paired), name="whether a failover would work")
 
     def record(self, event: Event) -> int:
         """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
@@ -149,6 +154,7 @@ class EngineHost:
             self._control.tell_event(self._seq, line)
         if isinstance(event, StateChanged):
             self._wake()
+        self._readiness.note(event)
         return self._seq
 
     async def sync(self) -> bool:
@@ -227,12 +233,15 @@ class EngineHost:
             times=times_line(self._policy),
             alarms=(*self._own_alarms(), *paired.alarms()),
             caption=self._caption(),
+            readiness=self._readiness.latest,
         )
 
     def _own_alarms(self) -> tuple[str, ...]:
-        if self._journal.healthy:
-            return ()
-        return (f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing",)
+        said = [self._readiness.alarm] if self._readiness.alarm else []
+        if not self._journal.healthy:
+            trouble, lost = self._journal.trouble, self._journal.lost
+            said.append(f"the journal is not written ({trouble}): {lost} events are missing")
+        return tuple(said)
 
     # -- a disk that refuses --------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from console.engine.lock import Holder, take
 from console.engine.logs import log_to
 from console.engine.naming import primary_name
 from console.engine.places import Places, places_of
+from console.engine.surroundings import Around
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.deadlines import bounded
 from console.secret import masked
@@ -113,8 +114,11 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
     this = asyncio.current_task()
     assert this is not None
     _on_end(this.cancel)
+    around = Around(config, places)
     async with (
-        EngineHost(identity, spool=places.spool, socket=places.socket, policy=config.policy) as host,
+        EngineHost(
+            identity, spool=places.spool, socket=places.socket, policy=config.policy, surroundings=around.add
+        ) as host,
         open_clients(config) as clients,
     ):
         paired = await _pair(config, clients, places, host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from console.core.readiness import Evidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
 
 
@@ -51,6 +52,12 @@ class Steered(Protocol):
 
     def billed(self) -> BilledView:
         """Operations so far."""
+
+    async def inspect(self) -> Evidence:
+        """What a failover would rest on, looked at now."""
+
+    def know_syphons(self, engines: tuple[str, ...]) -> None:
+        """Takes note of the other engines that run a syphon for the same namespaces."""
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at, a sentence each."""

@@ -85,6 +85,18 @@ class ArmAdmin:
         await self._get(path)
         await self._client.queues.delete(*self._where, _written(path), **ONCE)
 
+    async def keeps_expired(self, path: str) -> str:
+        """As `Management` says."""
+        try:
+            queue = await self._get(path)
+        except ResourceNotFoundError:
+            where = (*self._where, _written(path))
+            async for one in self._client.subscriptions.list_by_topic(*where, **ONCE):
+                if one.properties is not None and one.properties.dead_lettering_on_message_expiration:
+                    return f"{path}/Subscriptions/{one.name}"
+            return ""
+        return path if _properties(queue).dead_lettering_on_message_expiration else ""
+
     async def namespace(self) -> NamespaceInfo:
         """Name, tier, region and status."""
         told = await self._client.namespaces.get(*self._where, **ONCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
@@ -61,6 +62,17 @@ class AtomAdmin:
     async def delete_queue(self, path: str) -> None:
         """As `Management` says."""
         await self._client.delete_queue(path, **ONCE)
+
+    async def keeps_expired(self, path: str) -> str:
+        """As `Management` says."""
+        try:
+            queue = await self._client.get_queue(path, **ONCE)
+        except ResourceNotFoundError:
+            async for one in self._client.list_subscriptions(path, **ONCE):
+                if one.dead_lettering_on_message_expiration:
+                    return f"{path}/Subscriptions/{one.name}"
+            return ""
+        return path if queue.dead_lettering_on_message_expiration else ""
 
     async def namespace(self) -> NamespaceInfo:
         """Name and tier; Atom tells neither region nor status."""

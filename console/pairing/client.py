@@ -20,6 +20,7 @@ from console.core.engine import Pairing
 from console.core.errors import SameNamespaceError
 from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
 from console.core.namespaces import NamespaceInfo
+from console.core.readiness import Evidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
 from console.core.verdict import Judge, Verdict, judge
 from console.core.why import why
@@ -27,6 +28,7 @@ from console.pairing import backlog, views
 from console.pairing.coalescer import Coalescer
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.gate import Gate
+from console.pairing.inspection import Inspection
 from console.pairing.links import SenderLink
 from console.pairing.management import Management, management_of
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -109,6 +111,10 @@ class PairedServiceBusClient:
         self._backlog = [self._coalescer(path) for path in queues]
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
+        self._inspection = Inspection(
+            steering, primary_client, options.secondary_client, admin, queues, self._soundings
+        )
+        self._syphons_elsewhere: tuple[str, ...] = ()
         self._closed = False
         steering.hands = Pinger(steering, primary_client, options.secondary_client, queues)
         self._start()
@@ -222,7 +228,20 @@ class PairedServiceBusClient:
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at (SPEC.md section 4.6)."""
-        return views.alarms(self._soundings, self._syphon, self._steering.tasks)
+        return views.alarms(
+            self._soundings, self._steering.tasks, syphon=self._syphon is not None or bool(self._syphons_elsewhere)
+        )
+
+    async def inspect(self) -> Evidence:
+        """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
+        sent. `console.core.readiness.judge` says what it means."""
+        names = (self.primary_name, self.secondary_name)
+        limit = min(link.limit() for link in self._backlog)
+        return await self._inspection.look(names, self.syphon_view().status, limit)
+
+    def know_syphons(self, engines: tuple[str, ...]) -> None:
+        """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
+        self._syphons_elsewhere = engines
 
     # -- inside -----------------------------------------------------------------------------------------------
 

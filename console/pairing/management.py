@@ -81,6 +81,9 @@ class Management(Protocol):
     async def delete_queue(self, path: str) -> None:
         """Delete a queue and all that lies in it. One that is not there raises ResourceNotFoundError."""
 
+    async def keeps_expired(self, path: str) -> str:
+        """The queue at `path`, or a subscription of the topic there, if it dead-letters what expires; else ""."""
+
     async def namespace(self) -> NamespaceInfo:
         """What the namespace tells about itself."""
 

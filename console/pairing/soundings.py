@@ -37,6 +37,8 @@ class Soundings:
         """Why the last reading failed; empty when it did not."""
         self.every = SLOW
         """Seconds until the queues are read again."""
+        self.once = asyncio.Event()
+        """Set when all queues were read, or tried, for the first time."""
         self._steering = steering
         self._admin = admin
         self._queues = queues
@@ -46,6 +48,7 @@ class Soundings:
         while True:
             for index, path in enumerate(self._queues):
                 await self._read(index, path)
+            self.once.set()
             parked = any(one is not None and one.depth.messages for one in self.found.values())
             diverting = any(entity.diverting for entity in self._steering.machine.entities())
             self.every = QUICK if parked or diverting else SLOW

@@ -105,13 +105,13 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(soundings: Soundings, syphon_: Syphon | None, tasks: Tasks) -> tuple[str, ...]:
-    """What a person should look at."""
+def alarms(soundings: Soundings, tasks: Tasks, *, syphon: bool) -> tuple[str, ...]:
+    """What a person should look at. `syphon`: one is known to run, here or elsewhere."""
     found = soundings.found
     said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
     parked = sum(sounding.depth.messages for sounding in found.values() if sounding is not None)
     dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
-    if parked and syphon_ is None:
+    if parked and not syphon:
         said.append(f"{parked} messages are parked and no syphon is known to run: start an engine with one")
     if dead:
         said.append(f"{dead} dead-lettered messages lie in the backlog queues")

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.options import Policy
+from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
 from console.engine.client import ControlClient
 from console.engine.host import EngineHost
@@ -30,6 +32,23 @@ def entity(path: str, state: State = State.HEALTHY) -> EntityView:
     return EntityView(path=path, state=state, since=1.0, why="because", route="primary", **counts)
 
 
+def evidence(refusal: str = "", **changes: Any) -> Evidence:
+    """Two backlog queues with room, links to which could be opened unless there is a refusal."""
+    queues = tuple(
+        QueueEvidence(
+            path=f"contoso/x-servicebus-transfer/{index}", tried_at=1.0, refusal=refusal, messages=0, size_bytes=0,
+            limit_bytes=5 * GB, read_at=1.0,
+        )
+        for index in range(2)
+    )  # fmt: skip
+    chosen: dict[str, Any] = {
+        "at": 1.0, "primary": "contoso", "secondary": "contoso-backup", "queues": queues, "queues_wanted": 2,
+        "tokens": (TokenEvidence(namespace="contoso-backup"),), "syphon": SyphonStatus.IDLE, "too_large": (),
+        "expiry": (),
+    }  # fmt: skip
+    return Evidence(**chosen | changes)
+
+
 @dataclass
 class FakePairing:
     """Does what it is told and remembers it."""
@@ -41,6 +60,8 @@ class FakePairing:
     backlog_queue_count: int = 2
     primary_name: str = "contoso"
     secondary_name: str = "contoso-backup"
+    syphons_elsewhere: tuple[str, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: evidence())
 
     def watch(self, path: str) -> None:
         self.entities[path] = entity(path, State.UNKNOWN)
@@ -78,6 +99,12 @@ class FakePairing:
 
     def billed(self) -> BilledView:
         return BilledView(sends=3)
+
+    async def inspect(self) -> Evidence:
+        return self.evidence
+
+    def know_syphons(self, engines: tuple[str, ...]) -> None:
+        self.syphons_elsewhere = engines
 
     def alarms(self) -> tuple[str, ...]:
         return ("messages are parked and no syphon is known",)

@@ -1,0 +1,97 @@
+"""What an engine's process sees around its pairing, for the question whether a failover would work: other engines of
+this user on this machine, and the settings of the primary's entities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from console.config import PairingConfig
+from console.core.errors import ConfigurationError, ControlError
+from console.core.readiness import Evidence, ExpiryEvidence
+from console.core.snapshot import Snapshot, SyphonStatus
+from console.engine.client import ControlClient
+from console.engine.connecting import open_admin
+from console.engine.lock import running
+from console.engine.places import Places
+from console.pairing.deadlines import Clock
+from console.pairing.readiness import expiry
+
+NEIGHBOUR: Final = 5.0
+"""Seconds that another engine has to say how it stands."""
+SETTINGS_EVERY: Final = 3600.0
+"""Seconds between two readings of the entities' settings, which only their owner changes."""
+SETTINGS: Final = 60.0
+"""Seconds for all entities' settings together."""
+
+
+class Around:
+    """Adds to the evidence of one pairing's engine, or of a check that has no engine."""
+
+    def __init__(self, config: PairingConfig, places: Places) -> None:
+        self._config = config
+        self._places = places
+        self._clock = Clock()
+        self._expiry: tuple[ExpiryEvidence, ...] | None = None
+        self._expiry_at: float | None = None
+
+    async def add(self, evidence: Evidence) -> Evidence:
+        """The evidence, with other engines' syphons where this one runs none, and the entities' settings."""
+        if evidence.syphon in (None, SyphonStatus.OFF):
+            syphons = await syphons_here(self._places, primary=evidence.primary, secondary=evidence.secondary)
+            evidence = replace(evidence, syphons_elsewhere=syphons)
+        if evidence.ping == "message":
+            await self._read_settings()
+        return replace(evidence, expiry=self._expiry, expiry_at=self._expiry_at)
+
+    async def _read_settings(self) -> None:
+        now = self._clock()
+        if self._expiry_at is not None and now - self._expiry_at < SETTINGS_EVERY:
+            return
+        try:
+            async with asyncio.timeout(SETTINGS), open_admin(self._config.primary) as admin:
+                found = tuple([await expiry(admin, path) for path in self._config.entities])
+        except (AzureError, ConfigurationError, OSError, TimeoutError, ValueError):
+            return  # no management on this side, or not now: what was read before stays, with its time
+        if any(one.dead_letters is not None for one in found) or self._expiry is None:
+            self._expiry, self._expiry_at = found, now
+
+
+async def syphons_here(places: Places, *, primary: str, secondary: str) -> tuple[str, ...]:
+    """Engines of this user on this machine, this pairing's own aside, that run a syphon for the same namespaces."""
+    locks = [lock for lock in sorted(places.state.parent.glob("*/lock")) if lock != places.lock]
+    sockets = [Path(holder.socket) for holder in map(running, locks) if holder is not None]
+    return await _syphons(sockets, (primary.casefold(), secondary.casefold()))
+
+
+async def _syphons(sockets: Sequence[Path], namespaces: tuple[str, str]) -> tuple[str, ...]:
+    snapshots = await asyncio.gather(*(first_snapshot(socket) for socket in sockets))
+    return tuple(
+        one.engine
+        for one in snapshots
+        if one is not None
+        and (one.primary.casefold(), one.secondary.casefold()) == namespaces
+        and one.syphon.status in (SyphonStatus.IDLE, SyphonStatus.RUNNING)
+    )
+
+
+async def first_snapshot(socket: Path) -> Snapshot | None:
+    """How an engine stands; None where it does not say."""
+    try:
+        async with asyncio.timeout(NEIGHBOUR):
+            client = await ControlClient.connect(socket)
+            try:
+                async for update in client.updates():
+                    if isinstance(update, Snapshot):
+                        return update
+            finally:
+                await client.close()
+    except (ControlError, OSError, TimeoutError):
+        return None
+    return None

@@ -1,0 +1,100 @@
+"""Would a failover work now? Looked at again and again while the engine runs, slowly, and soon after something changed.
+
+One look opens a link to each backlog queue (ten at most) and closes it: 10 × 23 ms of CPU a minute with the SDK, and
+no billed message. Consoles see the latest answer in each snapshot; turning from ready to not ready, and back, is an
+event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from console.core import events as e
+from console.core.readiness import Evidence, alarm, judge
+from console.core.snapshot import Readiness
+from console.engine.steered import Steered
+
+EVERY: Final = 60.0
+"""Seconds between two looks while nothing happens."""
+SOONEST: Final = 10.0
+"""Seconds between two looks, whatever happens."""
+LOOK: Final = 120.0
+"""Seconds one look may take: each of its waits ends sooner by itself."""
+CHANGES: Final = (
+    e.StateChanged,
+    e.QueuePulled,
+    e.QueueRestored,
+    e.PumpStopped,
+    e.SyphonPaused,
+    e.SyphonResumed,
+)
+"""After these the answer may be another one."""
+
+Surroundings = Callable[[Evidence], Awaitable[Evidence]]
+"""Adds what only the engine's process can see."""
+
+log = logging.getLogger(__name__)
+
+
+async def nothing_more(evidence: Evidence) -> Evidence:
+    """For an engine whose process sees no more than the pairing does."""
+    return evidence
+
+
+class ReadinessWatch:
+    """Keeps `latest` up to date while `run` runs.
+
+    Args:
+        surroundings: asked in each look.
+        record: told when the answer turns.
+    """
+
+    def __init__(self, surroundings: Surroundings, record: Callable[[e.Event], object]) -> None:
+        self.latest: Readiness | None = None
+        """None: not looked yet."""
+        self._surroundings = surroundings
+        self._record = record
+        self._nudged = asyncio.Event()
+
+    @property
+    def alarm(self) -> str:
+        """What stands in the way of a failover; empty where nothing does."""
+        return alarm(self.latest) if self.latest is not None else ""
+
+    def note(self, event: e.Event) -> None:
+        """Looks soon if the event may change the answer."""
+        if isinstance(event, CHANGES):
+            self._nudged.set()
+
+    async def run(self, paired: Steered) -> None:
+        """Looks until cancelled; a look that fails is logged, and the next one comes."""
+        while True:
+            self._nudged.clear()
+            try:
+                async with asyncio.timeout(LOOK):
+                    await self._look(paired)
+            except Exception:
+                log.exception("nobody knows whether a failover would work: looking failed")
+            await asyncio.sleep(SOONEST)
+            try:
+                async with asyncio.timeout(EVERY - SOONEST):
+                    await self._nudged.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self, paired: Steered) -> None:
+        evidence = await self._surroundings(await paired.inspect())
+        paired.know_syphons(evidence.syphons_elsewhere)
+        found = judge(evidence)
+        was, self.latest = self.latest, found
+        if was is None or was.ready != found.ready:
+            self._turned(found, first=was is None)
+
+    def _turned(self, found: Readiness, *, first: bool) -> None:
+        if found.ready and first:
+            return
+        text = "a failover would work again" if found.ready else alarm(found)
+        self._record(e.Warned(at=found.at, about="readiness", text=text))

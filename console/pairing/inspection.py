@@ -1,0 +1,103 @@
+"""A pairing looks at itself: the evidence whether a failover would work now, without a screen or an engine.
+
+What only an engine's process can see (other engines here, settings of the primary's entities) is added there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio import ServiceBusClient
+
+from console.core.readiness import Evidence, QueueEvidence, TooLarge
+from console.core.snapshot import SyphonStatus
+from console.pairing.management import Management
+from console.pairing.readiness import Proofs, size_limits, validity
+from console.pairing.soundings import Soundings
+from console.pairing.steering import Steering
+
+LIMITS_EVERY: Final = 3600.0
+"""Seconds between two readings of the queues' size limits, which only their owner changes."""
+FIRST: Final = 10.0
+"""Seconds that a first look waits for the counts."""
+
+
+class Inspection:
+    """Looks when it is asked.
+
+    Args:
+        primary, secondary: the namespaces' clients.
+        admin: the secondary's management.
+        queues: the backlog queues' paths by index.
+        soundings: has their counts; they are not read anew.
+    """
+
+    def __init__(
+        self,
+        steering: Steering,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        admin: Management,
+        queues: tuple[str, ...],
+        soundings: Soundings,
+    ) -> None:
+        self._steering = steering
+        self._clients = (primary, secondary)
+        self._admin = admin
+        self._soundings = soundings
+        self._queues = queues
+        self._proofs = Proofs(secondary, queues, steering.judge, steering.clock)
+        self._limits: dict[str, int] = {}
+        self._limits_at = 0.0
+
+    async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None) -> Evidence:
+        """What is seen now; opens links to backlog queues. `names`: the primary's and the secondary's; `limit`: the
+        largest message that the backlog takes."""
+        steering = self._steering
+        proofs = await self._proofs.look()
+        await self._read_limits()
+        with suppress(TimeoutError):  # what is not read by then is not known
+            async with asyncio.timeout(FIRST):
+                await self._soundings.once.wait()
+        return Evidence(
+            at=steering.clock(),
+            primary=names[0],
+            secondary=names[1],
+            queues=tuple(self._counted(index, proof) for index, proof in enumerate(proofs)),
+            queues_wanted=steering.policy.backlog_queue_count,
+            tokens=tuple([await validity(client) for client in self._clients]),
+            syphon=syphon,
+            too_large=tuple(
+                TooLarge(entity=entity.path, messages=steering.tally(entity.path).too_large)
+                for entity in steering.machine.entities()
+            ),
+            limit_bytes=limit,
+            ping=steering.policy.ping,
+            trouble=self._soundings.trouble,
+        )
+
+    def _counted(self, index: int, proof: QueueEvidence) -> QueueEvidence:
+        sounding = self._soundings.found.get(index)
+        if sounding is None:
+            return replace(proof, limit_bytes=self._limits.get(proof.path.casefold()))
+        return replace(
+            proof,
+            messages=sounding.depth.messages,
+            size_bytes=sounding.depth.size_bytes,
+            limit_bytes=self._limits.get(proof.path.casefold()),
+            read_at=sounding.read_at,
+        )
+
+    async def _read_limits(self) -> None:
+        now = self._steering.clock()
+        if self._limits and now - self._limits_at < LIMITS_EVERY:
+            return
+        try:
+            self._limits = await size_limits(self._admin, self._queues)
+        except (AzureError, OSError, TimeoutError):
+            return  # the soundings say that management does not tell
+        self._limits_at = now
