@@ -87,6 +87,7 @@ class Line(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._gone: asyncio.Future[None] = self.loop.create_future()
         self._is_closing = False
         self._sessions: list[Session] = []
         self._links: dict[Link, WireSender | WireReceiver] = {}
@@ -196,8 +197,10 @@ class Line(asyncio.Protocol):
             self._flush()
             await asyncio.wait((self.lost,), timeout=CLOSING)
             self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
-            if self._transport is not None:
-                self._transport.close()
+            self._end_transport()
+        if self._transport is not None:
+            await asyncio.wait((self._gone,), timeout=CLOSING)
+            self._transport.abort()
         if not await end_all(tuple(self._tasks), CLOSING):
             log.warning("these tasks of %s do not end: %s", self.endpoint, [task.get_name() for task in self._tasks])
 
@@ -247,6 +250,8 @@ class Line(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         why = f"the connection to {self.endpoint} was lost: {exc or 'the other side ended it'}"
         self._lose(WireConnectionError(why, SOCKET_ERROR))
+        if not self._gone.done():
+            self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         self.is_writable = False

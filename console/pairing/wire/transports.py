@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
 import aiohttp
 
 from console.core.errors import WireConnectionError, WireUnavailableError
-from console.pairing.wire.endpoint import WEBSOCKET_PATH, Endpoint, Transport
+from console.pairing.wire.endpoint import WEBSOCKET_PATH, Endpoint, Proxy, Transport
 from console.pairing.wire.failures import SOCKET_ERROR
 
 HIGH_WATER: Final = 512 * 1024
@@ -70,14 +71,19 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
             timeout=aiohttp.ClientWSTimeout(ws_close=_GOODBYE_SECONDS),
             ssl=endpoint.tls_context() or True,
             proxy=proxy.url if proxy else None,
-            proxy_auth=aiohttp.BasicAuth(proxy.username or "", proxy.password or "")
-            if proxy and (proxy.username or proxy.password)
-            else None,
+            proxy_headers=_authorization(proxy) if proxy else None,
         )
     except BaseException:
         await session.close()
         raise
     WebSocketTransport(session, socket, protocol()).start()
+
+
+def _authorization(proxy: Proxy) -> dict[str, str] | None:
+    if not (proxy.username or proxy.password):
+        return None
+    user = f"{proxy.username or ''}:{proxy.password or ''}".encode()
+    return {"Proxy-Authorization": f"Basic {b64encode(user).decode()}"}
 
 
 class WebSocketTransport(asyncio.Transport):
@@ -142,8 +148,8 @@ class WebSocketTransport(asyncio.Transport):
             writing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await writing
-            self._protocol.connection_lost(lost)
             await self._session.close()
+            self._protocol.connection_lost(lost)
 
     async def _read_all(self) -> None:
         while True:

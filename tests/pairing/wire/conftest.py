@@ -72,10 +72,12 @@ class World:
     def node(self) -> Any:
         return self.sandbox["contoso"].node
 
-    def wire(self, connection_string: str | None = None, **options: Any) -> Wire:
-        """To the namespace by a client's connection string, which is closed at once: nothing of it is needed."""
-        client = ServiceBusClient.from_connection_string(connection_string or self.sandbox["contoso"].connection_string)
-        return self.wire_to(Endpoint.of(client), **options)
+    def client(self) -> ServiceBusClient:
+        """One that is never opened; its settings are all that is wanted."""
+        return ServiceBusClient.from_connection_string(self.sandbox["contoso"].connection_string)
+
+    def wire(self, **options: Any) -> Wire:
+        return self.wire_to(Endpoint.of(self.client()), **options)
 
     def wire_to(self, endpoint: Endpoint, **options: Any) -> Wire:
         wire = Wire(endpoint, draw=lambda: 0.9, **options)
