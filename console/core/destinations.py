@@ -14,6 +14,9 @@ from console.core.verdict import FailureKind
 
 FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 30.0
+UNBROKEN: Final = 2 * LONGEST_BACKOFF
+"""Seconds between two tries that still make one run of "not found": after a longer silence (a pause, a failover, no
+message for it) nobody knows whether the destination was missing all the time."""
 
 
 class Fate(StrEnum):
@@ -56,6 +59,8 @@ class Circuit:
     reason: str
     missing_since: float | None
     failures: int = 0
+    failed_at: float = 0.0
+    """The latest failure."""
     retry_at: float = 0.0
 
 
@@ -73,20 +78,35 @@ class Destinations:
         return circuit is None or circuit.retry_at <= at
 
     def failed(self, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
-        """A send there failed; the circuit with its next try."""
-        key = path.casefold()
+        """A send there failed; the circuit with its next try.
+
+        One that fails while the circuit waits began before the wait. It is no further try, so the back-off does not
+        grow; but "server busy" makes the wait as long as it asks for, and no wait is ever shortened.
+        """
         missing = at if FATES[kind] is Fate.WAITS_A_WHILE else None
-        circuit = self._open.setdefault(key, Circuit(path, at, reason, missing))
-        circuit.reason = reason
-        circuit.missing_since = None if missing is None else (circuit.missing_since or at)
-        backoff = min(FIRST_BACKOFF * 2.0**circuit.failures, LONGEST_BACKOFF)
-        circuit.failures = min(circuit.failures + 1, 32)
-        circuit.retry_at = at + (max(backoff, self._throttle_wait) if kind is FailureKind.BUSY else backoff)
+        circuit = self._open.setdefault(path.casefold(), Circuit(path, at, reason, missing, failed_at=at))
+        unbroken = circuit.missing_since is not None and at - circuit.failed_at <= UNBROKEN
+        if missing is None or not unbroken:
+            circuit.missing_since = missing
+        circuit.reason, circuit.failed_at = reason, at
+        wait = self._throttle_wait if kind is FailureKind.BUSY else 0.0
+        if circuit.retry_at <= at:
+            wait = max(wait, min(FIRST_BACKOFF * 2.0**circuit.failures, LONGEST_BACKOFF))
+            circuit.failures = min(circuit.failures + 1, 32)
+        circuit.retry_at = max(circuit.retry_at, at + wait)
         return circuit
 
-    def delivered(self, path: str) -> bool:
-        """A send there was accepted; True when the destination had failed before."""
-        return self._open.pop(path.casefold(), None) is not None
+    def delivered(self, path: str, *, at: float) -> bool:
+        """A send there was accepted; True when the destination had failed before and is healed.
+
+        One that is accepted while the circuit waits began before the failure: it says nothing newer, and a throttled
+        destination keeps its rest.
+        """
+        circuit = self._open.get(path.casefold())
+        if circuit is None or circuit.retry_at > at:
+            return False
+        del self._open[path.casefold()]
+        return True
 
     def undeliverable(self, path: str, at: float) -> bool:
         """Whether the destination has been missing for so long that its messages are dead-lettered."""

@@ -67,6 +67,18 @@ VERDICTS: Final[dict[FailureKind, Verdict]] = {
     FailureKind.UNLISTED: Verdict.CALLERS,
 }
 
+DOUBTFUL: Final = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.CONNECTION,
+        FailureKind.COMMUNICATION,
+        FailureKind.DETACHED,
+        FailureKind.INTERNAL,
+        FailureKind.UNEXPLAINED,
+    }
+)
+"""After these a message may have arrived all the same; after every other kind it has not."""
+
 _SDK = "azure.servicebus.exceptions."
 KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
     _SDK + "OperationTimeoutError": FailureKind.TIMEOUT,

@@ -70,22 +70,20 @@ class Ruling:
 
 def took(steering: Steering, path: str) -> None:
     """The destination accepted messages that were sent after its last failure."""
-    if steering.machine.destinations.delivered(path):
+    if steering.machine.destinations.delivered(path, at=steering.clock()):
         steering.announce(DestinationHealed(at=steering.clock(), entity=path))
         steering.changed()
 
 
 def refused(steering: Steering, path: str, failure: Judgement) -> Ruling:
-    """The destination did not take a message, or there was no way to it. One try counts once, however many messages
-    it had in hand."""
+    """The destination did not take a message, or there was no way to it."""
     if FATES[failure.kind] is Fate.DEAD_LETTERED:
         return Ruling(True, f"{path} refused it: {failure.reason}")
     destinations, now = steering.machine.destinations, steering.clock()
-    circuit = destinations.circuit(path)
-    if circuit is None or circuit.retry_at <= now:
-        circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
-        if circuit.failures == 1:
-            steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
+    news = destinations.circuit(path) is None
+    circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
+    if news:
+        steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
     return waiting(steering, path, failure.reason)
 
 

@@ -23,24 +23,13 @@ from console.core.errors import (
 )
 from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
-from console.core.verdict import FailureKind, Judgement, Verdict
+from console.core.verdict import DOUBTFUL, Judgement, Verdict
 from console.pairing.coalescer import Coalescer, Parcel
 from console.pairing.links import SenderLink, size_of
 from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
 
-_DOUBTFUL: Final = frozenset(
-    {
-        FailureKind.TIMEOUT,
-        FailureKind.CONNECTION,
-        FailureKind.COMMUNICATION,
-        FailureKind.DETACHED,
-        FailureKind.INTERNAL,
-        FailureKind.UNEXPLAINED,
-    }
-)
-"""After these a message may have arrived all the same."""
 _NEAR: Final = 0.9
 """A message whose body alone fills this much of a limit is measured before it is sent."""
 
@@ -250,7 +239,7 @@ class PairedSender:
         steering, name = self._steering, self.entity_name
         judgement = steering.judge(error)
         now = steering.clock()
-        if judgement.kind in _DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt):
+        if judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt):
             self._in_doubt(route, ids, judgement.reason)
         steering.tell(
             SendFailed(

@@ -21,6 +21,29 @@ def fail(made: Destinations, at: float = NOW, kind: FailureKind = FailureKind.TI
     return made.failed(path, at=at, kind=kind, reason=str(kind)).retry_at - at
 
 
+def fail_at_every_try(made: Destinations, kind: FailureKind, tries: int) -> list[float]:
+    """The waits after each of so many tries."""
+    at, waits = NOW, []
+    for _ in range(tries):
+        waits.append(fail(made, at, kind))
+        at += waits[-1]
+    return waits
+
+
+def test_what_was_tried_before_the_wait_is_no_further_try(destinations: Destinations) -> None:
+    """Ten pumps may have tried at the same time: that is one failure, not ten."""
+    for after in (0.0, 0.1, 0.2):
+        fail(destinations, NOW + after)
+    (circuit,) = destinations.circuits()
+    assert (circuit.failures, circuit.retry_at) == (1, NOW + FIRST_BACKOFF)
+
+
+def go_missing(made: Destinations, at: float, seconds: float) -> None:
+    """Tried, and not found, as often as the back-off says."""
+    for after in range(0, int(seconds) + 1, int(LONGEST_BACKOFF)):
+        fail(made, at + after, FailureKind.NOT_FOUND)
+
+
 def test_a_destination_that_never_failed_may_be_tried(destinations: Destinations) -> None:
     assert destinations.available("orders", NOW)
     assert (destinations.circuits(), destinations.next_try()) == ((), None)
@@ -40,29 +63,51 @@ def test_one_failed_destination_does_not_delay_another(destinations: Destination
 def test_paths_compare_without_case(destinations: Destinations) -> None:
     fail(destinations, path="Orders")
     assert not destinations.available("ORDERS", NOW)
-    assert destinations.delivered("oRDERS")
+    assert destinations.delivered("oRDERS", at=NOW + 60)
     assert destinations.available("orders", NOW)
 
 
 def test_the_back_off_doubles_up_to_a_limit_and_stays_there_for_days(destinations: Destinations) -> None:
-    waits = [fail(destinations) for _ in range(3000)]
+    waits = fail_at_every_try(destinations, FailureKind.TIMEOUT, 3000)
     assert waits[:6] == [1, 2, 4, 8, 16, LONGEST_BACKOFF]
     assert set(waits[6:]) == {LONGEST_BACKOFF}
 
 
 def test_a_busy_destination_is_left_alone_for_ten_seconds_at_least(destinations: Destinations) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone"."""
-    waits = [fail(destinations, kind=FailureKind.BUSY) for _ in range(7)]
+    waits = fail_at_every_try(destinations, FailureKind.BUSY, 7)
     assert waits == [10, 10, 10, 10, 16, 30, 30]
 
 
 def test_a_success_forgets_everything(destinations: Destinations) -> None:
-    assert not destinations.delivered("orders")
-    for _ in range(5):
-        fail(destinations)
-    assert destinations.delivered("orders")
-    assert not destinations.delivered("orders")
-    assert fail(destinations) == FIRST_BACKOFF
+    assert not destinations.delivered("orders", at=NOW)
+    fail_at_every_try(destinations, FailureKind.TIMEOUT, 5)
+    later = NOW + 60
+    assert destinations.delivered("orders", at=later)
+    assert not destinations.delivered("orders", at=later)
+    assert fail(destinations, later) == FIRST_BACKOFF
+
+
+def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: Destinations) -> None:
+    """Section 5: "not attempted again for >= 10 s by anyone". Of two pumps' tries, one was throttled and one not."""
+    fail(destinations, kind=FailureKind.BUSY)
+    assert not destinations.delivered("orders", at=NOW + 0.1)
+    assert not destinations.available("orders", NOW + 9.9)
+    assert destinations.delivered("orders", at=NOW + 10)
+
+
+def test_another_failure_does_not_shorten_the_wait_of_a_throttled_one(destinations: Destinations) -> None:
+    """Section 5: "not attempted again for >= 10 s by anyone"."""
+    fail(destinations, kind=FailureKind.BUSY)
+    fail(destinations, NOW + 0.1, FailureKind.FULL)
+    assert destinations.next_try() == NOW + 10
+
+
+def test_a_throttled_try_makes_the_wait_of_another_failure_longer(destinations: Destinations) -> None:
+    """Section 5: "not attempted again for >= 10 s by anyone"."""
+    fail(destinations, kind=FailureKind.FULL)
+    fail(destinations, NOW + 0.5, FailureKind.BUSY)
+    assert destinations.next_try() == NOW + 10.5
 
 
 def test_a_circuit_says_since_when_why_and_how_often(destinations: Destinations) -> None:
@@ -81,8 +126,7 @@ def test_the_next_try_is_the_nearest(destinations: Destinations) -> None:
 
 def test_not_found_for_long_enough_is_undeliverable(destinations: Destinations) -> None:
     """Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same"."""
-    for after in (0.0, 300.0, LONG):
-        fail(destinations, NOW + after, FailureKind.NOT_FOUND)
+    go_missing(destinations, NOW, LONG)
     assert not destinations.undeliverable("orders", NOW + LONG - 0.1)
     assert destinations.undeliverable("ORDERS", NOW + LONG)
 
@@ -100,9 +144,17 @@ def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(desti
     fail(destinations, NOW, FailureKind.NOT_FOUND)
     fail(destinations, NOW + 100, FailureKind.CONNECTION)
     assert not destinations.undeliverable("orders", NOW + LONG)
-    fail(destinations, NOW + 200, FailureKind.NOT_FOUND)
+    go_missing(destinations, NOW + 200, LONG)
     assert not destinations.undeliverable("orders", NOW + LONG + 199)
     assert destinations.undeliverable("orders", NOW + LONG + 200)
+
+
+def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: Destinations) -> None:
+    """Section 8: "retried with back-off for `undeliverable_after`". Between tries that are far apart, by a pause, by a
+    failover or for want of messages, it may have been there."""
+    go_missing(destinations, NOW, LONG - 30)
+    fail(destinations, NOW + LONG + 3600, FailureKind.NOT_FOUND)
+    assert not destinations.undeliverable("orders", NOW + LONG + 3600)
 
 
 def test_a_destination_that_never_failed_is_not_undeliverable(destinations: Destinations) -> None:

@@ -1,0 +1,95 @@
+"""Virtual time: a heap of what happens when, and processes that wait for it.
+
+A process is a generator. It arranges its own awakenings (as many as it likes) and yields once; the first of them
+resumes it and the others have become stale. What belongs to an engine dies with it. An event is one thing taken off
+the heap that did something.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator
+from typing import Any
+
+Steps = Generator[None, Any, Any]
+"""A process's body; `yield` waits, and gives what it was woken with."""
+
+
+class Process:
+    """A running generator; `turn` counts its waits, so that only the first awakening of each counts."""
+
+    __slots__ = ("alive", "owner", "steps", "turn")
+
+    def __init__(self, steps: Steps, owner: dict[Process, None]) -> None:
+        self.steps = steps
+        self.owner = owner
+        self.turn = 0
+        self.alive = True
+
+
+class Clockwork:
+    """Runs what was arranged, in the order of time, and of arrangement where times are equal."""
+
+    def __init__(self, began: float) -> None:
+        self.now = began
+        self.events = 0
+        self.current: Process
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._order = 0
+
+    def at(self, when: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Call `action` at `when`."""
+        self._order += 1
+        heapq.heappush(self._heap, (when, self._order, action, arguments))
+
+    def run(self, until: float) -> None:
+        """Everything up to and including `until`."""
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until:
+            self.now, _, action, arguments = pop(heap)
+            self.events += 1
+            action(*arguments)
+        self.now = until
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def start(self, steps: Steps, owner: dict[Process, None]) -> Process:
+        """Run a process to its first wait; it is in `owner` as long as it lives."""
+        process = Process(steps, owner)
+        owner[process] = None
+        self._step(process, None)
+        return process
+
+    def wake(self, when: float, process: Process, turn: int, value: object = None) -> None:
+        """Resume `process` at `when` with `value`, unless something else has ended the wait of `turn`."""
+        self.at(when, self._wake, process, turn, value)
+
+    def sleep(self, until: float) -> Steps:
+        """Wait, as part of the running process."""
+        self.wake(until, self.current, self.current.turn)
+        yield
+
+    def _wake(self, process: Process, turn: int, value: object) -> None:
+        if process.alive and process.turn == turn:
+            process.turn += 1
+            self._step(process, value)
+        else:
+            self.events -= 1
+
+    def _step(self, process: Process, value: object) -> None:
+        before = getattr(self, "current", process)
+        self.current = process
+        try:
+            process.steps.send(value)
+        except StopIteration:
+            process.alive = False
+            process.owner.pop(process, None)
+        finally:
+            self.current = before
+
+
+def kill(owner: dict[Process, None]) -> None:
+    """End every process of an owner where it stands; what it put on the wire stays there."""
+    for process in owner:
+        process.alive = False
+    owner.clear()

@@ -1,0 +1,116 @@
+"""The rules of SPEC.md section 6, looked at from outside: what an engine's machine announces is held against what the
+World's primary really answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from console.core.entity import DIVERTING, State
+from console.core.events import StateChanged
+from console.core.verdict import VERDICTS, FailureKind, Verdict
+from console.simulation.watch import CLOSE, Watch
+
+
+@dataclass(slots=True)
+class Seen:
+    """One entity of one engine, from outside."""
+
+    state: State = State.UNKNOWN
+    since: float = 0.0
+    failure: FailureKind | None = None
+    """The latest answer to a send, None: accepted or none yet."""
+    ping_due: float | None = None
+    """When the next ping has to leave."""
+    ping_began: float | None = None
+    """When the one under way left."""
+    good_pings: int = 0
+    """Accepted in a row."""
+
+
+@dataclass(slots=True)
+class StateWatch:
+    """Looks after the entities of one engine, from one boot to its end."""
+
+    engine: str
+    watch: Watch
+    seen: dict[str, Seen] = field(default_factory=dict)
+
+    def of(self, path: str) -> Seen:
+        """What is known of an entity."""
+        key = path.casefold()
+        found = self.seen.get(key)
+        if found is None:
+            found = self.seen[key] = Seen()
+        return found
+
+    def send_answered(self, path: str, failure: FailureKind | None) -> None:
+        """The primary answered a send, or did not."""
+        self.of(path).failure = failure
+
+    def changed(self, change: StateChanged) -> None:
+        """The machine says that an entity changed."""
+        seen, now = self.of(change.entity), State(change.now)
+        if not change.by:
+            self._by_itself(seen, now, change)
+        if now in DIVERTING and seen.state not in DIVERTING:
+            seen.ping_due = change.at + self.watch.plan.policy.ping_primary_interval
+            seen.ping_began, seen.good_pings = None, 0
+        elif now not in DIVERTING:
+            self._on_time(seen, change.entity, change.at)
+            seen.ping_due = seen.ping_began = None
+        seen.state, seen.since = now, change.at
+
+    def _by_itself(self, seen: Seen, now: State, change: StateChanged) -> None:
+        fail, policy = self.watch.fail, self.watch.plan.policy
+        what = f"{self.engine}: {change.entity} from {seen.state} to {now}"
+        if seen.state in (State.FORCED, State.PINNED):
+            fail("only an operator releases", what)
+        elif now is State.SUSPECT:
+            if seen.failure is None or VERDICTS[seen.failure] is not Verdict.COUNTS:
+                fail("verdict", f"{what} for {seen.failure or 'no failure'}")
+        elif now is State.FAILED_OVER:
+            late = change.at - seen.since - policy.failover_interval
+            if seen.state is not State.SUSPECT or abs(late) > CLOSE:
+                fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
+        elif seen.state is State.FAILED_OVER:
+            if seen.good_pings < policy.failback_pings:
+                fail("failback", f"{what} after {seen.good_pings} accepted pings of {policy.failback_pings}")
+            if change.at - seen.since < policy.cool_down - CLOSE:
+                fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
+        elif seen.failure is not None:
+            fail("healthy by a send", f"{what} after {seen.failure}")
+
+    # -- pings ------------------------------------------------------------------------------------------------------
+
+    def ping_leaves(self, path: str, at: float) -> None:
+        """One an interval, the first an interval after failover, none while sends go to the primary."""
+        seen = self.of(path)
+        what = f"{self.engine}: {path} is {seen.state}"
+        if seen.state not in DIVERTING:
+            self.watch.fail("ping", f"{what} and is pinged")
+        elif seen.ping_began is not None:
+            self.watch.fail("ping", f"{what} and two pings are under way")
+        elif seen.ping_due is None or abs(at - seen.ping_due) > CLOSE:
+            self.watch.fail("ping", f"{what} and is pinged {at - (seen.ping_due or 0):+.3f} s from when it was due")
+        seen.ping_due, seen.ping_began = None, at
+
+    def ping_answered(self, path: str, began: float, at: float, failure: FailureKind | None) -> None:
+        """An answer that a failback has overtaken says nothing of what is under way now."""
+        seen = self.of(path)
+        if seen.ping_began != began:
+            return
+        policy = self.watch.plan.policy
+        rest = policy.throttle_wait if failure is FailureKind.BUSY else 0.0
+        seen.good_pings = 0 if failure else seen.good_pings + 1
+        seen.ping_began = None
+        seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
+
+    def _on_time(self, seen: Seen, path: str, at: float) -> None:
+        if seen.ping_due is not None and seen.ping_due < at - CLOSE:
+            self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
+
+    def all_on_time(self, at: float) -> None:
+        """At the end of a boot: no ping is overdue."""
+        for path, seen in self.seen.items():
+            self._on_time(seen, path, at)
