@@ -10,7 +10,19 @@ from random import Random
 from typing import Final
 
 from console.core.options import Policy
-from console.simulation.plan import LATEST, LOCK, RESCAN, Act, Call, Condition, Crash, EntityPlan, Fault, Plan, QueuePlan
+from console.simulation.plan import (
+    LATEST,
+    LOCK,
+    RESCAN,
+    Act,
+    Call,
+    Condition,
+    Crash,
+    EntityPlan,
+    Fault,
+    Plan,
+    QueuePlan,
+)
 
 CHAOS: Final = 1500.0
 CALLS: Final = 420

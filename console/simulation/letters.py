@@ -62,12 +62,15 @@ def _decorate(letter: Letter, draw: float, now: float) -> None:
 
 def park(letter: Letter, path: str) -> Letter:
     """The letter in its backlog envelope."""
-    added = wrap(
-        Enclosed(
-            path=path,
-            session_id=letter.session_id,
-            time_to_live=letter.time_to_live,
-            scheduled=letter.scheduled,
+    added: dict[object, object] = {}
+    added.update(
+        wrap(
+            Enclosed(
+                path=path,
+                session_id=letter.session_id,
+                time_to_live=letter.time_to_live,
+                scheduled=letter.scheduled,
+            )
         )
     )
     return replace(

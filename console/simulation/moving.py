@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from console.core.destinations import FATES, Fate
 from console.core.envelope import Enclosed, remaining, unwrap
 from console.core.errors import EnvelopeError, PairedError
 from console.core.verdict import FailureKind
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 BATCH: Final = 20
 PACK: Final = 5
 SETTLE: Final = 30.0
-MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
+MESSAGES_FAULT: Final = frozenset(kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED)
 
 Locked = tuple[Held, int]
 """A backlog message and the lock it was received with."""
@@ -200,7 +201,7 @@ class Moving:
         """Complete, dead-letter or set aside; and tell the destination's circuit."""
         now, destinations = self.clock.now, self.engine.machine.destinations
         if failure is None:
-            destinations.delivered(path)
+            destinations.delivered(path, at=now)
             yield from self.settle(load)
         elif failure in MESSAGES_FAULT:
             yield from self.dead_letter([locked for locked, _ in load], f"refused: {failure}")

@@ -194,7 +194,8 @@ class BacklogQueue(Target):
 
     def receive(self, most: int) -> list[tuple[Held, int]]:
         """Lock the oldest messages: each with the lock it was given."""
-        ready, found = self._ready, []
+        ready = self._ready
+        found: list[Held] = []
         while ready and len(found) < most:
             found.append(self.held[heapq.heappop(ready)])
         return self._lock(found)

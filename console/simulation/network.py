@@ -83,7 +83,8 @@ class Network:
             self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unheard)
         else:
             clock.wake(now + out, process, process.turn, (FailureKind.CONNECTION, None))
-        return (yield)
+        outcome: tuple[FailureKind | None, Any] = yield
+        return outcome
 
     def _land(self, act: Act, back: float, process: Process, turn: int) -> None:
         answer = act()

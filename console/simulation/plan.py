@@ -78,13 +78,24 @@ class Crash(NamedTuple):
     engine: int
 
 
+Verb = Literal["force", "pin", "release", "pause", "resume"]
+
+
 class Act(NamedTuple):
     """An operator's act on one engine."""
 
     at: float
     engine: int
-    verb: Literal["force", "pin", "release", "pause", "resume"]
+    verb: Verb
     path: str = ""
+
+
+class Stranger(NamedTuple):
+    """Somebody else puts a message into a backlog queue: without a readable destination, or for one that never is."""
+
+    at: float
+    queue: int
+    malformed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +129,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     crashes: tuple[Crash, ...] = ()
     acts: tuple[Act, ...] = ()
-    strangers: tuple[tuple[float, int, Literal["malformed", "missing", "dead"]], ...] = ()
-    """When somebody else puts a message into which backlog queue: one without a readable destination, one for an
-    entity that never is, one for an entity that exists."""
+    strangers: tuple[Stranger, ...] = ()
     heals_at: float
     ends_at: float
 
@@ -132,4 +141,3 @@ class Plan:
         stated = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval)
         cool = policy.cool_down + policy.ping_primary_interval if policy.cool_down else 0.0
         return stated + cool + policy.throttle_wait
-

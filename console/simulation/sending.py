@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from console.core.ledger import Answer
 from console.core.routes import Journey, Try, Wait
-from console.core.verdict import FailureKind, Judgement, Verdict
+from console.core.verdict import DOUBTFUL, FailureKind, Judgement, Verdict
 from console.simulation.clockwork import Steps
 from console.simulation.letters import Letter, park
 from console.simulation.namespaces import hidden_for
@@ -18,16 +18,6 @@ from console.simulation.watch import CLOSE
 if TYPE_CHECKING:
     from console.simulation.engine import Engine
 
-DOUBTFUL: Final = frozenset(
-    {
-        FailureKind.TIMEOUT,
-        FailureKind.CONNECTION,
-        FailureKind.COMMUNICATION,
-        FailureKind.DETACHED,
-        FailureKind.INTERNAL,
-        FailureKind.UNEXPLAINED,
-    }
-)
 PACK: Final = 2
 """Letters that a backlog batch holds: small, so that calls are parked in parts."""
 
@@ -148,7 +138,9 @@ class Sending:
             target, condition, timeout, partial(target.take, letters, hidden), partial(self._unheard, letters)
         )
         if watch.trace is not None:
-            watch.say(f"{engine.name} sent {letters[0].body}+{len(letters) - 1} to {target.name}: {failure or 'accepted'}")
+            watch.say(
+                f"{engine.name} sent {letters[0].body}+{len(letters) - 1} to {target.name}: {failure or 'accepted'}"
+            )
         watch.answered(self.who, target.name, failure, syphon=False)
         if primary:
             engine.state_watch.send_answered(self.path, failure)
@@ -167,7 +159,9 @@ class Sending:
         resting = {route.queue for route, until in self.memory.busy.items() if until > now}
         free = [place.index for place in self.engine.machine.rotation.places if not place.pulled]
         if set(free) - resting:
-            self.world.watch.fail("another queue first", f"{self.engine.name} waits while {free} are in, {resting} rest")
+            self.world.watch.fail(
+                "another queue first", f"{self.engine.name} waits while {free} are in, {resting} rest"
+            )
 
     def _look_at_time(self, began: float, timeout: float | None) -> None:
         """No call is longer than its time: one `send_timeout` at the primary and two at the backlog, or its own."""
@@ -176,4 +170,3 @@ class Sending:
         took = self.clock.now - began
         if took > longest + CLOSE:
             self.world.watch.fail("call's time", f"{self.engine.name}: a call took {took:.3f} s of {longest:g} s")
-

@@ -226,4 +226,3 @@ class Watch:
         if ledger.unexpected:
             self.fail("unexpected", ", ".join(ledger.unexpected_ids[:10]))
         return ledger
-

@@ -201,11 +201,11 @@ class World:
                 self.watch.fail("healthy in the end", f"{engine.name}: {entity.path} is {entity.state}")
         for place in engine.machine.rotation.places:
             if place.pulled:
-                self.watch.fail("queues return", f"{engine.name}: backlog/{place.index} is still pulled: {place.reason}")
+                self.watch.fail(
+                    "queues return", f"{engine.name}: backlog/{place.index} is still pulled: {place.reason}"
+                )
 
 
 def run_seed(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
     """Draw a plan and run it; the same seed gives the same run."""
     return World(draw_plan(Random(f"plan {seed}")), seed, parts=parts, traced=traced).run()
-
-
