@@ -18,6 +18,7 @@ from console.sandbox.arm_addresses import PROVIDER, ArmAddress, entity_path, rea
 from console.sandbox.arm_calls import Actions, ArmRefusal, Call, Owner, Place, Places, Reply
 from console.sandbox.broker.access import ALL_RIGHTS
 from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound
+from console.sandbox.complaints import Complaints
 from console.sandbox.descriptions import DescriptionError
 from console.sandbox.entity_checks import TargetMissing
 from console.sandbox.faults import Verdict
@@ -27,6 +28,7 @@ from console.sandbox.tokens import TokenError
 
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
+_BAD_REQUEST = "BadRequest"
 _ACTIONS: Actions = {**arm_namespaces.ACTIONS, **arm_entities.ACTIONS, **arm_keys.ACTIONS}
 _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (EntityNotFound, 404, "NotFound", ""),
@@ -57,6 +59,7 @@ class ResourceManager:
         self._places = Places(places, owner)
         self._issuer = issuer
         self._clock = clock
+        self._complaints = Complaints("ARM")
 
     def close(self) -> None:
         """Let go of what faults hold back; from now on they hold back nothing."""
@@ -82,6 +85,8 @@ class ResourceManager:
             return _refused(refusal.status, refusal.code, str(refusal))
         except tuple(row[0] for row in _REFUSALS) as error:
             status, code, words = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
+            if code == _BAD_REQUEST:
+                self._complaints.about(type(error).__name__, f"refused a request: {error}")
             return _refused(status, code, f"{words}{error}")
 
     async def _act(self, request: Request, address: ArmAddress | None) -> Reply:

@@ -44,6 +44,8 @@ BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 SESSION_WAIT_SECONDS: Final = 60.0
 TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
 TICKS_PER_SECOND: Final = 10_000_000
+_ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
+"""Refusals that are no mistake of the client's."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_BATCH_BYTES: Final = 1024 * 1024
 """A batch stays below this even where single messages may be larger."""
@@ -56,9 +58,15 @@ def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
     try:
         _serve(server, event)
     except Refusal as refusal:
-        event.link.refuse(error_of(refusal))
+        _refuse(server, event.link, refusal)
     except BrokerError as error:
-        event.link.refuse(error_of(refusal_of(error)))
+        _refuse(server, event.link, refusal_of(error))
+
+
+def _refuse(server: AmqpServerProtocol, link: Link, refusal: Refusal) -> None:
+    link.refuse(error_of(refusal))
+    if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
+        server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
 
 def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:

@@ -194,7 +194,13 @@ async def _open(
     )
     stack.callback(node.close)
     spec.fill(node.namespace)
-    management = Management(node.namespace, authorization=node.authorization, clock=today, changed=node.wake)
+    management = Management(
+        node.namespace,
+        authorization=node.authorization,
+        clock=today,
+        changed=node.wake,
+        complaints=node.complaints,
+    )
     websockets = WebSocketServer(node.protocol)
     https = HttpsServer(management, node.faults, websockets=websockets)
     stack.push_async_callback(https.close)

@@ -23,6 +23,7 @@ from console.sandbox.broker.errors import BrokerError, EntityExists, EntityNotFo
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import Rule
 from console.sandbox.broker.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from console.sandbox.complaints import Complaints
 from console.sandbox.descriptions import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
 from console.sandbox.entity_checks import TargetMissing, check_settings
 from console.sandbox.resources import (
@@ -44,6 +45,7 @@ from console.sandbox.tokens import TokenError
 Item = TypeVar("Item")
 
 MAX_PAGE = 100
+_BAD_REQUEST = 400
 _FEED = {"Content-Type": "application/atom+xml;type=feed;charset=utf-8"}
 _SUPPLEMENTS = (
     ("forward_to", "servicebussupplementaryauthorization"),
@@ -118,11 +120,13 @@ class Management:
         authorization: Authorization,
         clock: Callable[[], float],
         changed: Callable[[], None],
+        complaints: Complaints,
     ) -> None:
         self._namespace = namespace
         self._authorization = authorization
         self._clock = clock
         self._changed = changed
+        self._complaints = complaints
 
     def answer(self, request: Request) -> Answer:
         """Never raises for what a client sent."""
@@ -132,6 +136,8 @@ class Management:
             return _refused(refusal.status, str(refusal))
         except tuple(error for error, _, _ in _REFUSALS) as error:
             status, words = next((status, words) for kind, status, words in _REFUSALS if isinstance(error, kind))
+            if status == _BAD_REQUEST:
+                self._complaints.about(type(error).__name__, f"refused a request to its management: {error}")
             return _refused(status, f"{words}{error}")
 
     def _act(self, request: Request) -> Answer:

@@ -16,6 +16,7 @@ from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.broker.deadlines import earliest
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import Pings, Tier
+from console.sandbox.complaints import Complaints
 from console.sandbox.faults import FaultBoard
 from console.sandbox.issuer import Issuer
 from console.sandbox.server import AmqpServerProtocol
@@ -54,6 +55,7 @@ class Node:
         )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths, clock=clock)
+        self.complaints = Complaints(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[AmqpServerProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -5,7 +5,6 @@ What the nodes do is in `cbs` and `entity_management`, how requests and replies 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from console.amqp.outcomes import ACCEPTED
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
 from console.sandbox import cbs, entity_management
-from console.sandbox.addresses import Address, NodeKind
+from console.sandbox.addresses import CBS, Address, NodeKind
 from console.sandbox.broker.errors import BrokerError
 from console.sandbox.conditions import Refusal, bad_argument, refusal_by, refusal_of, unauthorized
 from console.sandbox.faults import Direction, Moment, Operation, Verdict
@@ -26,8 +25,6 @@ from console.sandbox.served_link import ServedLink, rejected
 
 if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
-
-log = logging.getLogger(__name__)
 
 REQUEST_CREDIT: Final = 100
 
@@ -131,7 +128,8 @@ class RequestLink(ServedLink):
     def _reply(self, request: Request, reply: Reply) -> None:
         link = self.server.reply_link(self, request.reply_to)
         if link is None:
-            log.info("a request to %s has no link for its reply (reply-to %s)", self.node, request.reply_to)
+            where = f"{self.resource or CBS} (reply-to {request.reply_to})"
+            self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")
             return
         link.send(write_reply(request, reply, self.vocabulary))
 

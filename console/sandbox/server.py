@@ -316,7 +316,8 @@ class AmqpServerProtocol(asyncio.Protocol):
         self._end()
 
     def _on_failed(self, event: ConnectionFailed) -> None:
-        log.info("namespace '%s' ended a connection: %s", self.node.name, event.error.description)
+        error = event.error
+        self.node.complaints.about(error.condition, f"ended a connection: {error.description}")
         self._end()
 
     # ------------------------------------------------------------------ inside

@@ -14,6 +14,7 @@ import pytest
 from console.sandbox import Sandbox
 from console.sandbox.authorization import Authorization, root_rule
 from console.sandbox.broker.namespace import Namespace
+from console.sandbox.complaints import Complaints
 from console.sandbox.faults import FaultBoard
 from console.sandbox.https import HttpsServer
 from console.sandbox.listener import Listener
@@ -69,6 +70,7 @@ async def port(certificates: Certificates) -> AsyncIterator[Port]:
         authorization=Authorization(namespace, [root_rule("Root", KEYS["Root"])]),
         clock=time.time,
         changed=lambda: changes.append(time.time()),
+        complaints=Complaints("contoso"),
     )
     https = HttpsServer(management, board, patience=0.4)
     listener = Listener(

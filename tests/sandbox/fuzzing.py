@@ -362,8 +362,8 @@ class Attacker:
             "POST", f"{self.sandbox.control_url}/{self.draw.choice(('tokens', 'x', 'faults/x'))}", body, {}
         )
 
-    async def asked(self, method: str, url: str, body: str, headers: dict[str, str]) -> None:
-        """A request that is answered, and not by a mistake of the server's."""
+    async def asked(self, method: str, url: str, body: str, headers: dict[str, str]) -> int:
+        """The status of a request that is answered, and not by a mistake of the server's."""
         async with (
             aiohttp.ClientSession() as session,
             session.request(
@@ -372,12 +372,13 @@ class Attacker:
         ):
             await answer.read()
             assert answer.status < 500 or answer.status == 501, f"{method} {url} {body[:200]!r}: {answer.status}"
+            return answer.status
 
-    async def managed(self, method: str, path: str, body: str) -> None:
-        """A request to the namespace with a good token."""
+    async def managed(self, method: str, path: str, body: str) -> int:
+        """A request to the namespace with a good token; the status."""
         url = self.namespace.admin_url
         token = sign(url, self.namespace.key_name, self.namespace.key, time.time() + 600)
-        await self.asked(method, f"{url}{path}", body, {"Authorization": token})
+        return await self.asked(method, f"{url}{path}", body, {"Authorization": token})
 
     async def bad_xml(self) -> None:
         kind = self.draw.choice(("Queue", "Topic", "Subscription", "Rule", "Nonsense"))

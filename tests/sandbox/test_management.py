@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from console.sandbox.authorization import Authorization, root_rule
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import QueueSettings, Tier
+from console.sandbox.complaints import Complaints
 from console.sandbox.management import Answer, Management, Request
 from console.sandbox.sas import sign
 
@@ -43,7 +44,13 @@ class Desk:
         self.namespace = Namespace("contoso", clock=time.time, tier=tier)
         self.changes = 0
         authorization = Authorization(self.namespace, [root_rule("Root", KEYS["Root"])])
-        self.management = Management(self.namespace, authorization=authorization, clock=time.time, changed=self.count)
+        self.management = Management(
+            self.namespace,
+            authorization=authorization,
+            clock=time.time,
+            changed=self.count,
+            complaints=Complaints("contoso"),
+        )
 
     def count(self) -> None:
         self.changes += 1
