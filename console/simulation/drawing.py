@@ -22,6 +22,8 @@ from console.simulation.plan import (
     Fault,
     Plan,
     QueuePlan,
+    Stranger,
+    Verb,
 )
 
 CHAOS: Final = 1500.0
@@ -29,6 +31,7 @@ CALLS: Final = 420
 LATE_CALLS: Final = 20
 """Calls after everything healed."""
 BACKLOG: Final = tuple(one for one in Condition if one not in (Condition.DELETED, Condition.AWAY))
+VERBS: Final[tuple[Verb, ...]] = ("force", "force", "pin", "release", "release", "pause", "resume")
 WHOLE: Final = (Condition.REFUSED, Condition.RESET, Condition.BLACK_HOLE, Condition.BUSY, Condition.ACK_LOST)
 """What happens to a node or a namespace as one."""
 
@@ -39,16 +42,17 @@ def draw_plan(random: Random) -> Plan:
     entities = tuple(_entity(random, path) for path in ("orders", "payments", "audit")[: random.choice((2, 2, 3))])
     queues = tuple(_queue(random) for _ in range(policy.backlog_queue_count))
     syphons = random.choice(((True,), (True, True), (True, False), (True, True, False)))
+    calls = _calls(random, entities, len(syphons))
     ends = CHAOS + _quiet(policy)
     return Plan(
         policy=policy,
         entities=entities,
         queues=queues,
         syphons=syphons,
-        calls=_calls(random, entities, len(syphons)),
+        calls=calls,
         faults=_faults(random, entities, len(queues)),
         crashes=_crashes(random, len(syphons)),
-        acts=_acts(random, entities, len(syphons)),
+        acts=_acts(random, entities, calls, len(syphons)),
         strangers=_strangers(random, len(queues)),
         heals_at=CHAOS,
         ends_at=ends,
@@ -162,18 +166,23 @@ def _crashes(random: Random, engines: int) -> tuple[Crash, ...]:
     return tuple(crashes)
 
 
-def _acts(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[Act, ...]:
+def _acts(random: Random, entities: tuple[EntityPlan, ...], calls: tuple[Call, ...], engines: int) -> tuple[Act, ...]:
+    """Some come while a send is in flight."""
     acts = []
     for _ in range(random.choice((0, 0, 3, 8, 16))):
-        verb = random.choice(("force", "pin", "release", "release", "pause", "resume"))
+        verb = random.choice(VERBS)
         path = random.choice(entities).path
-        acts.append(Act(random.uniform(5.0, CHAOS), random.randrange(engines), verb, path))
+        act = Act(random.uniform(0.0, CHAOS), random.randrange(engines), verb, path)
+        if random.random() < 0.4:
+            call = random.choice(calls[:-LATE_CALLS])
+            act = Act(call.at + 0.05, call.engine, verb, call.path)
+        acts.append(act)
     return tuple(acts)
 
 
-def _strangers(random: Random, queues: int) -> tuple[tuple[float, int, str], ...]:
+def _strangers(random: Random, queues: int) -> tuple[Stranger, ...]:
     """What others put there, the retired client or somebody by mistake."""
     return tuple(
-        (random.uniform(5.0, CHAOS - 60.0), random.randrange(queues), random.choice(("malformed", "missing")))
+        Stranger(random.uniform(5.0, CHAOS - 60.0), random.randrange(queues), random.random() < 0.5)
         for _ in range(random.randint(0, 6))
     )

@@ -87,6 +87,8 @@ class Engine:
         self._armed: float | None = None
         self._arms = 0
         world.watch.say(f"{self.name} starts")
+        for entity in world.plan.entities:  # as the console's own engine lists what it is told to
+            self.machine.entity(entity.path, at=self.clock.now)
         if self.syphon:
             for queue in world.queues:
                 self.clock.start(world.parts.moving(self, queue).run(), self.processes)

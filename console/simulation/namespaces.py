@@ -1,5 +1,4 @@
-"""What requests reach: destinations in the primary, backlog queues in the secondary. What a namespace holds, and no rule
-of ours.
+"""What requests reach: destinations in the primary, backlog queues in the secondary. No rule of ours is in here.
 
 A deleted destination takes nothing while it is gone; what it held was received before. Backlog queues are never
 deleted: what they hold would be their owner's to lose.

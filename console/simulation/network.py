@@ -64,6 +64,8 @@ class Network:
                 clock.at(now + out, self._land, act, back, process, process.turn)
             else:
                 self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+        elif condition is Condition.BLACK_HOLE or out + back >= timeout:
+            clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition in ANSWERS:
             clock.wake(now + out, process, process.turn, (ANSWERS[condition], None))
         elif condition is Condition.SLOW:
@@ -72,8 +74,6 @@ class Network:
                 clock.at(now + slow, self._land, act, back, process, process.turn)
             else:
                 self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unheard)
-        elif condition is Condition.BLACK_HOLE:
-            clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition is Condition.ACK_LOST:
             self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
         elif condition is Condition.LANDS_LATE:

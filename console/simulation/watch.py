@@ -21,6 +21,7 @@ from console.simulation.plan import Plan
 
 CLOSE: Final = 1e-3
 """Seconds within which two times are the same: sums of floats around 1.7e9 are not exact."""
+MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
 MOST: Final = 20
 """Broken rules that are kept of a run."""
 
@@ -166,11 +167,12 @@ class Watch:
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, syphon: bool) -> None:
         """An attempt ended."""
-        rest = self.plan.policy.throttle_wait if failure is FailureKind.BUSY else 0.0
-        if syphon and failure is not None and failure not in (FailureKind.ARGUMENT, FailureKind.TOO_LARGE):
-            rest = max(rest, FIRST_BACKOFF)
-        if rest:
-            self._resting[(*who, where)] = self._clock() + rest
+        now, until = self._clock(), self._resting.get((*who, where), 0.0)
+        if failure is FailureKind.BUSY:
+            until = max(until, now + self.plan.policy.throttle_wait)
+        elif syphon and failure is not None and failure not in MESSAGES_FAULT and until <= now:
+            until = now + FIRST_BACKOFF
+        self._resting[(*who, where)] = until
 
     def missing(self, engine: str, path: str, since: float | None) -> None:
         """An engine's syphon heard that a destination is not there; it has not been since `since`."""
@@ -184,9 +186,9 @@ class Watch:
         if letter.poison or not letter.path or self._missing.get((engine, letter.path.casefold())):
             return
         lives = original.time_to_live
-        if policy.ttl_policy == "elapsed" and lives is not None:
-            if self._clock() - held.enqueued_at >= lives.total_seconds() - CLOSE:
-                return
+        parked_for = self._clock() - held.enqueued_at
+        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - CLOSE:
+            return
         self.fail("dead-lettered without reason", f"{letter.body} for {letter.path}")
 
     def pulled_for(self, failure: FailureKind, what: str) -> None:

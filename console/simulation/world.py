@@ -15,7 +15,7 @@ from console.simulation.letters import BEGAN, Letter, draw_letter
 from console.simulation.moving import Moving
 from console.simulation.namespaces import BacklogQueue, Destination
 from console.simulation.network import Network
-from console.simulation.plan import Act, Call, Fault, Plan
+from console.simulation.plan import Act, Call, Fault, Plan, Stranger
 from console.simulation.sending import Sending
 from console.simulation.watch import Broken, Watch
 
@@ -123,7 +123,7 @@ class World:
         for act in plan.acts:
             at(BEGAN + act.at, self.engines[act.engine].operate, act)
         for stranger in plan.strangers:
-            at(BEGAN + stranger[0], self._stranger, *stranger[1:])
+            at(BEGAN + stranger[0], self._stranger, stranger)
         at(BEGAN + plan.heals_at, self._heal)
         at(BEGAN + plan.heals_at + plan.back_within, self._look_who_is_back)
 
@@ -140,14 +140,14 @@ class World:
         self._letters += 1
         return draw_letter(self.random, self._letters, path, sessions, self.clock.now)
 
-    def _stranger(self, queue: int, kind: str) -> None:
+    def _stranger(self, stranger: Stranger) -> None:
         """Somebody else's message in a backlog queue: accepted, so it counts."""
         self._letters += 1
         body = f"x{self._letters}"
-        path = "" if kind == "malformed" else "nowhere"
+        path = "" if stranger.malformed else "nowhere"
         letter = Letter(body, body, path, path, self._letters)
         letter.properties = {"x-ms-path": path} if path else {"x-ms-path": 7}
-        if self.queues[queue].take([letter]) is None:
+        if self.queues[stranger.queue].take([letter]) is None:
             self.watch.offered([letter])
             self.watch.told(letter, Answer.ACCEPTED)
 
