@@ -2,7 +2,8 @@
 
 Every key is a row of PAIRING_KEYS or NAMESPACE_KEYS: its name and how its value is read. Whatever cannot be used
 raises ConfigurationError with what, where (file, table, key) and what would be right. Secrets come from the
-environment or a file, never from pairing.toml itself, unless they open nothing but a sandbox on this machine.
+environment or a file, never from pairing.toml itself, unless they open nothing but a sandbox on this machine. A file
+may be read again while an engine runs; the environment of a process never changes.
 
 Not here: what the options mean (console.core.options) and clients made from them (console.engine.connecting).
 """
@@ -10,30 +11,41 @@ Not here: what the options mean (console.core.options) and clients made from the
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
-import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, cast
-from urllib.parse import SplitResult, urlsplit
 
+from console.connection_string import host_of, is_emulated, parts_of
 from console.core.errors import ConfigurationError
 from console.core.options import RANGES, WHOLE, WORDS, Policy
-from console.secret import Secret, masked
+from console.secret import Secret
+from console.settings import (
+    Place,
+    Reader,
+    as_it_is,
+    one_of,
+    read_arm_url,
+    read_connection_string,
+    read_duration,
+    read_endpoint,
+    read_entities,
+    read_file,
+    read_flag,
+    read_host,
+    read_name,
+    read_proxy,
+    read_secret,
+    read_text,
+)
 
 FILE_NAME: Final = "pairing.toml"
 
 CredentialKind = Literal["default", "managed", "cli", "client-secret"]
 Management = Literal["atom", "arm"]
 Transport = Literal["amqp", "websocket"]
-
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +56,12 @@ class NamespaceConfig:
     """Host, with ":port" where the connection string has one."""
     connection_string: Secret | None = None
     credential: CredentialKind = "default"
-    """Which identity, where there is no connection string."""
+    """Which identity, where there is no connection string, and for ARM."""
+    tenant: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    authority: str | None = None
+    """Host that gives tokens; None: as AZURE_AUTHORITY_HOST says, else the public cloud's."""
     name: str | None = None
     """What backlog queues are named after; None: as the namespace tells it."""
     ca_file: Path | None = None
@@ -52,14 +69,18 @@ class NamespaceConfig:
     transport: Transport = "amqp"
     proxy: Secret | None = None
     """URL; it may carry a password."""
+    custom_endpoint: str | None = None
+    """Where messaging connects to in place of `host`: a gateway's or private link's address, `sb://HOST:PORT`."""
     management: Management = "atom"
     subscription: str | None = None
     resource_group: str | None = None
+    arm_url: str | None = None
+    """Azure Resource Manager; None: the one of the cloud that `authority` belongs to."""
 
     @property
     def emulated(self) -> bool:
         """Whether messaging is plain AMQP to a sandbox or emulator."""
-        return self.connection_string is not None and _is_emulated(_parts(self.connection_string.reveal()))
+        return self.connection_string is not None and is_emulated(parts_of(self.connection_string.reveal()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,143 +167,35 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is not TOML: {str(error).replace('at end of document', end)}") from error
 
 
-# -- one value ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a value stands, and what reading it may need."""
-
-    path: Path
-    table: str
-    key: str
-    environ: Mapping[str, str]
-
-    def error(self, text: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
-
-
-def _shown(value: object) -> str:
-    """A value as a message may show it: somebody may have put a secret in the wrong place."""
-    text = masked(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-_Reader = Callable[[_Place, object], object]
-
-
-def _text(place: _Place, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise place.error(f"is {_shown(value)}; it is a text that is not empty")
-    return value
-
-
-def _flag(place: _Place, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise place.error(f"is {_shown(value)}; it is true or false")
-    return value
-
-
-def _as_it_is(place: _Place, value: object) -> object:
-    return value  # Policy checks it and knows better what to say
-
-
-def _duration(place: _Place, value: object) -> object:
-    """Seconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise place.error(
-            f'is {_shown(value)}; it is a time such as "30s", "1m", "500ms", "2h", or a number of seconds'
-        )
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def _one_of(*words: str) -> _Reader:
-    def read(place: _Place, value: object) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise place.error(f"is {_shown(value)}; it is one of {', '.join(words)}")
-        return value
-
-    return read
-
-
-def _name(place: _Place, value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise place.error(f"is {_shown(value)}; it has 1 to 64 letters, digits, dots, dashes or underscores")
-    return value
-
-
-def _host(place: _Place, value: object) -> str:
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
-        raise place.error(f'is {_shown(value)}; it is a host such as "contoso.servicebus.windows.net"')
-    return value
-
-
-def _entities(place: _Place, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
-        raise place.error(f'is {_shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
-    paths = tuple(cast("list[str]", value))
-    if len({path.casefold() for path in paths}) != len(paths):
-        raise place.error("names an entity twice; paths are compared without case")
-    return paths
-
-
-def _proxy(place: _Place, value: object) -> Secret:
-    url = _split(_text(place, value))
-    if url is None or url.scheme not in ("http", "https") or not url.hostname or not url.port:
-        raise place.error('is no proxy; it is a URL with a port, such as "http://proxy.example.com:3128"')
-    return Secret(url.geturl())
-
-
-def _file(place: _Place, value: object) -> Path:
-    file = place.path.parent / _text(place, value)
-    if not file.is_file():
-        raise place.error(f"names {file}, which is not a file")
-    return file
-
-
-def _secret(place: _Place, value: object) -> Secret:
-    match value:
-        case {"env": str(name), **rest} if not rest:
-            found = place.environ.get(name)
-            if not found:
-                raise place.error(f"is to come from the environment variable {name}, which is not set: export {name}")
-            return Secret(found)
-        case {"file": str(name), **rest} if not rest:
-            try:
-                return Secret((place.path.parent / name).read_text().strip())
-            except (OSError, UnicodeDecodeError) as error:
-                raise place.error(f"is to come from the file {name}, which cannot be read: {error}") from error
-        case str() if _is_emulated(_parts(value)) and _is_loopback(_parts(value)):
-            return Secret(value)
-    raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
-
-
-def _policy_reader(key: str) -> _Reader:
-    return _duration if key in RANGES and key not in WHOLE else _one_of(*WORDS[key]) if key in WORDS else _as_it_is
+def _policy_reader(key: str) -> Reader:
+    return read_duration if key in RANGES and key not in WHOLE else one_of(*WORDS[key]) if key in WORDS else as_it_is
 
 
 _POLICY: Final = tuple(field.name for field in fields(Policy))
-PAIRING_KEYS: Final[dict[str, _Reader]] = {
-    "name": _name,
-    "environment": _text,
-    "read_only": _flag,
-    "entities": _entities,
+PAIRING_KEYS: Final[dict[str, Reader]] = {
+    "name": read_name,
+    "environment": read_text,
+    "read_only": read_flag,
+    "entities": read_entities,
     **{key: _policy_reader(key) for key in _POLICY},
 }
-NAMESPACE_KEYS: Final[dict[str, _Reader]] = {
-    "connection_string": _secret,
-    "namespace": _host,
-    "credential": _one_of("default", "managed", "cli", "client-secret"),
-    "name": _name,
-    "ca_file": _file,
-    "transport": _one_of("amqp", "websocket"),
-    "proxy": _proxy,
-    "management": _one_of("atom", "arm"),
-    "subscription": _text,
-    "resource_group": _text,
+NAMESPACE_KEYS: Final[dict[str, Reader]] = {
+    "connection_string": read_connection_string,
+    "namespace": read_host,
+    "credential": one_of("default", "managed", "cli", "client-secret"),
+    "tenant": read_text,
+    "client_id": read_text,
+    "client_secret": read_secret,
+    "authority": read_host,
+    "name": read_name,
+    "ca_file": read_file,
+    "transport": one_of("amqp", "websocket"),
+    "proxy": read_proxy,
+    "custom_endpoint": read_endpoint,
+    "management": one_of("atom", "arm"),
+    "subscription": read_text,
+    "resource_group": read_text,
+    "arm_url": read_arm_url,
 }
 _TABLES: Final = ("pairing", "primary", "secondary")
 
@@ -291,7 +204,7 @@ _TABLES: Final = ("pairing", "primary", "secondary")
 
 
 def _read_table(
-    path: Path, document: dict[str, Any], table: str, keys: dict[str, _Reader], environ: Mapping[str, str]
+    path: Path, document: dict[str, Any], table: str, keys: dict[str, Reader], environ: Mapping[str, str]
 ) -> dict[str, Any]:
     values = document.get(table)
     if values is None:
@@ -301,7 +214,7 @@ def _read_table(
     for key in values:
         if key not in keys:
             raise ConfigurationError(f"{path}: [{table}] {key} is no setting{_nearest(key, keys)}")
-    return {key: keys[key](_Place(path, table, key, environ), value) for key, value in values.items()}
+    return {key: keys[key](Place(path, table, key, environ), value) for key, value in values.items()}
 
 
 def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
@@ -315,59 +228,56 @@ def _namespace(path: Path, document: dict[str, Any], table: str, environ: Mappin
     if (secret is None) == (host is None):
         raise ConfigurationError(f"{path}: [{table}] has either a connection_string or a namespace, and not both")
     if secret is not None:
-        place = _Place(path, table, "connection_string", environ)
-        if "credential" in values:
-            raise ConfigurationError(f"{path}: [{table}] credential goes with namespace, not with a connection_string")
-        host = _check_connection_string(place, _parts(secret.reveal()))
-    if values.get("management") == "arm" and not (values.get("subscription") and values.get("resource_group")):
-        raise ConfigurationError(f'{path}: [{table}] management = "arm" needs subscription and resource_group')
+        host = host_of(parts_of(secret.reveal()))
+    _check_company(path, table, values)
+    if values.get("credential") == "client-secret":
+        values |= _client_secret(path, table, values, environ)
     return NamespaceConfig(host=host, **values)
 
 
-# -- connection strings; no message here quotes a value of one -------------------------------------------------------
+_IDENTITY: Final = ("credential", "tenant", "client_id", "client_secret", "authority")
+_COMPANY: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("tenant", "credential", ("cli", "client-secret")),
+    ("client_id", "credential", ("default", "managed", "client-secret")),
+    ("client_secret", "credential", ("client-secret",)),
+    ("authority", "credential", ("default", "client-secret")),
+    ("subscription", "management", ("arm",)),
+    ("resource_group", "management", ("arm",)),
+    ("arm_url", "management", ("arm",)),
+)
+"""A setting, and what another has to be for it to mean anything."""
 
 
-def _parts(connection_string: str) -> dict[str, str]:
-    """Keys in lower case. What has no "=" is left out, and missed by the check."""
-    pairs = (part.partition("=") for part in connection_string.split(";") if "=" in part)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
-
-
-def _check_connection_string(place: _Place, parts: dict[str, str]) -> str:
-    """The host, with its port if it has one."""
-    endpoint = _split(parts.get("endpoint", ""))
-    if endpoint is None or endpoint.scheme != "sb" or not endpoint.hostname:
-        raise place.error("has no Endpoint=sb://HOST/: copy the namespace's connection string whole")
-    if not parts.get("sharedaccesssignature") and not (
-        parts.get("sharedaccesskeyname") and parts.get("sharedaccesskey")
-    ):
-        raise place.error(
-            "has no SharedAccessKeyName and SharedAccessKey: copy the namespace's connection string whole"
+def _check_company(path: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Settings that mean nothing beside the others are mistakes, and are said."""
+    by_arm = values.get("management") == "arm"
+    lone = next((key for key in _IDENTITY if key in values), None)
+    if "connection_string" in values and lone is not None and not by_arm:
+        raise ConfigurationError(
+            f'{path}: [{table}] {lone} goes with namespace or management = "arm", not with a connection_string'
         )
-    if "entitypath" in parts:
-        raise place.error("is one entity's (EntityPath); a pairing needs the namespace's")
-    host = f"[{endpoint.hostname}]" if ":" in endpoint.hostname else endpoint.hostname
-    return host if endpoint.port is None else f"{host}:{endpoint.port}"
+    if by_arm and not (values.get("subscription") and values.get("resource_group")):
+        raise ConfigurationError(f'{path}: [{table}] management = "arm" needs subscription and resource_group')
+    for key, other, words in _COMPANY:
+        is_ = values.get(other, "atom" if other == "management" else "default")
+        if key in values and is_ not in words:
+            raise ConfigurationError(f"{path}: [{table}] {key} goes with {other} = {_either(words)}, not {is_}")
 
 
-def _is_emulated(parts: dict[str, str]) -> bool:
-    return parts.get("usedevelopmentemulator") == "true"
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(f'"{word}"' for word in words)
 
 
-def _is_loopback(parts: dict[str, str]) -> bool:
-    endpoint = _split(parts.get("endpoint", ""))
-    host = (endpoint.hostname if endpoint else None) or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _split(url: str) -> SplitResult | None:
-    """The URL's parts; None if its host or port cannot be one."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # looked at only here
-    except ValueError:
-        return None
-    return parts
+def _client_secret(path: Path, table: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a client's secret is good for nothing without, from the environment where it does not stand in the file."""
+    found: dict[str, Any] = {}
+    for key, variable in (("tenant", "TENANT_ID"), ("client_id", "CLIENT_ID"), ("client_secret", "CLIENT_SECRET")):
+        if key in values:
+            continue
+        text = environ.get(f"AZURE_{variable}")
+        if not text:
+            raise ConfigurationError(
+                f'{path}: [{table}] credential = "client-secret" needs {key}, here or as AZURE_{variable}'
+            )
+        found[key] = Secret(text) if key == "client_secret" else text
+    return found

@@ -111,19 +111,54 @@ def test_the_last_settings_of_a_namespace(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("")
     settings = (
         'connection_string = { env = "PRIMARY" }\nca_file = "ca.pem"\ntransport = "websocket"\n'
-        'proxy = "http://me:pw@proxy:3128"\nmanagement = "arm"\nsubscription = "s"\nresource_group = "g"'
+        'proxy = { env = "PROXY" }\ncustom_endpoint = "gateway.example.com:8443"\nmanagement = "arm"\n'
+        'subscription = "s"\nresource_group = "g"\narm_url = "https://management.example.com/"\ncredential = "cli"'
     )
-    primary = read(tmp_path, with_primary(settings)).primary
+    primary = read(tmp_path, with_primary(settings), PROXY="http://me:pw@proxy:3128").primary
     assert primary.ca_file == tmp_path / "ca.pem"
-    assert (primary.transport, primary.management) == ("websocket", "arm")
+    assert (primary.transport, primary.management, primary.credential) == ("websocket", "arm", "cli")
+    assert (primary.custom_endpoint, primary.arm_url) == (
+        "sb://gateway.example.com:8443",
+        "https://management.example.com",
+    )
     assert primary.proxy is not None
     assert primary.proxy.reveal() == "http://me:pw@proxy:3128"
+
+
+def test_a_proxy_without_a_password_may_stand_in_the_file(tmp_path: Path) -> None:
+    primary = read(tmp_path, with_primary('namespace = "a.b"\nproxy = "http://proxy:3128"')).primary
+    assert primary.proxy is not None
+    assert primary.proxy.reveal() == "http://proxy:3128"
+
+
+def test_a_client_with_a_secret_is_told_by_the_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("c4n4ry\n")
+    settings = (
+        'namespace = "a.b"\ncredential = "client-secret"\ntenant = "t"\nclient_id = "c"\n'
+        'client_secret = { file = "secret" }\nauthority = "login.microsoftonline.us"'
+    )
+    primary = read(tmp_path, with_primary(settings)).primary
+    assert (primary.tenant, primary.client_id, primary.authority) == ("t", "c", "login.microsoftonline.us")
+    assert primary.client_secret is not None
+    assert primary.client_secret.reveal() == "c4n4ry"
+    assert "c4n4ry" not in repr(primary)
+
+
+def test_a_client_with_a_secret_is_told_by_the_environment_as_the_ecosystem_does(tmp_path: Path) -> None:
+    settings = 'namespace = "a.b"\ncredential = "client-secret"\ntenant = "mine"'
+    environ = {"AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "c4n4ry"}
+    primary = read(tmp_path, with_primary(settings), **environ).primary
+    assert (primary.tenant, primary.client_id) == ("mine", "c")
+    assert primary.client_secret is not None
+    assert primary.client_secret.reveal() == "c4n4ry"
 
 
 def test_nothing_secret_is_in_the_repr(tmp_path: Path) -> None:
     assert "c4n4ry" not in repr(read(tmp_path, with_pairing("")))
 
 
+PROXY_WITH_PASSWORD = "http://me:c4n4ry@proxy:3128"
+ARM = 'namespace = "a.b"\nmanagement = "arm"\nsubscription = "s"\nresource_group = "g"\n'
 LOOPBACK_WITHOUT_FLAG = f'connection_string = "Endpoint=sb://127.0.0.1;{KEY}"'
 EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseDevelopmentEmulator=true"'
 
@@ -182,6 +217,23 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_primary('namespace = "a.b"\nca_file = "no.pem"'), "no.pem, which is not a file", "ca_file"),
         (with_primary('namespace = "a.b"\nproxy = "proxy"'), "[primary] proxy is no proxy", "http://proxy.example.com"),
         (with_primary('namespace = "a.b"\nmanagement = "arm"'), 'management = "arm"', "needs subscription"),
+        (with_primary(f'namespace = "a.b"\nproxy = "{PROXY_WITH_PASSWORD}"'), "proxy carries a password", "{ env ="),
+        (with_primary('namespace = "a.b"\nproxy = { env = "NOPE" }'), "environment variable NOPE", "export NOPE"),
+        (with_primary('namespace = "a.b"\nproxy = 3'), "[primary] proxy is a secret", '{ file = "PATH" }'),
+        (with_primary('namespace = "a.b"\ntransport = "udp"'), "transport is 'udp'", "one of amqp, websocket"),
+        (with_primary('namespace = "a.b"\nmanagement = 3'), "management is 3", "one of atom, arm"),
+        (with_primary('namespace = "a.b"\ncustom_endpoint = "http://x"'), "custom_endpoint is 'http://x'", "sb://gate"),
+        (with_primary('namespace = "a.b"\ncustom_endpoint = "x:y:z"'), "custom_endpoint is 'x:y:z'", "sb://gateway"),
+        (with_primary(f'{ARM}arm_url = "http://x"'), "arm_url is 'http://x'", "https://management.azure.com"),
+        (with_primary('namespace = "a.b"\nsubscription = "s"'), "subscription goes with management", '"arm"'),
+        (with_primary('namespace = "a.b"\ntenant = "t"'), "tenant goes with credential", '"cli" or "client-secret"'),
+        (with_primary('namespace = "a.b"\ntenant = 3'), "[primary] tenant is 3", "a text"),
+        (with_primary('namespace = "a.b"\ncredential = "managed"\nauthority = "x.y"'), "authority goes", '"default"'),
+        (with_primary('namespace = "a.b"\nauthority = "https://x"'), "authority is 'https://x'", "it is a host"),
+        (with_primary('namespace = "a.b"\nclient_secret = "c4n4ry"'), "client_secret is a secret", "{ env ="),
+        (with_primary('namespace = "a.b"\nclient_secret = { file = "empty" }'), "the file empty, which is", "empty"),
+        (with_primary('namespace = "a.b"\ncredential = "client-secret"'), "needs tenant", "AZURE_TENANT_ID"),
+        (with_primary('connection_string = { env = "PRIMARY" }\nclient_id = "x"'), "client_id goes with", "namespace"),
         (
             with_primary('namespace = "a.b"\nconection_string = 1'),
             "conection_string",
@@ -196,6 +248,7 @@ def test_a_mistake_gets_one_sentence(tmp_path: Path, text: str, what: str, right
         "ENTITY": ENVIRON["PRIMARY"] + ";EntityPath=orders",
         "PORT": f"Endpoint=sb://a.b:99999/;{KEY}",
     }
+    (tmp_path / "empty").touch()
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, text, **more)
     sentence = str(caught.value)

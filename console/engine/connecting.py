@@ -1,6 +1,7 @@
-"""SDK clients from a pairing.toml's values. The only place that looks into a Secret.
+"""SDK clients from a pairing.toml's values.
 
-Clients made here do not retry by themselves: the pairing owns the time (SPEC.md section 3).
+Clients made here do not retry by themselves: the pairing owns the time (SPEC.md section 3). How they get in is in
+access.py.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from azure.core.credentials_async import AsyncTokenCredential
+from azure.core import AzureClouds
 from azure.core.exceptions import AzureError
 from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
@@ -20,27 +21,29 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError
+from console.engine.access import Access, SigningTransport, Unsigned
+from console.pairing import ArmAdmin
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.management import Management, management_of
 
-CREDENTIALS: Final = {
-    "default": "DefaultAzureCredential",
-    "managed": "ManagedIdentityCredential",
-    "cli": "AzureCliCredential",
-    "client-secret": "EnvironmentCredential",
+CLOUDS: Final = {
+    "login.microsoftonline.us": AzureClouds.AZURE_US_GOVERNMENT,
+    "login.chinacloudapi.cn": AzureClouds.AZURE_CHINA_CLOUD,
 }
-"""Names in pairing.toml to classes of azure-identity; the client's secret comes from AZURE_CLIENT_SECRET."""
+"""Authorities of clouds with a Resource Manager of their own; others: as AZURE_CLOUD says, else the public one."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """What a pairing is made of."""
+    """What a pairing is made of, and how each side gets in."""
 
     primary: ServiceBusClient
     secondary: ServiceBusClient
-    secondary_admin: ServiceBusAdministrationClient
+    secondary_admin: Management
+    primary_access: Access
+    secondary_access: Access
 
 
 @asynccontextmanager
@@ -52,10 +55,13 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[Clients]:
     """
     async with AsyncExitStack() as stack:
         try:
+            primary, secondary = (_access(namespace, stack) for namespace in (config.primary, config.secondary))
             clients = Clients(
-                primary=_client(config.primary, stack),
-                secondary=_client(config.secondary, stack),
-                secondary_admin=_admin(config.secondary, stack),
+                primary=_client(config.primary, primary, stack),
+                secondary=_client(config.secondary, secondary, stack),
+                secondary_admin=_management(config.secondary, secondary, stack),
+                primary_access=primary,
+                secondary_access=secondary,
             )
         except ValueError as error:
             raise ConfigurationError(f"{config.path}: the SDK does not accept these settings: {error}") from error
@@ -64,61 +70,83 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[Clients]:
 
 @asynccontextmanager
 async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[Management]:
-    """A management client of one namespace for a moment.
+    """The management of one namespace for a moment.
 
     Raises:
-        ConfigurationError: its management cannot be used.
+        ConfigurationError, ValueError: a setting that the SDK does not accept.
     """
     async with AsyncExitStack() as stack:
-        yield management_of(_admin(namespace, stack))
+        yield _management(namespace, _access(namespace, stack), stack)
 
 
-def _client(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusClient:
-    options: dict[str, Any] = {"retry_total": 0}
-    if namespace.transport == "websocket":
-        options["transport_type"] = TransportType.AmqpOverWebsocket
+def _access(namespace: NamespaceConfig, stack: AsyncExitStack) -> Access:
+    access = Access(namespace)
+    stack.push_async_callback(close_quietly, access.close, f"the credential for {namespace.host}")
+    return access
+
+
+def _client(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -> ServiceBusClient:
+    websocket = namespace.transport == "websocket" or namespace.proxy is not None  # the SDK's only way through a proxy
+    options: dict[str, Any] = {
+        "retry_total": 0,
+        "use_tls": not namespace.emulated,
+        "transport_type": TransportType.AmqpOverWebsocket if websocket else TransportType.Amqp,
+    }
     if namespace.proxy is not None:
         options["http_proxy"] = _proxy(namespace.proxy.reveal())
+    if namespace.custom_endpoint is not None:
+        options["custom_endpoint_address"] = namespace.custom_endpoint
+    elif websocket and namespace.emulated:
+        options["custom_endpoint_address"] = f"sb://{namespace.host}"  # its port is lost on the SDK otherwise
     if namespace.ca_file is not None and not namespace.emulated:
         options["connection_verify"] = str(namespace.ca_file)
-    if namespace.connection_string is not None:
-        client = ServiceBusClient.from_connection_string(namespace.connection_string.reveal(), **options)
-    else:
-        client = ServiceBusClient(namespace.host, _credential(namespace, stack), **options)
+    client = ServiceBusClient(namespace.host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
 
 
-def _admin(namespace: NamespaceConfig, stack: AsyncExitStack) -> ServiceBusAdministrationClient:
-    if namespace.management == "arm":
-        raise ConfigurationError(
-            f'management = "arm" of {namespace.host} cannot be used by this release: say management = "atom"'
-        )
-    options: dict[str, Any] = {}
+def _management(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -> Management:
+    options: dict[str, Any] = {"retry_total": 0}
     if namespace.ca_file is not None:
         options["connection_verify"] = str(namespace.ca_file)
     if namespace.proxy is not None:
         options["proxies"] = {"https": namespace.proxy.reveal()}
-    if namespace.connection_string is not None:
-        client = ServiceBusAdministrationClient.from_connection_string(namespace.connection_string.reveal(), **options)
-    else:
-        client = ServiceBusAdministrationClient(namespace.host, _credential(namespace, stack), **options)
-    stack.push_async_callback(close_quietly, client.close, f"the management client of {namespace.host}")
-    return client
+    made = _arm if namespace.management == "arm" else _atom
+    management = made(namespace, access, options)
+    stack.push_async_callback(close_quietly, management.close, f"the management client of {namespace.host}")
+    return management
 
 
-def _credential(namespace: NamespaceConfig, stack: AsyncExitStack) -> AsyncTokenCredential:
-    from azure.identity import aio as identity  # slow to import, and holders of keys don't need it
+def _atom(namespace: NamespaceConfig, access: Access, options: dict[str, Any]) -> Management:
+    audience = f"https://{namespace.host}"
+    if access.authorization(audience) is None:
+        assert access.identity is not None, "there is an identity where nothing else is"
+        return management_of(ServiceBusAdministrationClient(namespace.host, access.identity, **options))
+    transport = SigningTransport(lambda: access.authorization(audience), **options)
+    return management_of(ServiceBusAdministrationClient(namespace.host, Unsigned(), transport=transport, **options))
 
-    credential: Any = getattr(identity, CREDENTIALS[namespace.credential])()
-    stack.push_async_callback(close_quietly, credential.close, f"the credential for {namespace.host}")
-    return cast(AsyncTokenCredential, credential)
+
+def _arm(namespace: NamespaceConfig, access: Access, options: dict[str, Any]) -> Management:
+    from azure.mgmt.servicebus.aio import ServiceBusManagementClient  # slow to import, and most use Atom
+
+    assert access.identity is not None, "ARM is entered by identity alone"
+    assert namespace.subscription is not None, "checked when pairing.toml was read"
+    assert namespace.resource_group is not None, "checked when pairing.toml was read"
+    client = ServiceBusManagementClient(
+        access.identity,
+        namespace.subscription,
+        namespace.arm_url,
+        cloud_setting=CLOUDS.get(namespace.authority or ""),
+        **options,
+    )
+    name = namespace.name or namespace.host.split(".", 1)[0]
+    return ArmAdmin(client, resource_group=namespace.resource_group, namespace=name)
 
 
 def _proxy(url: str) -> dict[str, Any]:
-    """As the SDK's messaging clients want it."""
+    """As the SDK's messaging clients want it: its asynchronous ones take no host without a scheme."""
     parts = urlsplit(url)
-    proxy: dict[str, Any] = {"proxy_hostname": parts.hostname, "proxy_port": parts.port}
+    proxy: dict[str, Any] = {"proxy_hostname": f"{parts.scheme}://{parts.hostname}", "proxy_port": parts.port}
     if parts.username:
         proxy |= {"username": unquote(parts.username), "password": unquote(parts.password or "")}
     return proxy

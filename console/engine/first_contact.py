@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
@@ -21,6 +22,7 @@ from console.core.verdict import FailureKind, kind_of
 from console.engine.connecting import close_quietly
 from console.engine.places import Places
 from console.pairing.deadlines import bounded
+from console.secret import Secret
 
 CONNECT_TIMEOUT: Final = 10.0
 ATTACH_TIMEOUT: Final = 10.0
@@ -118,18 +120,34 @@ async def _attach(client: ServiceBusClient, path: str, limit: asyncio.Semaphore,
 
 
 async def _try_messaging(namespace: NamespaceConfig) -> str:
-    port = _EMULATOR_PORT if namespace.emulated else _MESSAGING_PORTS[namespace.transport]
-    host, given = _host_and_port(namespace.host)
-    return "" if namespace.proxy else await _try(host, given if namespace.emulated and given else port, None)
+    if namespace.proxy is not None:
+        return await _try_proxy(namespace.proxy)
+    usual = _EMULATOR_PORT if namespace.emulated else _MESSAGING_PORTS[namespace.transport]
+    host, port = _host_and_port((namespace.custom_endpoint or namespace.host).removeprefix("sb://"))
+    return await _try(host, port if port and (namespace.emulated or namespace.custom_endpoint) else usual, None)
 
 
 async def _try_management(namespace: NamespaceConfig) -> str:
-    host, port = _host_and_port(namespace.host)
     try:
         context = ssl.create_default_context(cafile=namespace.ca_file)
     except ssl.SSLError:
         return f"its ca_file {namespace.ca_file} holds no certificate"
-    return "" if namespace.proxy else await _try(host, port or _MANAGEMENT_PORT, context)
+    if namespace.proxy is not None:
+        return await _try_proxy(namespace.proxy)
+    if namespace.management == "arm":
+        address = namespace.arm_url
+        if address is None:
+            return ""  # which one it is, the SDK knows
+    else:
+        address = f"https://{namespace.host}"
+    host, port = _host_and_port(address.removeprefix("https://"))
+    return await _try(host, port or _MANAGEMENT_PORT, context)
+
+
+async def _try_proxy(proxy: Secret) -> str:
+    url = urlsplit(proxy.reveal())
+    why_not = await _try(url.hostname or "", url.port or 0, None)
+    return f"the proxy {url.hostname}, {why_not}" if why_not else ""
 
 
 async def _try(host: str, port: int, context: ssl.SSLContext | None) -> str:

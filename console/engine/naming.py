@@ -1,40 +1,41 @@
-"""What the primary namespace is called: its backlog queues carry the name, so it stays the same (SPEC.md section 4.1).
+"""What the primary namespace tells about itself; before all its name, which its backlog queues carry.
 
-As configured, else as the namespace tells it, else None: the pairing then takes the first label of its host. What was
-told once is remembered, since an engine may have to start during an outage and still find its queues.
+The name is as configured, else as the namespace tells it, else empty: the pairing then takes the first label of its
+host (SPEC.md section 4.1). What was told once is remembered, since an engine may have to start during an outage and
+still find its queues.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from console.config import NamespaceConfig
 from console.core.errors import ConfigurationError
+from console.core.namespaces import UNTOLD, NamespaceInfo
 from console.engine.connecting import open_admin
 from console.engine.places import Places
 from console.pairing.backlog import told
 
 
-async def primary_name(namespace: NamespaceConfig, places: Places, *, reachable: bool) -> str | None:
-    """The name; `reachable` False: it is not asked, only remembered."""
-    if namespace.name is not None:
-        return namespace.name
-    told = await _ask(namespace) if reachable else ""
-    if told:
-        places.named.write_text(f"{namespace.host}\n{told}\n")
-        return told
-    return _remembered(namespace, places)
+async def primary_told(namespace: NamespaceConfig, places: Places, *, reachable: bool) -> NamespaceInfo:
+    """What it tells; `reachable` False: it is not asked, and only its name may be remembered."""
+    info = await _ask(namespace) if reachable else UNTOLD
+    if info.name:
+        places.named.write_text(f"{namespace.host}\n{info.name}\n")
+    return replace(info, name=namespace.name or info.name or _remembered(namespace, places))
 
 
-async def _ask(namespace: NamespaceConfig) -> str:
+async def _ask(namespace: NamespaceConfig) -> NamespaceInfo:
     try:
         async with open_admin(namespace) as admin:
-            return (await told(admin)).name
+            return await told(admin)
     except (ConfigurationError, ValueError):
-        return ""  # no management on this side: a name is all that is missed
+        return UNTOLD  # no management on this side: a name and some warnings are all that is missed
 
 
-def _remembered(namespace: NamespaceConfig, places: Places) -> str | None:
+def _remembered(namespace: NamespaceConfig, places: Places) -> str:
     try:
         host, name = places.named.read_text().split()
     except (OSError, ValueError):
-        return None
-    return name if host == namespace.host else None
+        return ""
+    return name if host == namespace.host else ""

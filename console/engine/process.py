@@ -20,18 +20,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from console.config import PairingConfig, load_config
-from console.core.errors import EngineRunningError, EngineStartError, PairedError
+from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError, PairedError
 from console.core.events import Warned
+from console.core.namespaces import NamespaceInfo, remarks
 from console.core.options import Policy
 from console.engine.connecting import Clients, open_clients
+from console.engine.crew import Crew
 from console.engine.first_contact import check_entities, check_ports
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report
 from console.engine.lock import Holder, take
 from console.engine.logs import log_to
-from console.engine.naming import primary_name
+from console.engine.naming import primary_told
 from console.engine.places import Places, places_of
+from console.engine.renewal import Renewal
 from console.engine.surroundings import Around
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.deadlines import bounded
@@ -121,7 +124,12 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         ) as host,
         open_clients(config) as clients,
     ):
-        paired = await _pair(config, clients, places, host)
+        renewal = Renewal(
+            config, clients.primary_access, clients.secondary_access, lambda text: _warn(host, "credentials", text)
+        )
+        paired = await _pair(config, clients, places, host, renewal)
+        crew = Crew()
+        crew.start(renewal.run(), name="the renewal of keys")
         try:
             await host.adopt(paired)
             _on_end(lambda: host.stop("told to end by a signal"))
@@ -131,6 +139,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             log.info("ending: %s", await host.ended())
         finally:
             faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
+            await crew.close()
             await _close(paired)
 
 
@@ -139,18 +148,21 @@ def _on_end(act: Callable[[], object]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, act)
 
 
-async def _pair(config: PairingConfig, clients: Clients, places: Places, host: EngineHost) -> PairedServiceBusClient:
+async def _pair(
+    config: PairingConfig, clients: Clients, places: Places, host: EngineHost, renewal: Renewal
+) -> PairedServiceBusClient:
     """Looks whether everything is there, and pairs meanwhile."""
     outage = await check_ports(config, places)
+    primary = await primary_told(config.primary, places, reachable=not outage)
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
     options = SendAvailabilityPairedNamespaceOptions(
         secondary_admin=clients.secondary_admin,
         secondary_client=clients.secondary,
-        primary_name=await primary_name(config.primary, places, reachable=not outage),
+        primary_name=primary.name or None,
         **chosen,
     )
     paired, found = await asyncio.gather(
-        pair_namespaces(clients.primary, options, on_event=host.record),
+        pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging()),
         _look_for_entities(clients, config, places, outage),
         return_exceptions=True,
     )
@@ -158,13 +170,26 @@ async def _pair(config: PairingConfig, clients: Clients, places: Places, host: E
         raise paired
     if isinstance(found, BaseException):
         await _close(paired)
-        raise found
+        raise found if primary.has_topics else _without_topics(found, primary)
     if found:
         text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
-        host.record(Warned(at=time.time(), about="primary", text=text))
+        _warn(host, "primary", text)
+    for text in remarks(primary, paired.secondary_info):
+        _warn(host, "namespaces", text)
     for path in config.entities:
         paired.watch(path)
     return paired
+
+
+def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseException:
+    """The error, with what a missing entity on the Basic tier may be."""
+    if not isinstance(error, ConfigurationError):
+        return error
+    return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")
+
+
+def _warn(host: EngineHost, about: str, text: str) -> None:
+    host.record(Warned(at=time.time(), about=about, text=text))
 
 
 async def _look_for_entities(clients: Clients, config: PairingConfig, places: Places, outage: str) -> str:

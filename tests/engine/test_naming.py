@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from console.config import NamespaceConfig
-from console.engine.naming import primary_name
+from console.core.namespaces import NamespaceInfo, Tier
+from console.engine.naming import primary_told
 from console.engine.places import Places
 from console.sandbox import Sandbox
 from console.secret import Secret
@@ -32,18 +33,18 @@ async def test_the_name_is_as_configured_else_as_the_namespace_tells_it(places: 
     """{primary} is the namespace's name: as configured, else as the namespace tells it."""
     async with Sandbox.start() as sandbox:
         told = namespace_of(sandbox)
-        assert await primary_name(replace(told, name="contoso"), places, reachable=True) == "contoso"
-        assert await primary_name(told, places, reachable=True) == "primary"
+        assert (await primary_told(replace(told, name="contoso"), places, reachable=True)).name == "contoso"
+        assert await primary_told(told, places, reachable=True) == NamespaceInfo(name="primary", tier=Tier.STANDARD)
 
 
 async def test_a_name_that_was_told_once_is_remembered_through_an_outage(places: Places) -> None:
     async with Sandbox.start() as sandbox:
         namespace = namespace_of(sandbox)
-        await primary_name(namespace, places, reachable=True)
-    assert await primary_name(namespace, places, reachable=False) == "primary"
-    assert await primary_name(replace(namespace, host="127.0.0.1:1"), places, reachable=False) is None
+        await primary_told(namespace, places, reachable=True)
+    assert (await primary_told(namespace, places, reachable=False)).name == "primary"
+    assert (await primary_told(replace(namespace, host="127.0.0.1:1"), places, reachable=False)).name == ""
 
 
 async def test_without_any_knowledge_the_host_has_to_do(places: Places) -> None:
     """Else the first label of its host."""
-    assert await primary_name(NamespaceConfig(host="contoso.example"), places, reachable=False) is None
+    assert (await primary_told(NamespaceConfig(host="contoso.example"), places, reachable=False)).name == ""

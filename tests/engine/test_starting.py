@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from azure.servicebus import TransportType
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from console.config import NamespaceConfig, PairingConfig
@@ -149,30 +148,6 @@ async def test_clients_leave_retrying_to_the_pairing() -> None:
     async with connecting.open_clients(pairing_of(by_string())) as clients:
         assert clients.primary._config.retry_total == 0
         assert clients.secondary._config.retry_total == 0
-
-
-async def test_networks_that_need_a_proxy_get_it() -> None:
-    namespace = by_string(transport="websocket", proxy=Secret("http://me:p%40w@proxy:3128"))
-    async with connecting.open_clients(pairing_of(namespace)) as clients:
-        settings = clients.primary._config
-        assert settings.transport_type is TransportType.AmqpOverWebsocket
-        proxy = {"proxy_hostname": "proxy", "proxy_port": 3128, "username": "me", "password": "p@w"}
-        assert settings.http_proxy == proxy
-
-
-@pytest.mark.parametrize("kind", connecting.CREDENTIALS)
-async def test_identities_are_made_and_closed(kind: str) -> None:
-    namespace = NamespaceConfig(host="contoso.servicebus.windows.net", credential=kind)  # type: ignore[arg-type]
-    async with connecting.open_clients(pairing_of(namespace)) as clients:
-        assert type(clients.primary._credential).__name__ == connecting.CREDENTIALS[kind]
-        assert clients.primary.fully_qualified_namespace == "contoso.servicebus.windows.net"
-
-
-async def test_management_over_arm_is_refused_with_what_can_be_used() -> None:
-    secondary = by_string(management="arm", subscription="s", resource_group="g")
-    with pytest.raises(ConfigurationError, match='say management = "atom"'):
-        async with connecting.open_clients(pairing_of(by_string(), secondary)):
-            pass
 
 
 # -- ports ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,261 @@
+"""How an engine gets into a namespace: by a key, a signature or an identity, each renewed in place.
+
+The SDK's clients hold the objects made here for as long as they live and ask them for each new token, so a changed key
+counts from the next link on, and no client has to be replaced. Atom's client signs once an hour whatever happens
+(SDK 7.15 even a minute late), so its requests are signed where they leave. This file and connecting.py are the only
+places that look into a Secret. Not here: noticing that something changed (renewal.py).
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, quote_plus
+
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline.transport import AioHttpTransport
+
+from console.config import CredentialKind, NamespaceConfig
+from console.connection_string import Parts, parts_of
+
+SCOPE: Final = "https://servicebus.azure.net/.default"
+SIGNED_FOR: Final = 3600
+"""Seconds that a signature of ours on a management request is good; clocks may differ by minutes."""
+_NEVER: Final = 253402300799
+_SIGNATURE: Final = "SharedAccessSignature "
+
+
+# -- identities ----------------------------------------------------------------------------------------------------
+
+
+def _default(namespace: NamespaceConfig) -> dict[str, Any]:
+    """A client's id chooses among the identities that are assigned to a machine or workload."""
+    named = {"managed_identity_client_id": namespace.client_id, "workload_identity_client_id": namespace.client_id}
+    return {"authority": namespace.authority} | named
+
+
+def _client_secret(namespace: NamespaceConfig) -> dict[str, Any]:
+    assert namespace.client_secret is not None, "checked when pairing.toml was read"
+    proxy = namespace.proxy.reveal() if namespace.proxy is not None else None
+    return {
+        "tenant_id": namespace.tenant,
+        "client_id": namespace.client_id,
+        "client_secret": namespace.client_secret.reveal(),
+        "authority": namespace.authority,
+        "proxies": {"https": proxy} if proxy else None,
+    }
+
+
+CREDENTIALS: Final[dict[CredentialKind, tuple[str, Callable[[NamespaceConfig], dict[str, Any]]]]] = {
+    "default": ("DefaultAzureCredential", _default),
+    "managed": ("ManagedIdentityCredential", lambda namespace: {"client_id": namespace.client_id}),
+    "cli": ("AzureCliCredential", lambda namespace: {"tenant_id": namespace.tenant}),
+    "client-secret": ("ClientSecretCredential", _client_secret),
+}
+"""Names in pairing.toml to classes of azure-identity and what they are made with; what is None is left to them.
+
+Only a client's secret is taken to the authority through our proxy: a machine's identity is asked at an address that no
+proxy reaches, and DefaultAzureCredential, which asks for both, follows HTTPS_PROXY and NO_PROXY.
+"""
+
+
+def _made(namespace: NamespaceConfig) -> AsyncTokenCredential:
+    from azure.identity import aio as identity  # slow to import, and holders of keys don't need it
+
+    name, options = CREDENTIALS[namespace.credential]
+    given = {key: value for key, value in options(namespace).items() if value is not None}
+    made: AsyncTokenCredential = getattr(identity, name)(**given)
+    return made
+
+
+class Identity:
+    """A credential of azure-identity whose place another can take."""
+
+    def __init__(self, namespace: NamespaceConfig) -> None:
+        self.current = _made(namespace)
+        self._past: list[AsyncTokenCredential] = []
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """A token of the credential as it is now."""
+        return await self.current.get_token(*scopes, **options)
+
+    def renew(self, namespace: NamespaceConfig) -> None:
+        """From now on as the settings say. The one before is closed at the end: a request may be under way on it."""
+        self._past.append(self.current)
+        self.current = _made(namespace)
+
+    async def close(self) -> None:
+        """Closes every credential that there was."""
+        for credential in (*self._past, self.current):
+            await credential.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+
+# -- one namespace -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """For how long we can get in: `until` in epoch seconds; None: as long as the key is not regenerated."""
+
+    how: str
+    """By what: `key`, `signature` or `token`."""
+    until: float | None = None
+
+
+class Access:
+    """One namespace's way in. Made without asking anybody; `close` when no client uses it any more."""
+
+    def __init__(self, namespace: NamespaceConfig) -> None:
+        self._namespace = namespace
+        parts = _parts(namespace)
+        self.key = AzureNamedKeyCredential(*_key(parts)) if _has_key(parts) else None
+        self.signature = AzureSasCredential(_signature(parts)) if parts and self.key is None else None
+        self.identity = Identity(namespace) if not parts or namespace.management == "arm" else None
+        """For messaging where there is neither key nor signature, and for ARM in any case."""
+
+    @property
+    def credential(self) -> AzureNamedKeyCredential | AzureSasCredential | Identity:
+        """What the SDK's messaging clients take."""
+        found = self.key or self.signature or self.identity
+        assert found is not None, "there is an identity where nothing else is"
+        return found
+
+    def renew(self, namespace: NamespaceConfig) -> str:
+        """Take what the settings say now; what was renewed, or empty if all is as it was.
+
+        Other than the key, the signature and the identity, nothing in the settings is looked at; a key cannot take a
+        signature's place.
+        """
+        before, self._namespace = self._namespace, namespace
+        parts = _parts(namespace)
+        renewed = []
+        if parts != _parts(before):
+            if self.key is not None and _has_key(parts):
+                self.key.update(*_key(parts))
+                renewed.append("the key")
+            elif self.signature is not None and parts and not _has_key(parts):
+                self.signature.update(_signature(parts))
+                renewed.append("the signature")
+        if self.identity is not None and _identity(namespace) != _identity(before):
+            self.identity.renew(namespace)
+            renewed.append("the identity")
+        return " and ".join(renewed)
+
+    def authorization(self, audience: str) -> str | None:
+        """The Authorization header for a management request; None where the client gets its own tokens."""
+        if self.key is not None:
+            return _signed(audience, *self.key.named_key, expires_at=int(time.time()) + SIGNED_FOR)
+        return self.signature.signature if self.signature is not None else None
+
+    async def validity(self) -> Validity:
+        """For how long we can get in. Asks for a token where there is an identity.
+
+        Raises:
+            AzureError: it gives none.
+        """
+        if self.key is not None:
+            return Validity("key")
+        if self.signature is not None:
+            return Validity("signature", _expiry(self.signature.signature))
+        assert self.identity is not None
+        return Validity("token", float((await self.identity.get_token(SCOPE)).expires_on))
+
+    async def close(self) -> None:
+        """Closes the identity's connections."""
+        if self.identity is not None:
+            await self.identity.close()
+
+
+def without_access(namespace: NamespaceConfig) -> NamespaceConfig:
+    """The settings less all that `Access.renew` can take: what is left needs a new engine when it changes."""
+    parts = _parts(namespace)
+    kind = ("key" if _has_key(parts) else "signature") if parts else ""
+    plain = replace(namespace, connection_string=None, tenant=kind, client_id=None, client_secret=None, authority=None)
+    return replace(plain, credential="default")
+
+
+class SigningTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core looks it up when it is first asked for
+    """The HTTP transport of a management client whose requests are signed where they leave."""
+
+    def __init__(self, authorization: Callable[[], str | None], **options: Any) -> None:
+        super().__init__(**options)
+        self._authorization = authorization
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Sends a request under the signature of this moment."""
+        request.headers["Authorization"] = self._authorization() or ""
+        return await super().send(request, **options)
+
+
+class Unsigned:
+    """Stands where a management client wants a credential, and gives nothing: SigningTransport signs."""
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """A token that is replaced before it leaves."""
+        return AccessToken("", _NEVER)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+
+def _identity(namespace: NamespaceConfig) -> tuple[object, ...]:
+    secret = namespace.client_secret.reveal() if namespace.client_secret is not None else None
+    return (namespace.credential, namespace.tenant, namespace.client_id, secret, namespace.authority)
+
+
+def _parts(namespace: NamespaceConfig) -> Parts:
+    return parts_of(namespace.connection_string.reveal()) if namespace.connection_string is not None else {}
+
+
+def _has_key(parts: Mapping[str, str]) -> bool:
+    return "sharedaccesskey" in parts and "sharedaccesskeyname" in parts
+
+
+def _key(parts: Parts) -> tuple[str, str]:
+    return parts["sharedaccesskeyname"], parts["sharedaccesskey"]
+
+
+def _signature(parts: Parts) -> str:
+    text = parts["sharedaccesssignature"]
+    return text if text.startswith(_SIGNATURE) else _SIGNATURE + text
+
+
+def _signed(audience: str, name: str, key: str, *, expires_at: int) -> str:
+    resource = quote_plus(audience)
+    digest = hmac.digest(key.encode(), f"{resource}\n{expires_at}".encode(), sha256)
+    return f"{_SIGNATURE}sr={resource}&sig={quote_plus(b64encode(digest))}&se={expires_at}&skn={quote_plus(name)}"
+
+
+def _expiry(signature: str) -> float | None:
+    """The end that a signature names; None where it names none that is a number."""
+    found = parse_qs(signature.removeprefix(_SIGNATURE)).get("se", [""])[0]
+    return float(found) if found.isdigit() else None

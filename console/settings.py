@@ -1,0 +1,161 @@
+"""One setting of pairing.toml: read, or refused in one sentence with what, where and what would be right.
+
+No sentence quotes a secret; one that stands where none may is masked as well as it can be. Not here: which settings
+there are, and which go together (config.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from console.connection_string import complaint, is_emulated, is_loopback, parts_of, split_url
+from console.core.errors import ConfigurationError
+from console.secret import Secret, masked
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands, and what reading it may need."""
+
+    path: Path
+    table: str
+    key: str
+    environ: Mapping[str, str]
+
+    def error(self, text: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
+
+
+def shown(value: object) -> str:
+    """A value as a message may show it: somebody may have put a secret in the wrong place."""
+    text = masked(repr(value))
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+Reader = Callable[[Place, object], object]
+
+
+def read_text(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise place.error(f"is {shown(value)}; it is a text that is not empty")
+    return value
+
+
+def read_flag(place: Place, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise place.error(f"is {shown(value)}; it is true or false")
+    return value
+
+
+def as_it_is(place: Place, value: object) -> object:
+    return value  # Policy checks it and knows better what to say
+
+
+def read_duration(place: Place, value: object) -> object:
+    """Seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise place.error(f'is {shown(value)}; it is a time such as "30s", "1m", "500ms", "2h", or a number of seconds')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def one_of(*words: str) -> Reader:
+    def read(place: Place, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise place.error(f"is {shown(value)}; it is one of {', '.join(words)}")
+        return value
+
+    return read
+
+
+def read_name(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise place.error(f"is {shown(value)}; it has 1 to 64 letters, digits, dots, dashes or underscores")
+    return value
+
+
+def read_host(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise place.error(f'is {shown(value)}; it is a host such as "contoso.servicebus.windows.net"')
+    return value
+
+
+def read_entities(place: Place, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
+        raise place.error(f'is {shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
+    paths = tuple(cast("list[str]", value))
+    if len({path.casefold() for path in paths}) != len(paths):
+        raise place.error("names an entity twice; paths are compared without case")
+    return paths
+
+
+def read_proxy(place: Place, value: object) -> Secret:
+    given = Secret(value) if isinstance(value, str) else read_secret(place, value)
+    url = split_url(given.reveal())
+    if url is None or url.scheme not in ("http", "https") or not url.hostname or not url.port:
+        raise place.error('is no proxy; it is a URL with a port, such as "http://proxy.example.com:3128"')
+    if isinstance(value, str) and url.password:
+        raise place.error(
+            'carries a password, which may not stand in this file; say { env = "NAME" } or { file = "PATH" }'
+        )
+    return given
+
+
+def read_endpoint(place: Place, value: object) -> str:
+    text = read_text(place, value)
+    url = split_url(text if "//" in text else f"sb://{text}")
+    if url is None or url.scheme != "sb" or not url.hostname or url.path not in ("", "/"):
+        raise place.error(f'is {shown(value)}; it is an address such as "sb://gateway.example.com:443"')
+    return f"sb://{url.netloc}"
+
+
+def read_arm_url(place: Place, value: object) -> str:
+    url = split_url(read_text(place, value))
+    if url is None or url.scheme != "https" or not url.hostname:
+        raise place.error(f'is {shown(value)}; it is a URL such as "https://management.azure.com"')
+    return f"https://{url.netloc}"
+
+
+def read_file(place: Place, value: object) -> Path:
+    file = place.path.parent / read_text(place, value)
+    if not file.is_file():
+        raise place.error(f"names {file}, which is not a file")
+    return file
+
+
+def read_secret(place: Place, value: object) -> Secret:
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            found = place.environ.get(name)
+            if not found:
+                raise place.error(f"is to come from the environment variable {name}, which is not set: export {name}")
+            return Secret(found)
+        case {"file": str(name), **rest} if not rest:
+            try:
+                found = (place.path.parent / name).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise place.error(f"is to come from the file {name}, which cannot be read: {error}") from error
+            if not found:
+                raise place.error(f"is to come from the file {name}, which is empty")
+            return Secret(found)
+    raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
+
+
+def read_connection_string(place: Place, value: object) -> Secret:
+    of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
+    found = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
+    why_not = complaint(parts_of(found.reveal()))
+    if why_not:
+        raise place.error(why_not)
+    return found
