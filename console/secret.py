@@ -12,13 +12,15 @@ from console.core.errors import ConfigurationError
 MASK: Final = "***"
 _SECRETS: Final = re.compile(
     r"(?i)(SharedAccessKey\s*=\s*|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s)?"
-    r"|\bsig=|\bAuthorization['\"]?\s*[:=]\s*['\"]?(?:Bearer\s)?|\bBearer\s)[^\s;&'\",]+"
+    r"|\bsig=|\bAuthorization['\"]?\s*[:=]\s*['\"]?(?:(?:Bearer|Basic)\s)?|\bBearer\s"
+    r"|\bclient_secret['\"]?\s*[:=]\s*['\"]?)[^\s;&'\",]+"
 )
+_PASSWORDS: Final = re.compile(r"(://[^/\s:@'\"]*:)[^/\s@'\"]+(?=@)")
 
 
 def masked(text: str) -> str:
-    """The text with keys, signatures and tokens of Service Bus replaced by the mask."""
-    return _SECRETS.sub(rf"\g<1>{MASK}", text)
+    """The text with keys, signatures and tokens of Service Bus, and passwords in URLs, replaced by the mask."""
+    return _PASSWORDS.sub(rf"\g<1>{MASK}", _SECRETS.sub(rf"\g<1>{MASK}", text))
 
 
 class Secret:

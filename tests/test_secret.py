@@ -89,6 +89,9 @@ def test_equal_secrets_are_equal() -> None:
         "failed: {'Authorization': 'Bearer c4n4ry.x.y'}",
         "SharedAccessSignature=SharedAccessSignature sr=x&sig=c4n4ry&se=1",
         "sharedaccesskey = c4n4ry;EntityPath=q",
+        "headers={'Proxy-Authorization': 'Basic c4n4ry='}",
+        "407, message='no', url='http://me:c4n4ry@proxy:3128'",
+        "post {'client_id': 'x', 'client_secret': 'c4n4ry'}",
     ],
 )
 def test_texts_of_others_are_masked(text: str) -> None:

@@ -1,34 +1,28 @@
 """How an engine gets into a namespace: by a key, a signature or an identity, each renewed in place.
 
 The SDK's clients hold the objects made here for as long as they live and ask them for each new token, so a changed key
-counts from the next link on, and no client has to be replaced. Atom's client signs once an hour whatever happens
-(SDK 7.15 even a minute late), so its requests are signed where they leave. This file and connecting.py are the only
-places that look into a Secret. Not here: noticing that something changed (renewal.py).
+counts from the next link on, and no client has to be replaced. Secrets are looked into here and in web.py alone. Not
+here: noticing that something changed (renewal.py).
 """
 
 from __future__ import annotations
 
-import hmac
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, quote_plus
+from urllib.parse import parse_qs
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.core.pipeline.transport import AioHttpTransport
 
 from console.config import CredentialKind, NamespaceConfig
 from console.connection_string import Parts, parts_of
+from console.engine.web import Transport
+from console.pairing.wire.tokens import KEY_SECONDS, sign
 
 SCOPE: Final = "https://servicebus.azure.net/.default"
-SIGNED_FOR: Final = 3600
-"""Seconds that a signature of ours on a management request is good; clocks may differ by minutes."""
-_NEVER: Final = 253402300799
 _SIGNATURE: Final = "SharedAccessSignature "
 
 
@@ -43,13 +37,12 @@ def _default(namespace: NamespaceConfig) -> dict[str, Any]:
 
 def _client_secret(namespace: NamespaceConfig) -> dict[str, Any]:
     assert namespace.client_secret is not None, "checked when pairing.toml was read"
-    proxy = namespace.proxy.reveal() if namespace.proxy is not None else None
     return {
         "tenant_id": namespace.tenant,
         "client_id": namespace.client_id,
         "client_secret": namespace.client_secret.reveal(),
         "authority": namespace.authority,
-        "proxies": {"https": proxy} if proxy else None,
+        "transport": Transport(proxy=namespace.proxy) if namespace.proxy is not None else None,
     }
 
 
@@ -134,9 +127,7 @@ class Access:
     @property
     def credential(self) -> AzureNamedKeyCredential | AzureSasCredential | Identity:
         """What the SDK's messaging clients take."""
-        found = self.key or self.signature or self.identity
-        assert found is not None, "there is an identity where nothing else is"
-        return found
+        return self.key or self.signature or self.of_identity()
 
     def renew(self, namespace: NamespaceConfig) -> str:
         """Take what the settings say now; what was renewed, or empty if all is as it was.
@@ -159,11 +150,20 @@ class Access:
             renewed.append("the identity")
         return " and ".join(renewed)
 
-    def authorization(self, audience: str) -> str | None:
-        """The Authorization header for a management request; None where the client gets its own tokens."""
+    def signing(self, audience: str) -> Callable[[], str] | None:
+        """What gives the Authorization header for each management request; None where an identity does it."""
         if self.key is not None:
-            return _signed(audience, *self.key.named_key, expires_at=int(time.time()) + SIGNED_FOR)
-        return self.signature.signature if self.signature is not None else None
+            key = self.key
+            return lambda: sign(audience, *key.named_key, time.time() + KEY_SECONDS).text
+        if self.signature is not None:
+            signature = self.signature
+            return lambda: signature.signature
+        return None
+
+    def of_identity(self) -> Identity:
+        """The identity, for clients that take nothing else."""
+        assert self.identity is not None, "there is one where nothing else is, and for ARM"
+        return self.identity
 
     async def validity(self) -> Validity:
         """For how long we can get in. Asks for a token where there is an identity.
@@ -175,8 +175,7 @@ class Access:
             return Validity("key")
         if self.signature is not None:
             return Validity("signature", _expiry(self.signature.signature))
-        assert self.identity is not None
-        return Validity("token", float((await self.identity.get_token(SCOPE)).expires_on))
+        return Validity("token", float((await self.of_identity().get_token(SCOPE)).expires_on))
 
     async def close(self) -> None:
         """Closes the identity's connections."""
@@ -190,41 +189,6 @@ def without_access(namespace: NamespaceConfig) -> NamespaceConfig:
     kind = ("key" if _has_key(parts) else "signature") if parts else ""
     plain = replace(namespace, connection_string=None, tenant=kind, client_id=None, client_secret=None, authority=None)
     return replace(plain, credential="default")
-
-
-class SigningTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core looks it up when it is first asked for
-    """The HTTP transport of a management client whose requests are signed where they leave."""
-
-    def __init__(self, authorization: Callable[[], str | None], **options: Any) -> None:
-        super().__init__(**options)
-        self._authorization = authorization
-
-    async def send(self, request: Any, **options: Any) -> Any:
-        """Sends a request under the signature of this moment."""
-        request.headers["Authorization"] = self._authorization() or ""
-        return await super().send(request, **options)
-
-
-class Unsigned:
-    """Stands where a management client wants a credential, and gives nothing: SigningTransport signs."""
-
-    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """A token that is replaced before it leaves."""
-        return AccessToken("", _NEVER)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        await self.close()
 
 
 def _identity(namespace: NamespaceConfig) -> tuple[object, ...]:
@@ -247,12 +211,6 @@ def _key(parts: Parts) -> tuple[str, str]:
 def _signature(parts: Parts) -> str:
     text = parts["sharedaccesssignature"]
     return text if text.startswith(_SIGNATURE) else _SIGNATURE + text
-
-
-def _signed(audience: str, name: str, key: str, *, expires_at: int) -> str:
-    resource = quote_plus(audience)
-    digest = hmac.digest(key.encode(), f"{resource}\n{expires_at}".encode(), sha256)
-    return f"{_SIGNATURE}sr={resource}&sig={quote_plus(b64encode(digest))}&se={expires_at}&skn={quote_plus(name)}"
 
 
 def _expiry(signature: str) -> float | None:

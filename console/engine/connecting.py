@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from azure.core import AzureClouds
 from azure.core.exceptions import AzureError
@@ -21,7 +20,8 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError
-from console.engine.access import Access, SigningTransport, Unsigned
+from console.engine.access import Access
+from console.engine.web import Proxy, Transport, Unsigned
 from console.pairing import ArmAdmin
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.management import Management, management_of
@@ -87,18 +87,19 @@ def _access(namespace: NamespaceConfig, stack: AsyncExitStack) -> Access:
 
 def _client(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -> ServiceBusClient:
     websocket = namespace.transport == "websocket" or namespace.proxy is not None  # the SDK's only way through a proxy
+    plain = namespace.emulated and not websocket
     options: dict[str, Any] = {
         "retry_total": 0,
-        "use_tls": not namespace.emulated,
+        "use_tls": not plain,
         "transport_type": TransportType.AmqpOverWebsocket if websocket else TransportType.Amqp,
     }
     if namespace.proxy is not None:
-        options["http_proxy"] = _proxy(namespace.proxy.reveal())
+        options["http_proxy"] = Proxy.of(namespace.proxy).for_messaging()
     if namespace.custom_endpoint is not None:
         options["custom_endpoint_address"] = namespace.custom_endpoint
     elif websocket and namespace.emulated:
         options["custom_endpoint_address"] = f"sb://{namespace.host}"  # its port is lost on the SDK otherwise
-    if namespace.ca_file is not None and not namespace.emulated:
+    if namespace.ca_file is not None and not plain:
         options["connection_verify"] = str(namespace.ca_file)
     client = ServiceBusClient(namespace.host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
@@ -106,50 +107,32 @@ def _client(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -
 
 
 def _management(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -> Management:
-    options: dict[str, Any] = {"retry_total": 0}
-    if namespace.ca_file is not None:
-        options["connection_verify"] = str(namespace.ca_file)
-    if namespace.proxy is not None:
-        options["proxies"] = {"https": namespace.proxy.reveal()}
-    made = _arm if namespace.management == "arm" else _atom
-    management = made(namespace, access, options)
+    management = _arm(namespace, access) if namespace.management == "arm" else _atom(namespace, access)
     stack.push_async_callback(close_quietly, management.close, f"the management client of {namespace.host}")
     return management
 
 
-def _atom(namespace: NamespaceConfig, access: Access, options: dict[str, Any]) -> Management:
-    audience = f"https://{namespace.host}"
-    if access.authorization(audience) is None:
-        assert access.identity is not None, "there is an identity where nothing else is"
-        return management_of(ServiceBusAdministrationClient(namespace.host, access.identity, **options))
-    transport = SigningTransport(lambda: access.authorization(audience), **options)
-    return management_of(ServiceBusAdministrationClient(namespace.host, Unsigned(), transport=transport, **options))
+def _atom(namespace: NamespaceConfig, access: Access) -> Management:
+    sign = access.signing(f"https://{namespace.host}")
+    transport = Transport(ca_file=namespace.ca_file, proxy=namespace.proxy, authorization=sign)
+    credential = Unsigned() if sign is not None else access.of_identity()
+    client = ServiceBusAdministrationClient(namespace.host, credential, transport=transport, retry_total=0)
+    return management_of(client)
 
 
-def _arm(namespace: NamespaceConfig, access: Access, options: dict[str, Any]) -> Management:
+def _arm(namespace: NamespaceConfig, access: Access) -> Management:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient  # slow to import, and most use Atom
 
-    assert access.identity is not None, "ARM is entered by identity alone"
-    assert namespace.subscription is not None, "checked when pairing.toml was read"
-    assert namespace.resource_group is not None, "checked when pairing.toml was read"
     client = ServiceBusManagementClient(
-        access.identity,
-        namespace.subscription,
+        access.of_identity(),
+        namespace.subscription or "",
         namespace.arm_url,
         cloud_setting=CLOUDS.get(namespace.authority or ""),
-        **options,
+        transport=Transport(ca_file=namespace.ca_file, proxy=namespace.proxy),
+        retry_total=0,
     )
     name = namespace.name or namespace.host.split(".", 1)[0]
-    return ArmAdmin(client, resource_group=namespace.resource_group, namespace=name)
-
-
-def _proxy(url: str) -> dict[str, Any]:
-    """As the SDK's messaging clients want it: its asynchronous ones take no host without a scheme."""
-    parts = urlsplit(url)
-    proxy: dict[str, Any] = {"proxy_hostname": f"{parts.scheme}://{parts.hostname}", "proxy_port": parts.port}
-    if parts.username:
-        proxy |= {"username": unquote(parts.username), "password": unquote(parts.password or "")}
-    return proxy
+    return ArmAdmin(client, resource_group=namespace.resource_group or "", namespace=name)
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], what: str) -> None:

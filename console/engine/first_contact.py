@@ -11,7 +11,6 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
@@ -21,6 +20,7 @@ from console.core.errors import ConfigurationError, NamespaceUnreachableError
 from console.core.verdict import FailureKind, kind_of
 from console.engine.connecting import close_quietly
 from console.engine.places import Places
+from console.engine.web import Proxy
 from console.pairing.deadlines import bounded
 from console.secret import Secret
 
@@ -145,9 +145,9 @@ async def _try_management(namespace: NamespaceConfig) -> str:
 
 
 async def _try_proxy(proxy: Secret) -> str:
-    url = urlsplit(proxy.reveal())
-    why_not = await _try(url.hostname or "", url.port or 0, None)
-    return f"the proxy {url.hostname}, {why_not}" if why_not else ""
+    found = Proxy.of(proxy)
+    why_not = await _try(found.host, found.port, None)
+    return f"the proxy {found.host}, {why_not}" if why_not else ""
 
 
 async def _try(host: str, port: int, context: ssl.SSLContext | None) -> str:
