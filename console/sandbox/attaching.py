@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from console.amqp.events import AttachRequested
-from console.amqp.link import Link
+from console.amqp.link import Link, LinkState
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
 from console.amqp.termini import Source
@@ -29,8 +29,8 @@ from console.sandbox.conditions import (
     too_many_links,
     unauthorized,
 )
-from console.sandbox.faults import Moment, Operation, Verdict
-from console.sandbox.links import IncomingLink, OutgoingLink
+from console.sandbox.faults import Direction, Moment, Operation, Verdict
+from console.sandbox.links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
 from console.sandbox.request_links import ReplyLink, request_link
 from console.sandbox.served_link import error_of
 
@@ -47,8 +47,6 @@ TICKS_PER_SECOND: Final = 10_000_000
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
 """Refusals that are no mistake of the client's."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
-MAX_BATCH_BYTES: Final = 1024 * 1024
-"""A batch stays below this even where single messages may be larger."""
 MAX_LINKS: Final = 5000
 """Of one connection, which may have as many sessions: a flood of attaches ends there."""
 
@@ -69,8 +67,20 @@ def _refuse(server: AmqpServerProtocol, link: Link, refusal: Refusal) -> None:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
 
+def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
+    """How many seconds the answer to an attach takes longer, by faults of the entity."""
+    try:
+        address = _address_of(event)
+    except Refusal:
+        return 0.0
+    operations = _operations_of(event.link, address) | {Operation.ATTACH}
+    return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
+
+
 def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
     link = event.link
+    if link.state is not LinkState.REQUESTED:
+        return  # the client gave up while its answer was held back
     if len(server.links) >= MAX_LINKS:
         raise too_many_links()
     address = _address_of(event)

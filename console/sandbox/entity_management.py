@@ -22,7 +22,7 @@ from console.sandbox.broker.session_queue import SessionQueue
 from console.sandbox.conditions import Refusal, bad_argument
 from console.sandbox.fault_table import Operation
 from console.sandbox.rule_maps import read_rule, write_rule
-from console.sandbox.wire_messages import read_message, write_message
+from console.sandbox.wire_messages import read_message, show_message, write_message
 
 VENDOR: Final = "com.microsoft:"
 TYPE: Final = "entity-mgmt"
@@ -137,7 +137,7 @@ def _peek(arguments: Arguments) -> dict[str, Any] | None:
 def _up_to_limit(found: list[StoredMessage]) -> Iterator[bytes]:
     size = 0
     for stored in found:
-        data = write_message(stored)
+        data = show_message(stored)
         size += len(data)
         yield data
         if size >= MOST_PEEKED_BYTES:

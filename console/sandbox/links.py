@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from console.amqp.errors import DecodeError
 from console.amqp.events import DeliveryReceived, DispositionReceived, FlowReceived
+from console.amqp.message import BATCH_FORMAT
 from console.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Error, Modified, Rejected, Released
 from console.amqp.receiver import ReceiverLink
 from console.amqp.sender import SenderLink
 from console.sandbox.broker.access import Right
 from console.sandbox.broker.entities import SendTarget
-from console.sandbox.broker.errors import BrokerError
+from console.sandbox.broker.errors import BrokerError, EntityDisabled, MessageTooLarge
 from console.sandbox.broker.lane import Consumer
 from console.sandbox.broker.message import StoredMessage
 from console.sandbox.broker.message_queue import DESCRIPTION, REASON, MessageQueue
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
 
 INCOMING_CREDIT: Final = 1000
+MAX_BATCH_BYTES: Final = 1024 * 1024
+"""A batch has no more even where single messages may be larger."""
 SETTLED_BY_SENDER: Final = 1
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
@@ -67,6 +70,14 @@ class IncomingLink(ServedLink):
         if 2 * self._taken >= INCOMING_CREDIT:
             self.resume()
 
+    def end_if_closed(self, path: str) -> None:
+        """Detach if this is the path of its entity, and that takes no messages."""
+        if self.path.lower() == path.lower():
+            try:
+                self._intake.check_open()
+            except EntityDisabled as error:
+                self.detach(refusal_of(error))
+
     def resume(self) -> None:
         """Grant credit anew for what was taken or swallowed."""
         if self._taken:
@@ -81,6 +92,8 @@ class IncomingLink(ServedLink):
         faults = self.server.node.faults
         late = 0.0 if faults.is_quiet else faults.lateness(self.path)
         try:
+            if event.message_format == BATCH_FORMAT and len(event.payload) > MAX_BATCH_BYTES:
+                raise MessageTooLarge(self.path, len(event.payload), MAX_BATCH_BYTES)
             self._intake.send(read_delivery(event.payload, event.message_format), late=late)
         except BrokerError as error:
             return rejected(refusal_of(error))
@@ -106,6 +119,11 @@ class OutgoingLink(ServedLink):
         settled = remote is not None and remote.snd_settle_mode == SETTLED_BY_SENDER
         self.consumer = Consumer(self._deliver, self._lost, settles_on_delivery=settled)
         self._paused = False
+
+    def begin(self) -> None:
+        super().begin()
+        if self.link.credit and not self._paused and self.link in self.server.links:
+            self.messages.grant(self.consumer, self.link.credit)  # granted before the attach was answered
 
     def _deliver(self, stored: StoredMessage) -> None:
         verdict = self.verdict(Moment.DELIVERY)

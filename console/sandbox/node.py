@@ -63,6 +63,7 @@ class Node:
         self._waking = False
         self.faults.watch(self._faults_changed)
         self.namespace.on_removal(lambda entity: self._entity_removed(entity.path))
+        self.namespace.on_closing(lambda entity: self._entity_closed(entity.path))
 
     def protocol(self) -> AmqpServerProtocol:
         """A protocol for a new connection that speaks AMQP."""
@@ -139,3 +140,7 @@ class Node:
     def _entity_removed(self, path: str) -> None:
         for connection in list(self.connections):
             connection.entity_removed(path)
+
+    def _entity_closed(self, path: str) -> None:
+        for connection in list(self.connections):
+            connection.entity_closed(path)

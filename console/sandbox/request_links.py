@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
 
 REQUEST_CREDIT: Final = 100
+ASSOCIATED_LINK: Final = "associated-link-name"
 
 
 class ReplyLink(ServedLink):
@@ -91,6 +92,9 @@ class RequestLink(ServedLink):
         verdict = self.verdict_on(request)
         if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
             return
+        associated = request.properties.get(ASSOCIATED_LINK)
+        if associated:
+            self.server.used(associated)
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
         reply = self._answer(request, verdict)

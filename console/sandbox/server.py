@@ -29,12 +29,13 @@ from console.amqp.events import (
 from console.amqp.link import Link
 from console.amqp.settings import Role, Settings
 from console.sandbox.addresses import covers
-from console.sandbox.attaching import MAX_LINKS, attach
+from console.sandbox.attaching import MAX_LINKS, attach, attach_latency
 from console.sandbox.broker.errors import EntityNotFound
 from console.sandbox.conditions import closed_by_fault, idle, refusal_of, too_many_tokens, unauthorized
 from console.sandbox.delay_line import DelayLine
 from console.sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from console.sandbox.grants import Grants
+from console.sandbox.links import IncomingLink
 from console.sandbox.request_links import ReplyLink, RequestLink
 from console.sandbox.served_link import SETTLING, ServedLink, error_of
 from console.sandbox.tokens import Access
@@ -80,6 +81,7 @@ class AmqpServerProtocol(asyncio.Protocol):
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
         self._lines = {direction: DelayLine(self.stir) for direction in Direction}
+        self._attaches = DelayLine(self.stir)
         self._is_slow = False
         self._is_over = False
         self.read_at = node.clock()
@@ -201,6 +203,13 @@ class AmqpServerProtocol(asyncio.Protocol):
                 link.detach(refusal_of(EntityNotFound(path)))
         self.node.flush_soon(self)
 
+    def entity_closed(self, path: str) -> None:
+        """Detach the links into an entity that takes no messages any more; those out of it the broker dismisses."""
+        for link in list(self.links.values()):
+            if isinstance(link, IncomingLink):
+                link.end_if_closed(path)
+        self.node.flush_soon(self)
+
     def end_expired_tokens(self) -> None:
         """Detach the links that no token covers any more."""
         now = self.node.clock()
@@ -253,6 +262,12 @@ class AmqpServerProtocol(asyncio.Protocol):
         found = named or beside or links
         return found[-1] if found else None
 
+    def used(self, name: object) -> None:
+        """Something was asked on behalf of the link of this name, such as renewing a lock: it is not idle."""
+        for link in self.links.values():
+            if link.used_at is not None and link.link.name == name:
+                link.used_at = self.read_at
+
     def grant(self, access: Access) -> None:
         """Remember what a good token opens, and end what depends on it when it ends. Raises Refusal."""
         if not self.grants.put(access):
@@ -300,7 +315,11 @@ class AmqpServerProtocol(asyncio.Protocol):
             link.on_flow(event)
 
     def _on_attach(self, event: AttachRequested) -> None:
-        attach(self, event)
+        delay = 0.0 if self.node.faults.is_quiet else attach_latency(self, event)
+        if delay:
+            self._attaches.put(partial(attach, self, event), delay)
+        else:
+            attach(self, event)
 
     def _on_detached(self, event: Detached) -> None:
         link = self.links.pop(event.link, None)
@@ -334,6 +353,7 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def _drop_links(self) -> None:
         """Links end silently with their connection, and must be given nothing from now on."""
+        self._attaches.clear()
         for link in list(self.links.values()):
             link.gone()
         self.links.clear()

@@ -57,6 +57,8 @@ _LONG, _TIMESTAMP = b"\x81", b"\x83"
 _EIGHT_BYTES: Final = (_LONG[0], _TIMESTAMP[0])
 _TOKEN_PAIR: Final = encoded_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
 _TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encoded_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
+_NO_ANNOTATIONS: Final = described(DELIVERY_ANNOTATIONS, encoded_map(0, b""))
+"""What the service puts on messages that are settled as they are delivered; clients tell this from none at all."""
 _TOKEN_ALONE_SIZE: Final = len(_TOKEN_ALONE) + 16
 _NUMBER_KEY: Final = encode(Symbol(_SEQUENCE_NUMBER)) + _LONG
 _ENQUEUED_KEY: Final = encode(Symbol(_ENQUEUED_TIME)) + _TIMESTAMP
@@ -183,17 +185,34 @@ def _read_annotations(message: Message, section: bytes) -> None:
 
 
 def write_message(stored: StoredMessage) -> bytes:
-    """The message as a receiver gets it, with the broker's annotations and the delivery count."""
+    """The message as a receiver gets it, with its lock, the broker's annotations and the delivery count."""
+    kept, token = _sections(stored), stored.lock_token
+    if token is None:
+        return _write(stored, kept, kept.delivery_annotations or _NO_ANNOTATIONS, None)
+    return _write(stored, kept, _with_token(token, kept.delivery_annotations), stored.locked_until)
+
+
+def show_message(stored: StoredMessage) -> bytes:
+    """The same for somebody who only looks: a lock that another holds is not told."""
+    kept = _sections(stored)
+    return _write(stored, kept, kept.delivery_annotations, None)
+
+
+def _sections(stored: StoredMessage) -> Sections:
     kept = stored.message.payload
     if not isinstance(kept, Sections):
         raise TypeError(f"message {stored.sequence_number} was not read from the wire: {type(kept).__name__}")
+    return kept
+
+
+def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked_until: float | None) -> bytes:
     application_properties = kept.application_properties
     if stored.added:
         application_properties = write_application_properties({**read_map(application_properties), **stored.added})
     parts = (
         _header(kept.header, stored.delivery_count),
-        _delivery_annotations(stored.lock_token, kept.delivery_annotations),
-        _annotations(stored, kept.message_annotations),
+        delivery,
+        _annotations(stored, kept.message_annotations, locked_until),
         kept.properties,
         application_properties,
         kept.body,
@@ -208,23 +227,21 @@ def _header(kept: bytes | None, delivery_count: int) -> bytes:
     return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
 
 
-def _delivery_annotations(token: bytes | None, kept: bytes | None) -> bytes | None:
-    """The sender's, and the lock token as a UUID, whose bytes stand in another order in the token."""
-    if token is None:
-        return kept
+def _with_token(token: bytes, kept: bytes | None) -> bytes | None:
+    """The sender's annotations, and the lock token as a UUID, whose bytes stand in another order in the token."""
     uuid = token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
     if kept is None:
         return _TOKEN_ALONE + uuid
     return edit_map(kept, DELIVERY_ANNOTATIONS, add=_TOKEN_PAIR + uuid, added=1)
 
 
-def _annotations(stored: StoredMessage, kept: bytes | None) -> bytes | None:
+def _annotations(stored: StoredMessage, kept: bytes | None, locked_until: float | None) -> bytes | None:
     number, enqueued_ms = stored.sequence_number, int(stored.enqueued_at * 1000)
     rare = _rare_annotations(stored)
-    if stored.lock_token is None:
+    if locked_until is None:
         add, added = _UNLOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms), 2
     else:
-        locked_ms = int(stored.locked_until * 1000)
+        locked_ms = int(locked_until * 1000)
         add, added = _LOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms, _LOCKED_KEY, locked_ms), 3
     if kept is None and not rare:
         return (_THREE_PAIRS if added == 3 else _TWO_PAIRS) + add

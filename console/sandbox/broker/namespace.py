@@ -80,6 +80,7 @@ class Namespace:
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
         self._removal_watchers: list[Watcher] = []
+        self._closing_watchers: list[Watcher] = []
         self._idle_watches: dict[Entity, IdleWatch] = {}
 
     # ------------------------------------------------------------------ making and changing
@@ -139,6 +140,7 @@ class Namespace:
         check_update(queue.settings, settings)
         queue.apply(settings, self._agenda.clock())
         self._idle_watches[queue].look_again()
+        self._say_if_closed(queue)
         self._dismiss_if_closed(queue)
         return queue
 
@@ -147,6 +149,7 @@ class Namespace:
         check_update(topic.settings, settings)
         topic.apply(settings, self._agenda.clock())
         self._idle_watches[topic].look_again()
+        self._say_if_closed(topic)
         return topic
 
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings) -> Subscription:
@@ -177,6 +180,10 @@ class Namespace:
     def on_removal(self, watcher: Watcher) -> None:
         """Have `watcher` told of every entity that is deleted, after its receivers were."""
         self._removal_watchers.append(watcher)
+
+    def on_closing(self, watcher: Watcher) -> None:
+        """Have `watcher` told of every queue and topic that was updated and takes no messages now."""
+        self._closing_watchers.append(watcher)
 
     # ------------------------------------------------------------------ finding
 
@@ -266,6 +273,11 @@ class Namespace:
         entity.close(EntityNotFound(entity.path))
         for watcher in self._removal_watchers:
             watcher(entity)
+
+    def _say_if_closed(self, entity: Queue | Topic) -> None:
+        if not entity.settings.status.can_send:
+            for watcher in self._closing_watchers:
+                watcher(entity)
 
     def _dismiss_if_closed(self, entity: Queue | Subscription) -> None:
         status = entity.settings.status

@@ -194,9 +194,9 @@ class Peer(asyncio.Protocol):
         link.send(data, tag=b"t%d" % len(self.events), **options)
         self.flush()
 
-    async def outcome(self, link, data: bytes):
+    async def outcome(self, link, data: bytes, **options):
         """Send a message; the state it is settled with."""
-        self.send(link, data)
+        self.send(link, data, **options)
         return (await self.next(DispositionReceived)).state
 
     async def request(self, address: str, properties: dict, body, *, reply_to: str | None = None):
@@ -243,8 +243,8 @@ async def connect(port):
     """Opens connections of peers; they end with the test."""
     opened = []
 
-    async def connect() -> Peer:
-        _, peer = await asyncio.get_running_loop().create_connection(Peer, "127.0.0.1", port.number)
+    async def connect(to: Port = port) -> Peer:
+        _, peer = await asyncio.get_running_loop().create_connection(Peer, "127.0.0.1", to.number)
         opened.append(peer)
         await peer.next(SessionBegun)
         return peer

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.amqp.events import Closed, DeliveryReceived, Detached, DispositionReceived
+from console.amqp.events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
 from console.amqp.message import Sections, write_data
 from console.amqp.outcomes import ACCEPTED, Accepted
 from console.sandbox.faults import Direction, FaultBoard, FaultError, FaultTerms, Moment, Operation, Verdict
@@ -318,3 +318,27 @@ async def test_a_fault_ends_by_itself_while_nothing_happens(port, fault):
 
 def messages(count):
     return [read_message(MESSAGE) for _ in range(count)]
+
+
+@pytest.mark.parametrize("operations", [(), ("attach",)])
+async def test_an_attach_is_as_late_as_its_entity_is_slow(port, peer, sender, fault, operations):
+    port.namespace.queue("orders").intake.send([read_message(MESSAGE)])
+    fault("latency", "orders", operations=frozenset(map(Operation, operations)), delay_s=0.2)
+    began = time.monotonic()
+    late = peer.receiver("orders")
+    late.flow(1)
+    other = peer.sender("copies")
+    answered = [(await peer.next(Attached)).link for _ in range(2)]
+    assert time.monotonic() - began >= 0.2
+    assert answered == [other, late]
+    assert (await peer.next(DeliveryReceived)).link is late  # for the credit that was granted while it waited
+
+
+async def test_who_leaves_while_an_attach_is_late_gets_nothing(port, peer, sender, fault):
+    fault("latency", "orders", delay_s=0.05)
+    link = peer.receiver("orders")
+    link.detach()
+    peer.flush()
+    await peer.next(Detached)
+    await peer.attached(peer.receiver("orders"))
+    assert port.namespace.queue("orders").messages.consumers == 1

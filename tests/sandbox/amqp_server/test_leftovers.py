@@ -4,9 +4,13 @@ from datetime import timedelta
 from uuid import UUID
 
 from console.amqp.events import DeliveryReceived, Detached
-from console.amqp.message import Sections, write_data
+from console.amqp.message import BATCH_FORMAT, Sections, batch, write_data
 from console.amqp.outcomes import Accepted
-from console.amqp.types import Array
+from console.amqp.types import Array, Int
+from console.sandbox.authorization import root_rule
+from console.sandbox.broker.settings import EntityStatus, QueueSettings, Tier, TopicSettings
+from console.sandbox.node import Node
+from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -20,6 +24,53 @@ async def test_a_link_is_cut_after_ten_quiet_minutes_and_a_used_one_stays(port, 
     ended = await peer.next(Detached)
     assert (ended.link, ended.error.condition) == (quiet, "amqp:link:detach-forced")
     assert isinstance(await peer.outcome(used, MESSAGE), Accepted)
+
+
+async def test_a_request_on_behalf_of_a_link_keeps_it_from_idling(port, peer):
+    await peer.authorize("")
+    named = await peer.attached(peer.receiver("orders"))
+    other = await peer.attached(peer.receiver("copies"))
+    port.jump(timedelta(minutes=6))
+    asked = {"operation": "com.microsoft:peek-message", "associated-link-name": named.name}
+    await peer.request("orders/$management", asked, {"from-sequence-number": 0, "message-count": Int(1)})
+    port.jump(timedelta(minutes=6))
+    assert (await peer.next(Detached)).link is other
+    assert port.node.connections
+    assert named.is_attached
+
+
+async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer):
+    await peer.authorize("")
+    orders, audit = await peer.attached(peer.sender("ORDERS")), await peer.attached(peer.sender("audit"))
+    copies = await peer.attached(peer.sender("copies"))
+    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    port.node.wake()
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (orders, "com.microsoft:entity-disabled")
+    port.namespace.update_topic("audit", TopicSettings(status=EntityStatus.DISABLED))
+    port.node.wake()
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (audit, "com.microsoft:entity-disabled")
+    assert isinstance(await peer.outcome(copies, MESSAGE), Accepted)
+
+
+async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect):
+    clock = Clock()
+    node = Node("premium", rules=[root_rule(KEY_NAME, KEY)], clock=clock, tier=Tier.PREMIUM)
+    node.namespace.create_queue("orders", QueueSettings(max_message_size_kb=100 * 1024))
+    async with open_port(node, clock) as port:
+        peer = await connect(port)
+        await peer.authorize("")
+        link = await peer.attached(peer.sender("orders"))
+        assert link.remote.max_message_size == 100 * 1024 * 1024
+        big = Sections(body=write_data(bytes(600 * 1024))).join()
+        refused = await peer.outcome(link, batch([big, big]), message_format=BATCH_FORMAT)
+        assert refused.error.condition == "amqp:link:message-size-exceeded"
+        assert isinstance(await peer.outcome(link, batch([big]), message_format=BATCH_FORMAT), Accepted)
+        single = Sections(body=write_data(bytes(1200 * 1024))).join()
+        assert isinstance(await peer.outcome(link, single), Accepted)
+        assert port.counts("orders").active == 2
 
 
 async def test_several_messages_are_settled_together_or_not_at_all(port, peer):

@@ -15,6 +15,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
     SessionCannotBeLockedError,
@@ -120,12 +121,14 @@ async def test_a_full_queue_says_so(port, client):
 
 
 async def test_send_disabled_and_back(port, client):
+    """The sender's link is detached; the SDK loses the condition of that, and is told it anew when it attaches."""
     queue = port.namespace.queue("orders")
     async with client.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("1"))
         port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
-        with pytest.raises(MessagingEntityDisabledError):
-            await sender.send_messages(ServiceBusMessage("2"))
+        for expected in (ServiceBusConnectionError, MessagingEntityDisabledError):
+            with pytest.raises(expected):
+                await sender.send_messages(ServiceBusMessage("2"))
         port.namespace.update_queue("orders", QueueSettings())
         await sender.send_messages(ServiceBusMessage("3"))
     assert queue.counts().active == 2

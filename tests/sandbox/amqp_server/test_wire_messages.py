@@ -33,7 +33,7 @@ from console.amqp.message import (
 )
 from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
 from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
-from console.sandbox.wire_messages import read_delivery, read_message, write_message
+from console.sandbox.wire_messages import read_delivery, read_message, show_message, write_message
 
 TOKEN = bytes(range(16))
 texts = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -158,8 +158,18 @@ def test_what_the_sender_wrote_goes_out_as_it_came(sections, failures):
 
 @given(messages())
 def test_what_is_not_locked_has_no_lock_token(sections):
+    """Clients tell empty annotations, which the service puts on messages that are settled on delivery, from none."""
     out = split(write_message(stored(sections.join())))
-    assert out.delivery_annotations == sections.delivery_annotations
+    assert out.delivery_annotations == sections.delivery_annotations or sections.delivery_annotations is None
+    assert read_map(out.delivery_annotations) == read_map(sections.delivery_annotations)
+    assert out.delivery_annotations is not None
+
+
+@given(messages())
+def test_who_only_looks_is_not_told_of_a_lock(sections):
+    free, held = stored(sections.join()), stored(sections.join(), lock_token=TOKEN, locked_until=1060.25)
+    assert show_message(held) == show_message(free)
+    assert split(show_message(held)).delivery_annotations == sections.delivery_annotations
 
 
 @given(messages())
