@@ -236,7 +236,7 @@ class PairedServiceBusClient:
         """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
         sent. `console.core.readiness.judge` says what it means."""
         names = (self.primary_name, self.secondary_name)
-        limit = min(link.limit() for link in self._backlog)
+        limit = min(one.link.limit() for one in self._backlog)
         return await self._inspection.look(names, self.syphon_view().status, limit)
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
