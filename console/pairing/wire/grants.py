@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from console.amqp.types import Timestamp
@@ -31,6 +31,14 @@ _SOON: Final = 1.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Shown:
+    """A token that was taken: when the next one is due, and when it ends itself."""
+
+    due: float
+    expires_at: float
+
+
 class Grants:
     """What the namespace has been shown, and when it is due again. failure: why the last renewal did not succeed."""
 
@@ -38,23 +46,32 @@ class Grants:
         self.failure: WireError | None = None
         self._line = line
         self._clock = clock
-        self._due: dict[str, float] = {}
-        self._showing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._shown: dict[str, _Shown] = {}
+        self._showing: dict[str, asyncio.Future[None]] = {}
         self._is_renewing = False
 
     async def show(self, path: str) -> None:
         """Have the namespace let us into an entity, unless it does already. Raises WireError."""
-        async with self._showing[path]:
-            if self._due.get(path, 0.0) <= self._clock():
+        while (showing := self._showing.get(path)) is not None:
+            await asyncio.wait((showing,))
+        if self._is_due(path):
+            showing = self._showing[path] = self._line.loop.create_future()
+            try:
                 await self._put(path)
+            finally:
+                del self._showing[path]
+                showing.set_result(None)
         if not self._is_renewing:
             self._is_renewing = True
             self._line.start(self._renew(), name=f"renew tokens for {self._line.endpoint.hostname}")
 
     def forget(self, path: str) -> None:
         """A link of the entity has ended: its token is due, since it may be why."""
-        if path in self._due:
-            self._due[path] = 0.0
+        if path in self._shown:
+            self._shown[path].due = 0.0
+
+    def _is_due(self, path: str) -> bool:
+        return path not in self._shown or self._shown[path].due <= self._clock()
 
     async def _put(self, path: str) -> None:
         endpoint, now = self._line.endpoint, self._clock()
@@ -64,17 +81,17 @@ class Grants:
         reply = await node.ask(_request(token, audience), token.text)
         if not reply.is_yes:
             raise token_failure(audience, reply.status, reply.description, reply.condition)
-        self._due[path] = token.renew_at(now)
+        self._shown[path] = _Shown(due=token.renew_at(now), expires_at=token.expires_at)
 
     async def _renew(self) -> None:
         """Renew what is due, for as long as the line lives; a failure is tried again, and said once."""
         while True:
-            soonest = min(self._due.values(), default=self._clock() + _LOOK)
+            soonest = min((shown.due for shown in self._shown.values()), default=self._clock() + _LOOK)
             await asyncio.sleep(max(_SOON, min(_LOOK, soonest - self._clock())))
             in_use = self._line.paths_in_use()
-            for path in [path for path, due in self._due.items() if due <= self._clock()]:
+            for path in [path for path in self._shown if self._is_due(path)]:
                 if path not in in_use:
-                    del self._due[path]
+                    del self._shown[path]
                     continue
                 try:
                     await bounded(self._put(path), RENEWAL, f"the renewal of the token for {path}")
@@ -83,7 +100,9 @@ class Grants:
                     self._failed(path, error)
 
     def _failed(self, path: str, error: Exception) -> None:
-        self._due[path] = self._clock() + _SOON
+        now, shown = self._clock(), self._shown[path]
+        left = shown.expires_at - now
+        shown.due = now + (min(_LOOK, max(_SOON, left / 4)) if left > 0 else _LOOK)
         if self.failure is None:
             log.warning("the token for %s was not renewed, and is tried again: %s", path, error)
             self.failure = error if isinstance(error, WireError) else WireError(str(error))

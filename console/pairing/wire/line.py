@@ -292,7 +292,7 @@ class Line(asyncio.Protocol):
     def _flush(self) -> None:
         self.will_write = False
         data = self._amqp.data_to_send()
-        if data and self._transport is not None:
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def _session(self) -> Session:

@@ -70,9 +70,13 @@ class Requests:
             node, on_delivery=self._on_delivery, on_lost=self._on_lost, reply_address=node
         )
         self._receiver.grant(_CREDIT)
-        self._sender = await line.attach_sender(
-            node, on_outcome=self._on_outcome, on_lost=self._on_lost, reply_address=node
-        )
+        try:
+            self._sender = await line.attach_sender(
+                node, on_outcome=self._on_outcome, on_lost=self._on_lost, reply_address=node
+            )
+        except BaseException as error:
+            self._on_lost(WireError(f"the links to {node} were not both attached: {error}"))
+            raise
 
     async def ask(self, properties: dict[str, Any], body: Any) -> Reply:
         """One request. Its end in time is the caller's to see to. Raises WireError when no reply can come any more."""
@@ -92,13 +96,6 @@ class Requests:
             return reply
         finally:
             self._asked.pop(number, None)
-
-    async def close(self) -> None:
-        """Detach both links; requests under way fail."""
-        self._on_lost(WireConnectionError(f"the links to {self.node} were closed"))
-        for link in (self._sender, self._receiver):
-            if link is not None:
-                await link.detach()
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         receiver = self._receiver
@@ -128,6 +125,9 @@ class Requests:
             for answered in self._asked.values():
                 if not answered.done():
                     answered.set_exception(error)
+            for link in (self._sender, self._receiver):
+                if link is not None:
+                    link.drop(error)
 
 
 def _read(payload: bytes) -> tuple[Any, Reply]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final
@@ -43,13 +44,18 @@ async def connect(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
                 protocol,
                 endpoint.host,
                 endpoint.port,
-                ssl=endpoint.tls_context(),
+                ssl=await _tls_context(endpoint),
                 server_hostname=endpoint.host if endpoint.tls else None,
             )
     except aiohttp.WSServerHandshakeError as error:  # its own text has the request's headers in it
         raise WireUnavailableError(f"{endpoint} takes no WebSocket: {error.status} {error.message}") from None
     except (OSError, aiohttp.ClientError) as error:
         raise WireConnectionError(f"{endpoint} cannot be connected: {_reason(error)}", SOCKET_ERROR) from error
+
+
+async def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
+    """In a thread, since reading the certificates takes tens of milliseconds."""
+    return await asyncio.to_thread(endpoint.tls_context) if endpoint.tls else None
 
 
 def _reason(error: BaseException) -> str:
@@ -69,7 +75,7 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
             max_msg_size=0,
             compress=0,
             timeout=aiohttp.ClientWSTimeout(ws_close=_GOODBYE_SECONDS),
-            ssl=endpoint.tls_context() or True,
+            ssl=await _tls_context(endpoint) or True,
             proxy=proxy.url if proxy else None,
             proxy_headers=_authorization(proxy) if proxy else None,
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from console.core.errors import WireAuthenticationError, WireError, WireLinkError, WireRequestError
 from console.core.verdict import FailureKind, kind_of
-from console.pairing.wire import Endpoint, Wire
+from console.pairing.wire import Endpoint, Wire, grants
 from console.pairing.wire.failures import token_failure
 from console.pairing.wire.tokens import sign
 from console.sandbox import AsyncSandboxCredential
@@ -97,14 +97,17 @@ class Short:
         return await real.get_token(*scopes)
 
 
-async def test_a_token_that_ends_is_renewed_before_and_the_links_stay(world: World) -> None:
+async def test_a_token_that_ends_is_renewed_before_and_the_links_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grants, "_SOON", 0.05)
     credential, told = Short(world, 3.0), Told()
     sender = await told.sender(world.wire_to(endpoint(world, credential)))
     began = time.time()
-    while time.time() < began + 4.5:  # longer than the first token lives
+    while time.time() < began + 4.0:  # longer than the first token lives
         sender.send(message(), str(time.time()).encode())
         await asyncio.sleep(0.1)
-    await until(lambda: len(told.outcomes) > 30)
+    await until(lambda: len(told.outcomes) > 20)
     assert not told.lost
     assert len(credential.times) >= 3
 
@@ -129,12 +132,26 @@ async def test_a_key_that_was_changed_in_place_counts_from_the_next_link_on(worl
     assert (await Told().sender(wire)).is_up
 
 
-async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on() -> None:
+class Lasting(NamedTuple):
+    """A credential, and the token it gives: for so many seconds."""
+
+    seconds: float
+    token: str = "a.b.c"
+
+    @property
+    def expires_on(self) -> float:
+        return time.time() + self.seconds
+
+    async def get_token(self, *_: str) -> Lasting:
+        return self
+
+
+async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants, "_SOON", 0.05)
     async with listening() as script:
         answers = iter([200, 401, 500])
         script.on_request = lambda _, request: reply_to(request, next(answers, 200))
-        credential, told = AzureSasCredential(sign("sb://peer", "k", "s", time.time() + 3).text), Told()
-        wire = Wire(replace(script.endpoint, credential=credential))
+        wire, told = Wire(replace(script.endpoint, credential=Lasting(2.0))), Told()
         await told.sender(wire)
         await until(lambda: len(script.peer.requests) >= 4)
         assert not told.lost

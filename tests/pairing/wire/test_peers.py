@@ -343,6 +343,47 @@ async def test_links_asked_for_at_once_all_come(script: Script, wire: Wire) -> N
     assert wire.connections == 1
 
 
+async def test_a_peer_that_does_not_read_leaves_no_room_until_it_does(script: Script, wire: Wire) -> None:
+    script.settings, told = Settings(container_id="peer", incoming_window=100_000), Told()
+    sender = await told.sender(wire)
+    await until(lambda: sender.room == 1000)
+    script.peer.transport.pause_reading()
+    sent = 0
+    while sender.room and sent < 900:
+        sender.send(message(sent, 50_000), sent.to_bytes(8, "big"))
+        sent += 1
+        await asyncio.sleep(0)
+    assert sent < 900
+    rooms = told.rooms
+    script.peer.transport.resume_reading()
+    await until(lambda: told.rooms > rooms)
+    assert sender.room == 1000 - sent
+    await until(lambda: len(script.peer.received) == sent)
+
+
+async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(script: Script, wire: Wire) -> None:
+    await wire.request("orders", "contoso:ask", {})
+    node = "orders/$management"
+    script.peer.link(node, SenderLink).detach()
+    script.peer.flush()
+    await until(lambda: not script.peer.link(node, ReceiverLink).is_attached)
+    assert (await wire.request("orders", "contoso:ask", {})).is_yes
+    assert wire.connections == 1
+
+
+async def test_a_node_that_takes_one_link_alone_leaves_none(script: Script, wire: Wire) -> None:
+    def refuse(_: Any, event: Any) -> bool:
+        if event.link.remote.target.address == "orders/$management" and isinstance(event.link, ReceiverLink):
+            event.link.refuse(Error(condition="amqp:not-allowed"))
+            return True
+        return False
+
+    script.on_attach = refuse
+    with pytest.raises(WireLinkError):
+        await wire.request("orders", "contoso:ask", {})
+    await until(lambda: not script.peer.link("orders/$management", SenderLink).is_attached)
+
+
 async def test_dropping_a_link_tells_its_owner_at_once_and_the_peer_too(script: Script, wire: Wire) -> None:
     told, why = Told(), WireError("no outcome for a minute")
     sender = await told.sender(wire)
