@@ -16,6 +16,7 @@ MINUTE: Final = 60.0
 PingKind = Literal["message", "link"]
 TtlPolicy = Literal["restart", "elapsed"]
 JournalKind = Literal["diverted", "all"]
+PumpKind = Literal["auto", "amqp", "sdk"]
 
 
 class Range(NamedTuple):
@@ -50,6 +51,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "ping": get_args(PingKind),
     "ttl_policy": get_args(TtlPolicy),
     "journal": get_args(JournalKind),
+    "pump": get_args(PumpKind),
 }
 WHOLE: Final = frozenset({"backlog_queue_count", "failback_pings"})
 
@@ -79,6 +81,7 @@ class Policy:
     undeliverable_after: float = 15 * MINUTE
     throttle_wait: float = 10.0
     journal: JournalKind = "diverted"
+    pump: PumpKind = "auto"
 
     def __post_init__(self) -> None:
         for field in fields(self):

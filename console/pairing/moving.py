@@ -88,10 +88,10 @@ def refused(steering: Steering, path: str, failure: Judgement) -> Ruling:
 
 
 def waiting(steering: Steering, path: str, reason: str = "") -> Ruling:
-    """What becomes of further messages for a destination that has failed."""
+    """What becomes of further messages for a destination that has failed, and that is not tried again yet."""
     destinations, now = steering.machine.destinations, steering.clock()
     circuit = destinations.circuit(path)
-    if circuit is not None and destinations.undeliverable(path, now):
+    if circuit is not None and circuit.retry_at > now and destinations.undeliverable(path, now):
         return Ruling(True, f"{path} was not found for {now - (circuit.missing_since or now):.0f} s")
     return Ruling(False, reason)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.options import JournalKind, PingKind, Policy, TtlPolicy
+from console.core.options import JournalKind, PingKind, Policy, PumpKind, TtlPolicy
 from console.pairing.management import SecondaryAdmin
 
 DEFAULTS = Policy()
@@ -51,6 +51,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     undeliverable_after: Duration = DEFAULTS.undeliverable_after
     throttle_wait: Duration = DEFAULTS.throttle_wait
     journal: JournalKind = DEFAULTS.journal
+    pump: PumpKind = DEFAULTS.pump
 
     def policy(self) -> Policy:
         """The options that are values, checked.

@@ -1,25 +1,53 @@
-"""The syphon: one pump per backlog queue in use, and how it stands (SPEC.md section 8)."""
+"""The syphon: one pump per backlog queue in use, and how it stands (SPEC.md section 8).
+
+Two kinds of pump do the same by the same rules. The one on our own AMQP is many times faster and carries every AMQP
+type; the one on the SDK needs nothing but the SDK. With `pump = "auto"` the first is taken, and the second when the
+namespaces do not accept the first or the clients' settings cannot be read: for all queues, once, with the reason.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
+from console.core.errors import WireUnavailableError
+from console.core.events import Warned
 from console.core.snapshot import SyphonStatus, SyphonView
 from console.core.why import clock
+from console.pairing.amqp_courier import AmqpCourier
+from console.pairing.amqp_pump import AmqpPump
 from console.pairing.courier import Courier
-from console.pairing.moving import Progress
+from console.pairing.moving import Progress, Worker, stopped
 from console.pairing.pump import Pump
 from console.pairing.steering import Steering
+from console.pairing.wire import Endpoint, Wire
 
 RECENT: Final = 5.0
 """Seconds after a move in which the syphon is running."""
 STUCK_AFTER: Final = 30.0
 """Seconds a pump may fail before the syphon is called stuck."""
 HISTORY: Final = 60
+TICK: Final = 1.0
+AGAIN: Final = 30.0
+"""Seconds until pumps that cannot work, and may not be replaced, are tried again."""
+
+
+class Wires:
+    """Both namespaces' connections of our own, and the courier on them."""
+
+    def __init__(self, steering: Steering, primary: ServiceBusClient, secondary: ServiceBusClient) -> None:
+        self.primary = Wire(Endpoint.of(primary), name="syphon", draw=steering.draw)
+        self.secondary = Wire(Endpoint.of(secondary), name="syphon", draw=steering.draw)
+        self.courier = AmqpCourier(steering, self.primary)
+
+    async def close(self) -> None:
+        """Close both connections in order, within seconds."""
+        self.courier.close()
+        await asyncio.gather(self.primary.close(), self.secondary.close())
 
 
 class Syphon:
@@ -34,22 +62,80 @@ class Syphon:
         self, steering: Steering, primary: ServiceBusClient, secondary: ServiceBusClient, queues: tuple[str, ...]
     ) -> None:
         self._steering = steering
+        self._primary = primary
+        self._secondary = secondary
         self._courier = Courier(steering, primary)
-        self.pumps = [
-            Pump(steering, secondary, self._courier, index=index, path=path) for index, path in enumerate(queues)
-        ]
+        self._wires: Wires | None = None
+        self._unusable: WireUnavailableError | None = None
+        """Why there are no pumps on our own AMQP, though they were wanted."""
+        self.progress = [Progress() for _ in queues]
+        self.pumps: list[Worker] = [self._sdk_pump(index, path) for index, path in enumerate(queues)]
+        if steering.policy.pump != "sdk":
+            self._use_amqp(queues)
         self._history: deque[float] = deque(maxlen=HISTORY)
         self._counted = 0
         self._counted_at = 0.0
 
+    def _sdk_pump(self, index: int, path: str) -> Worker:
+        progress = self.progress[index]
+        return Pump(self._steering, self._secondary, self._courier, index=index, path=path, progress=progress)
+
+    def _use_amqp(self, queues: tuple[str, ...]) -> None:
+        try:
+            wires = self._wires = Wires(self._steering, self._primary, self._secondary)
+        except WireUnavailableError as error:
+            self._unusable = error
+            return
+        self.pumps = [
+            AmqpPump(
+                self._steering, wires.secondary, wires.courier, index=index, path=path, progress=self.progress[index]
+            )
+            for index, path in enumerate(queues)
+        ]
+
     def start(self) -> None:
         """Set the pumps to work; the pairing's tasks own them."""
         self._counted_at = self._steering.clock()
-        for pump in self.pumps:
-            self._steering.tasks.start(pump.run(), name=f"pump of {pump.path}")
+        for index, pump in enumerate(self.pumps):
+            self._steering.tasks.start(self._work(index), name=f"pump of {pump.path}")
+        self._steering.tasks.start(self._watch(), name="the watch over destinations")
+
+    async def _work(self, index: int) -> None:
+        """Run one queue's pump, and one of the other kind if the first cannot work here."""
+        while True:
+            if self._unusable is not None:
+                await self._replace(index, self._unusable)
+            try:
+                await self.pumps[index].run()
+            except WireUnavailableError as error:
+                self._unusable = error
+
+    async def _replace(self, index: int, error: WireUnavailableError) -> None:
+        steering, progress = self._steering, self.progress[index]
+        if steering.policy.pump == "amqp":
+            stopped(steering, progress, index, str(error), retry_in=AGAIN)
+            await asyncio.sleep(AGAIN)
+            self._unusable = None
+            return
+        before = self.pumps[index]
+        if isinstance(before, AmqpPump):
+            await before.close()
+            self.pumps[index] = self._sdk_pump(index, before.path)
+        if not any(one.note for one in self.progress):
+            text = f"the syphon moves messages through the SDK, more slowly: {error}"
+            steering.announce(Warned(at=steering.clock(), about="syphon", text=text))
+        progress.note = f"through the SDK: {error}"
+
+    async def _watch(self) -> None:
+        while self._wires is not None:
+            await asyncio.sleep(TICK)
+            self._wires.courier.watch(self._steering.clock())
 
     async def close(self) -> None:
-        """Close the links to the destinations; the pumps have ended with the pairing's tasks."""
+        """Settle what is under way, for a moment, and close all links. The pumps have ended with the tasks."""
+        await asyncio.gather(*(pump.close() for pump in self.pumps))
+        if self._wires is not None:
+            await self._wires.close()
         await self._courier.close()
 
     def count(self) -> None:

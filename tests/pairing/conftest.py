@@ -34,6 +34,7 @@ class World:
     sandbox: Sandbox
     stack: AsyncExitStack
     events: list[Event] = field(default_factory=list)
+    pump: str = "auto"
 
     def client(self, namespace: str) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.sandbox[namespace].connection_string, retry_total=0)
@@ -51,6 +52,7 @@ class World:
             "ping_primary_interval": 1.0,
             "ping_timeout": 1.0,
             "primary_name": "primary",
+            "pump": self.pump,
         } | options
         admin = chosen.pop("secondary_admin", None) or self.admin("secondary")
         paired = await pair_namespaces(

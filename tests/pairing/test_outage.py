@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 
 from console.core.entity import State
 from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
-from console.core.events import DeadLettered, Diverted, Moved, PingAccepted, QueuePulled, QueueRestored, StateChanged
+from console.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
 from console.pairing import PairedSender, PairedServiceBusClient
 
 from .conftest import World, until
@@ -69,40 +69,6 @@ async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_message
     assert state(paired, "audit") is State.HEALTHY
     assert world.parked() == 1
     assert [event.message_id for event in world.told(Diverted)] == ["during"]
-
-
-async def test_after_the_outage_pings_fail_back_and_the_syphon_delivers(world: World) -> None:
-    """Complete only after the destination accepted it; message_id is kept."""
-    paired = await world.pair(enable_syphon=True)
-    original = ServiceBusMessage(
-        b"during", message_id="during", subject="s", application_properties={"n": 1}, time_to_live=timedelta(hours=1)
-    )
-    async with paired.get_queue_sender("orders") as orders:
-        await orders.send_messages(ServiceBusMessage(b"before"))
-        heal = world.fault("black-holed")
-        await send_until_accepted(orders, original)
-        heal()
-        await until(lambda: state(paired, "orders") is State.HEALTHY)
-        await until(lambda: world.told(Moved))
-        await orders.send_messages(ServiceBusMessage(b"after"))
-    found = {body(message): message for message in await world.received("orders", 3)}
-    moved = found[b"during"]
-    assert set(found) == {b"before", b"during", b"after"}
-    assert (moved.message_id, moved.subject, moved.application_properties) == ("during", "s", {b"n": 1})
-    assert moved.time_to_live == timedelta(hours=1)
-    await until(lambda: world.parked() == 0)
-    assert world.told(PingAccepted)
-
-
-async def test_sessions_survive_the_backlog(world: World) -> None:
-    """Messages are grouped by their session at the destination, through queues that know no sessions."""
-    paired = await world.pair(enable_syphon=True, failover_interval=0)
-    heal = world.fault("refused", entity="payments")
-    async with paired.get_queue_sender("payments") as sender:
-        await sender.send_messages(ServiceBusMessage(b"x", session_id="amsterdam"))
-        heal()
-        found = await world.received("payments", 1, session_id="amsterdam")
-    assert [message.session_id for message in found] == ["amsterdam"]
 
 
 async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World) -> None:
@@ -175,54 +141,6 @@ async def test_with_both_namespaces_down_the_caller_is_told_and_it_works_again_w
         await until(lambda: state(paired, "orders") is State.HEALTHY)
 
 
-async def test_a_message_without_a_destination_is_dead_lettered_with_a_reason_that_says_which(world: World) -> None:
-    """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
-    paired = await world.pair(enable_syphon=True)
-    async with world.client("secondary") as client:
-        async with client.get_queue_sender("primary/x-servicebus-transfer/0") as sender:
-            good = ServiceBusMessage(b"good", application_properties={"x-ms-path": "orders"})
-            bad = ServiceBusMessage(b"bad", application_properties={"x-ms-path": 7})
-            await sender.send_messages([ServiceBusMessage(b"no path"), bad, good])
-        await until(lambda: len(world.told(DeadLettered)) == 2 and world.told(Moved))
-        async with client.get_queue_receiver("primary/x-servicebus-transfer/0", sub_queue="deadletter") as receiver:
-            dead = await receiver.receive_messages(2, max_wait_time=5)
-    said = sorted(str(message.dead_letter_error_description) for message in dead)
-    assert "'x-ms-path' is missing" in said[0] + said[1]
-    assert "it must be a string" in said[0] + said[1]
-    assert paired.syphon_view().dead_lettered == 2
-
-
-async def test_a_failed_destination_does_not_delay_the_others(world: World) -> None:
-    """One failed destination must not delay the others' messages; its messages are set aside."""
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
-    paired.watch("orders")
-    paired.force("orders", by="kim")
-    async with world.to_backlog() as sender:
-        for path in ("orders", "orders", "audit"):
-            await sender.send_messages(
-                ServiceBusMessage(path, message_id=path, application_properties={"x-ms-path": path})
-            )
-    await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
-    assert world.depth("orders") == 0
-    paired.release("orders", by="kim")
-    if state(paired, "orders") is State.FAILED_OVER:  # no ping was accepted yet
-        paired.release("orders", by="kim")
-    await until(lambda: len(world.told(Moved)) == 3)
-    assert world.depth("orders") == 2
-
-
-async def test_a_paused_syphon_moves_nothing(world: World) -> None:
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
-    paired.pause_syphon(by="kim")
-    await until(lambda: paired.queue_views()[0].pump_text == "paused")
-    async with world.to_backlog() as sender:
-        await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
-    assert world.parked(1) == 1
-    paired.resume_syphon(by="kim")
-    await until(lambda: world.depth("orders") == 1)
-    await until(lambda: world.parked(1) == 0)
-
-
 async def test_scheduling_works_under_a_pairing(world: World) -> None:
     """schedule_messages and cancel_scheduled_messages work under a pairing; negative while failed over."""
     paired = await world.pair()
@@ -259,24 +177,6 @@ async def test_receivers_pass_through_to_the_primary_and_leave_pings_out(world: 
         await receiver.complete_message(received[0])
     assert [body(message) for message in received] == [b"x"]
     assert world.depth("orders") == 0
-
-
-async def test_elapsed_restores_what_is_left_of_the_time_to_live_and_dead_letters_what_is_used_up(world: World) -> None:
-    """What is left ("elapsed"; used up: dead-lettered as expired)."""
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, ttl_policy="elapsed")
-    paired.pause_syphon(by="kim")
-    async with world.to_backlog() as sender:
-        for seconds in (1, 600):
-            ticks = {"TYPE": "LONG", "VALUE": seconds * 10_000_000}
-            properties: Any = {"x-ms-path": "orders", "x-ms-timetolive": ticks}
-            await sender.send_messages(ServiceBusMessage(str(seconds), application_properties=properties))
-    parked_at = asyncio.get_running_loop().time()
-    await until(lambda: asyncio.get_running_loop().time() - parked_at > 1.2)
-    paired.resume_syphon(by="kim")
-    await until(lambda: world.told(DeadLettered) and world.told(Moved))
-    assert world.told(DeadLettered)[0].reason.startswith("expired")
-    (moved,) = await world.received("orders", 1)
-    assert timedelta(seconds=590) < moved.time_to_live < timedelta(seconds=600)
 
 
 async def test_a_depth_that_cannot_be_read_is_said_and_not_taken_for_zero(world: World) -> None:

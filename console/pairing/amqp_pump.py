@@ -1,0 +1,474 @@
+"""The syphon's worker for one backlog queue (SPEC.md section 8), on our own AMQP: fast, and bit for bit.
+
+Messages come with peek-lock as long as there is room in hand, by number and by bytes; each is taken out of its
+envelope (rewrite.py) and given to the courier. What its destination accepted gets its receipt, then it is completed.
+What cannot go now is set aside by deferring it, never by abandoning it, since a queue may have a delivery limit; it is
+received again by number, in large portions, when its destination takes messages again.
+
+Unlike the SDK's kind of pump this one carries every AMQP type. `Settling` (settling.py) knows how outcomes reach the
+queue, `AmqpCourier` knows destinations, `Aside` what is set aside; this file knows what is in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from typing import Final
+from uuid import UUID
+
+from console.amqp.events import DeliveryReceived
+from console.amqp.outcomes import RELEASED
+from console.core.errors import EnvelopeError, WireError, WireUnavailableError
+from console.pairing import moving
+from console.pairing.amqp_courier import AmqpCourier
+from console.pairing.aside import Aside, SetAside
+from console.pairing.moving import RESCAN, Progress
+from console.pairing.parcel import Parcel
+from console.pairing.rewrite import Opened, held_of, id_of, opened, original
+from console.pairing.settling import DEFERRED, Settling, received_again, renewed
+from console.pairing.steering import Steering
+from console.pairing.wire import Backoff, Wire, WireReceiver, is_idle_detach
+from console.pairing.wire.management import peek
+from console.pairing.wire.recovery import HEALTHY
+
+WINDOW: Final = 5000
+"""Messages in hand: received and not settled."""
+CREDIT: Final = 2500
+"""Messages that may be under way from the queue."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of messages in hand and under way from the queue, as far as their size can be foreseen."""
+FIRST_SIZE: Final = 256 * 1024
+"""What a message may have as long as none has been seen."""
+PORTION: Final = 250
+"""Messages received again by one request, at most."""
+PORTION_BYTES: Final = 256 * 1024
+PEEKED: Final = 250
+MANAGE: Final = 10.0
+"""Seconds for a look into the queue: without one messages are moved all the same."""
+ENOUGH: Final = 2 * WINDOW
+"""Messages in a row that are not set aside, after which a search ends: no pump reaches further ahead."""
+LOCK: Final = 60.0
+"""Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
+RENEWED_BEFORE: Final = 20.0
+"""Seconds before its end that a lock is renewed."""
+REMEMBERED: Final = 100_000
+"""Messages that were moved and whose completion is not confirmed, remembered so as not to send them again."""
+TICK: Final = 1.0
+CLOSING_IN: Final = 2.0
+"""Seconds that messages under way have to be answered when the pump closes."""
+
+
+class AmqpPump:
+    """Moves what lies in one backlog queue to where it belongs.
+
+    Args:
+        wire: to the secondary namespace.
+        progress: shared with a pump of another kind that takes over.
+    """
+
+    def __init__(
+        self, steering: Steering, wire: Wire, courier: AmqpCourier, *, index: int, path: str, progress: Progress
+    ) -> None:
+        self.index = index
+        self.path = path
+        self.progress = progress
+        self.aside = SetAside()
+        self._steering = steering
+        self._wire = wire
+        self._courier = courier
+        self._settling = Settling(steering, wire, path, self._settled)
+        self._receiver: WireReceiver | None = None
+        self._in_hand: dict[int, Parcel] = {}
+        self._bytes = 0
+        self._largest = float(FIRST_SIZE)
+        self._moved: OrderedDict[int, None] = OrderedDict()
+        self._bringing: dict[str, asyncio.Task[None]] = {}
+        self._backoff = Backoff(random.random)
+        self._scanned_at = -RESCAN
+        self._scan_took = 0.0
+        self._window_ends = 0.0
+        self._is_open = False
+        self._trouble = ""
+
+    @property
+    def in_hand(self) -> int:
+        """Messages received and not settled."""
+        return len(self._in_hand)
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Move messages until cancelled; a failure ends a link, not the pump.
+
+        Raises:
+            WireUnavailableError: this kind of pump cannot work with these namespaces.
+        """
+        self._wire.after_read.append(self._replenish)
+        try:
+            while True:
+                await self._while_paused()
+                await self._once()
+        finally:
+            self._wire.after_read.remove(self._replenish)
+            self._let_go()
+
+    async def _while_paused(self) -> None:
+        while self._steering.machine.syphon_paused:
+            self.progress.text = "paused"
+            await self._steering.change(self._steering.clock() + 60.0)
+
+    async def _once(self) -> None:
+        """One link's life, and the pause after a failure."""
+        began = self._steering.clock()
+        failure: Exception | None
+        try:
+            failure = await self._attached()
+        except WireUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever was raised, the pump starts again and says why
+            failure = error
+        receiver, self._receiver, self._is_open = self._receiver, None, False
+        if receiver is not None and receiver.is_up:
+            receiver.drop(WireError(str(failure)))
+        if failure is None:
+            return
+        lived = self._steering.clock() - began
+        if lived >= HEALTHY:
+            self._backoff.reset()
+        if is_idle_detach(failure) and lived >= HEALTHY:
+            return
+        pause = max(self._backoff.next(), self._steering.policy.syphon_retry_interval)
+        reason = self._steering.judge(failure).reason
+        moving.stopped(self._steering, self.progress, self.index, reason, retry_in=pause)
+        await asyncio.sleep(pause)
+
+    async def _attached(self) -> WireError | None:
+        """Attach, and work until the link is lost (the reason) or the syphon is paused (None)."""
+        receiver = await self._wire.receiver(
+            self.path,
+            on_delivery=self._on_delivery,
+            on_lost=self._on_lost,
+            on_settled=self._settling.on_settled,
+            timeout=self._steering.policy.send_timeout,
+        )
+        self._steering.meter.receives += 1
+        self._receiver = receiver
+        await self._search()
+        self._is_open = True
+        self._replenish()
+        while receiver.is_up:
+            if self._courier.unusable is not None:
+                raise self._courier.unusable
+            if self._steering.machine.syphon_paused:
+                self._let_go()
+                await receiver.detach()
+                return None
+            await self._tend()
+            await self._steering.change(self._steering.clock() + TICK)
+        return receiver.failure
+
+    async def _tend(self) -> None:
+        """What is not done by messages themselves: locks, portions of what was set aside, searches, what to say."""
+        now = self._steering.clock()
+        self.progress.failing_since = None
+        await self._renew(now)
+        if now - self._scanned_at >= max(RESCAN, 30 * self._scan_took):
+            await self._search()
+        for key, aside in list(self.aside.by_key.items()):
+            if self.aside.drop_empty(key):
+                continue
+            if key not in self._bringing and aside.numbers and self._courier.may_take(aside.path, key):
+                work = self._bring_back(key, aside)
+                task = self._steering.tasks.start(work, name=f"what {self.path} holds for {aside.path}")
+                if task is not None:
+                    self._bringing[key] = task
+        if now >= self._window_ends:
+            self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
+            self._window_ends = now + self._steering.policy.syphon_receive_window
+        self.progress.set_aside = self.aside.count()
+        self.progress.text = self._said()
+
+    def _said(self) -> str:
+        said = moving.holding(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
+        return f"{said}; {self._trouble}" if self._trouble else said
+
+    async def close(self) -> None:
+        """What is under way has a moment to be accepted and completed; the rest keeps its lock until that ends."""
+        end = self._steering.clock() + CLOSING_IN
+        while self._wire.is_up and self._steering.clock() < end:
+            if not self._courier.under_way(self) and not self._settling.is_busy:
+                break
+            await asyncio.sleep(0.02)
+        if self._receiver is not None:
+            await self._receiver.detach()
+
+    def _let_go(self) -> None:
+        """Give back what was not sent: the queue can hand it to others at once."""
+        self._is_open = False
+        for task in self._bringing.values():
+            task.cancel()
+        self._bringing.clear()
+        if self._receiver is not None and self._receiver.is_up:
+            self._receiver.grant(0)
+        for parcel in self._courier.withdraw(self):
+            self._give_up(parcel)
+
+    def _give_up(self, parcel: Parcel) -> None:
+        """Back into the queue, unseen; what was deferred is so again."""
+        if parcel.was_aside:
+            self.set_aside(parcel)
+            return
+        self._forget(parcel)
+        receiver = parcel.receiver
+        if receiver is not None and receiver.is_up:
+            receiver.settle(parcel.delivery_id, RELEASED)
+
+    # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        receiver = self._receiver
+        if receiver is None or event.link is not receiver.link:
+            return
+        size = len(event.payload)
+        if size > self._largest:
+            self._largest = float(size)
+        self._take(event.payload, UUID(bytes_le=event.tag), receiver, event.delivery_id)
+
+    def _take(
+        self, data: bytes, token: UUID, receiver: WireReceiver | None = None, delivery_id: int = 0, *, doom: str = ""
+    ) -> None:
+        """A locked message: from the link, or by its number where there is no receiver. doom: why it is undeliverable
+        anyway."""
+        now = self._steering.clock()
+        try:
+            found = opened(data)
+            payload = original(found, now_ms=int(now * 1000), elapsed=self._steering.policy.ttl_policy == "elapsed")
+        except EnvelopeError as error:
+            self._unreadable(data, token, receiver, delivery_id, str(error))
+            return
+        parcel = self._parcel(found, payload, token, receiver, delivery_id, now)
+        number = parcel.number
+        if number in self._moved:  # it was delivered; only its completion was lost
+            self._forget(parcel)
+            self._settling.complete([parcel])
+            return
+        before = self._in_hand.get(number)
+        if before is not None:  # its lock ended while it was in hand: go on with the new one
+            before.token, before.receiver, before.delivery_id = token, receiver, delivery_id
+            before.lock_ends = parcel.lock_ends
+            return
+        self._in_hand[number] = parcel
+        self._bytes += parcel.size
+        if doom:
+            self.bury(parcel, doom)
+        elif receiver is None or self._may_go(parcel):
+            self._courier.give(parcel)
+        else:
+            self.set_aside(parcel)
+
+    def _may_go(self, parcel: Parcel) -> bool:
+        if self.aside and self.aside.has_older(parcel.key):
+            return False
+        return self._courier.may_take(parcel.path, parcel.key)
+
+    def _parcel(
+        self,
+        found: Opened,
+        payload: bytes,
+        token: UUID,
+        receiver: WireReceiver | None,
+        delivery_id: int,
+        now: float,
+    ) -> Parcel:
+        path, held = found.enclosed.path, found.held
+        left = held.locked_until_ms / 1000 - now
+        ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
+        number = held.sequence_number or -1 - delivery_id
+        return Parcel(
+            self, path, path.casefold(), number, found.message_id, payload, token, ends, receiver, delivery_id
+        )
+
+    def _unreadable(
+        self, data: bytes, token: UUID, receiver: WireReceiver | None, delivery_id: int, reason: str
+    ) -> None:
+        number = held_of(data).sequence_number or -1 - delivery_id
+        try:
+            path = opened(data).enclosed.path
+        except EnvelopeError:
+            path = ""
+        self.bury(
+            Parcel(self, path, path.casefold(), number, id_of(data), b"", token, 0.0, receiver, delivery_id), reason
+        )
+
+    def _replenish(self) -> None:
+        """After each read: as much credit as there is room in hand."""
+        receiver = self._receiver
+        if not self._is_open or receiver is None or not receiver.is_up:
+            return
+        foreseen = (MOST_BYTES - self._bytes) / self._largest
+        wanted = int(min(CREDIT, WINDOW - len(self._in_hand), foreseen))
+        if wanted > 2 * receiver.credit:
+            receiver.grant(wanted)
+            self._largest = max(1024.0, self._largest / 2)  # the next portion shows whether messages are still as large
+            self._steering.meter.receives += 1
+            self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
+
+    def _on_lost(self, error: WireError) -> None:
+        """Locks go on without the link; what was said on it and not confirmed may not have arrived."""
+        for parcel in self._settling.lost():
+            self.aside.of(parcel.path, parcel.key).deferring -= 1
+        for parcel in self._courier.withdraw(self):
+            self._give_up(parcel)
+        self._scanned_at = -RESCAN
+        self._steering.changed()
+
+    # -- what becomes of it -------------------------------------------------------------------------------------------
+
+    def moved(self, parcels: list[Parcel]) -> None:
+        """Receipts first, then completion."""
+        by_path: dict[str, list[str]] = {}
+        for parcel in parcels:
+            by_path.setdefault(parcel.path, []).append(parcel.message_id)
+            self._forget(parcel)
+            self._moved[parcel.number] = None
+        for path, ids in by_path.items():
+            moving.moved(self._steering, self.progress, path, self.index, ids)
+        while len(self._moved) > REMEMBERED:
+            self._moved.popitem(last=False)
+        self._settling.complete(parcels)
+        self._replenish()
+
+    def set_aside(self, parcel: Parcel) -> None:
+        """Defer it; it is known by its number then."""
+        self._forget(parcel)
+        self.aside.of(parcel.path, parcel.key).deferring += 1
+        self._settling.defer(parcel)
+
+    def bury(self, parcel: Parcel, reason: str) -> None:
+        """Dead-letter it with its reason."""
+        self._forget(parcel)
+        moving.buried(self._steering, self.progress, parcel.path, self.index, parcel.message_id, reason)
+        self._settling.bury(parcel, reason)
+
+    def _forget(self, parcel: Parcel) -> None:
+        if self._in_hand.pop(parcel.number, None) is not None:
+            self._bytes -= parcel.size
+        if parcel.was_aside:
+            parcel.was_aside = False
+            self.aside.of(parcel.path, parcel.key).in_hand -= 1
+
+    def _settled(self, parcel: Parcel, how: str, is_done: bool) -> None:
+        """The queue has confirmed, or refused, what was said of a message."""
+        if how == DEFERRED:
+            aside = self.aside.of(parcel.path, parcel.key)
+            aside.deferring -= 1
+            if is_done:
+                aside.add(parcel.number)
+        elif parcel.number in self._moved:
+            if is_done:
+                del self._moved[parcel.number]
+            else:
+                self.progress.repeated += 1
+
+    # -- set aside ----------------------------------------------------------------------------------------------------
+
+    async def _bring_back(self, key: str, aside: Aside) -> None:
+        """Receive again what was set aside for a destination, oldest first, as long as that takes it."""
+        try:
+            while aside.numbers and self._is_open:
+                ruling = moving.waiting(self._steering, aside.path)
+                doom = ruling.reason if ruling.undeliverable else ""
+                if not doom and not self._courier.may_take(aside.path, key):
+                    return
+                portion = min(PORTION, max(1, int(PORTION_BYTES / self._largest)), WINDOW - len(self._in_hand))
+                most = portion if doom else min(portion, self._courier.room(key))
+                if most <= 0:
+                    await self._courier.turn(key, TICK)
+                    continue
+                numbers = aside.take(most)
+                aside.in_hand += len(numbers)
+                await self._receive_again(aside, numbers, doom)
+        except WireError as error:
+            self._trouble = f"cannot receive what was set aside: {self._steering.judge(error).reason}"
+        else:
+            self._trouble = ""
+        finally:
+            self._bringing.pop(key, None)
+
+    async def _receive_again(self, aside: Aside, numbers: list[int], doom: str) -> None:
+        """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason."""
+        missing = set(numbers)
+        self._steering.meter.receives += 1
+        try:
+            async for data, token in received_again(self._wire, self.path, numbers):
+                missing.discard(held_of(data).sequence_number)
+                self._take(data, token, doom=doom)
+        except BaseException:
+            aside.in_hand -= len(missing)
+            for number in missing:  # still there, for all we know
+                aside.add(number)
+            raise
+        aside.in_hand -= len(missing)  # another syphon has them
+
+    async def _search(self) -> None:
+        """Find what is set aside; a queue that cannot be peeked into is pumped all the same."""
+        try:
+            await self._find_set_aside()
+        except WireError as error:
+            self._scanned_at = self._steering.clock()
+            self._trouble = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
+
+    async def _find_set_aside(self) -> None:
+        """Peek into the queue for deferred messages, ours from before a crash or another syphon's.
+
+        Ends after as many messages in a row that are not deferred as no pump can have passed: what lies behind them
+        is found when they are gone.
+        """
+        began = self._steering.clock()
+        seen: list[tuple[str, str, int]] = []
+        number, in_a_row = 1, 0
+        while in_a_row < ENOUGH:
+            peeked = await peek(self._wire, self.path, from_number=number, count=PEEKED, timeout=MANAGE)
+            self._steering.meter.receives += 1
+            if not peeked:
+                break
+            for data in peeked:
+                held = held_of(data)
+                number = max(number, held.sequence_number + 1)
+                in_a_row = 0 if held.state == 1 else in_a_row + 1
+                if held.state == 1 and held.sequence_number not in self._in_hand:
+                    seen.append((*_destination(data), held.sequence_number))
+        self.aside.found(seen)
+        self._scanned_at = self._steering.clock()
+        self._scan_took = self._scanned_at - began
+
+    # -- locks --------------------------------------------------------------------------------------------------------
+
+    async def _renew(self, now: float) -> None:
+        """Renew the locks that end soon; what waits without one is let go, and comes again by itself."""
+        ending = [parcel for parcel in self._in_hand.values() if parcel.lock_ends - now < RENEWED_BEFORE]
+        if not ending:
+            return
+        try:
+            async for parcel, ends_ms in renewed(self._wire, self.path, ending):
+                left = ends_ms / 1000 - now
+                parcel.lock_ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
+        except WireError as error:
+            self._trouble = f"cannot renew locks: {self._steering.judge(error).reason}"
+        lost = {parcel.number for parcel in ending if parcel.lock_ends - self._steering.clock() < TICK}
+        if lost:
+            for parcel in self._courier.withdraw(self):
+                if parcel.number in lost:
+                    self._forget(parcel)
+                else:
+                    self._courier.give(parcel)
+
+
+def _destination(data: bytes) -> tuple[str, str]:
+    """A deferred message's destination and its key; "" where it has none that can be read."""
+    try:
+        path = opened(data).enclosed.path
+    except EnvelopeError:
+        return "", ""
+    return path, path.casefold()

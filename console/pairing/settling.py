@@ -1,0 +1,192 @@
+"""How the outcome of a backlog message reaches its queue: on its link while that lives, else by its lock token.
+
+On a link each outcome is asked to be confirmed, and neighbours of equal outcome leave as one frame. Over `$management`
+many lock tokens leave in one request, which holds for all of them or for none; one that is refused is taken apart
+until it is known whose lock was lost. What an outcome means for a message is the pump's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+from uuid import UUID
+
+from console.amqp import ACCEPTED, Error, Modified, Rejected
+from console.amqp.events import DispositionReceived
+from console.amqp.outcomes import DeliveryState
+from console.core.errors import WireError, WireRequestError
+from console.pairing.parcel import Parcel
+from console.pairing.steering import Steering
+from console.pairing.wire import Wire, WireReceiver
+from console.pairing.wire.management import Status, receive_deferred, renew_locks, update_disposition
+
+COMPLETED: Final = "completed"
+DEFERRED: Final = "defered"
+BURIED: Final = "suspended"
+"""The service's own words for them in requests."""
+AT_ONCE: Final = 250
+"""Lock tokens in one request."""
+REASON: Final = "Undeliverable"
+_ASIDE: Final = Modified(undeliverable_here=True)
+_DEAD_LETTER: Final = "com.microsoft:dead-letter"
+_ONE_OF_THEM: Final = frozenset(
+    {"com.microsoft:message-lock-lost", "com.microsoft:message-not-found", "amqp:not-found"}
+)
+"""Conditions that speak of one message of a request, and not of the queue."""
+
+T = TypeVar("T")
+OnSettled = Callable[[Parcel, str, bool], None]
+
+
+class Settling:
+    """Outcomes of one pump's messages. `on_settled` is told of each: the parcel, what was said, whether it holds."""
+
+    def __init__(self, steering: Steering, wire: Wire, path: str, on_settled: OnSettled) -> None:
+        self._steering = steering
+        self._wire = wire
+        self._path = path
+        self._on_settled = on_settled
+        self._said: dict[int, tuple[Parcel, str]] = {}
+        self._receiver: WireReceiver | None = None
+        self._by_token: defaultdict[tuple[str, str], list[Parcel]] = defaultdict(list)
+        self._is_asking = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is said and not confirmed."""
+        return bool(self._said) or self._is_asking
+
+    def complete(self, parcels: list[Parcel]) -> None:
+        """Their destinations have them."""
+        if len(parcels) > 1:
+            parcels.sort(key=_by_delivery)  # neighbours leave together
+        for parcel in parcels:
+            self._say(parcel, COMPLETED, ACCEPTED)
+
+    def defer(self, parcel: Parcel) -> None:
+        """Set it aside."""
+        self._say(parcel, DEFERRED, _ASIDE)
+
+    def bury(self, parcel: Parcel, reason: str) -> None:
+        """Dead-letter it."""
+        info = {"DeadLetterReason": REASON, "DeadLetterErrorDescription": reason}
+        self._say(parcel, BURIED, Rejected(error=Error(condition=_DEAD_LETTER, description=reason, info=info)), reason)
+
+    def on_settled(self, event: DispositionReceived) -> None:
+        """The queue's answer to an outcome on the link."""
+        said = self._said.pop(event.delivery_id, None)
+        if said is not None:
+            state = event.state
+            is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
+            self._on_settled(said[0], said[1], is_done)
+
+    def lost(self) -> list[Parcel]:
+        """The link is gone, with outcomes that were not confirmed; those of them that were to be set aside."""
+        said, self._said = self._said, {}
+        self._receiver = None
+        return [parcel for parcel, how in said.values() if how == DEFERRED]
+
+    def _say(self, parcel: Parcel, how: str, state: DeliveryState, reason: str = "") -> None:
+        self._steering.meter.settlements += 1
+        receiver = parcel.receiver
+        if receiver is None or not receiver.is_up:
+            self._by_token[how, reason].append(parcel)
+            self._ask()
+            return
+        self._said[parcel.delivery_id] = (parcel, how)
+        receiver.settle(parcel.delivery_id, state, settled=False)
+
+    # -- by lock token ------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if not self._is_asking:
+            work = self._ask_for_all()
+            self._is_asking = self._steering.tasks.start(work, name=f"settle messages of {self._path}") is not None
+
+    async def _ask_for_all(self) -> None:
+        try:
+            while self._by_token:
+                how, reason = next(iter(self._by_token))
+                parcels = self._by_token.pop((how, reason))
+                for at in range(0, len(parcels), AT_ONCE):
+                    await self._settle(parcels[at : at + AT_ONCE], how, reason)
+        finally:
+            self._is_asking = False
+
+    async def _settle(self, parcels: list[Parcel], how: str, reason: str) -> None:
+        async def act(part: Sequence[Parcel]) -> None:
+            tokens = [parcel.token for parcel in part]
+            status: Status = how  # type: ignore[assignment] # one of the three
+            text = REASON if how == BURIED else ""
+            await update_disposition(self._wire, self._path, tokens, status, reason=text, description=reason)
+
+        async for part, is_done, _ in _in_parts(parcels, act):
+            for parcel in part:
+                self._on_settled(parcel, how, is_done)
+
+
+def _by_delivery(parcel: Parcel) -> int:
+    return parcel.delivery_id
+
+
+async def received_again(wire: Wire, path: str, numbers: Sequence[int]) -> AsyncIterator[tuple[bytes, UUID]]:
+    """Deferred messages by number, with their lock tokens; those that are gone, or locked by others, are left out.
+
+    Raises:
+        WireError: it is not known which are there.
+    """
+    async for _, is_done, found in _in_parts(
+        list(numbers), lambda part: receive_deferred(wire, path, part), strict=True
+    ):
+        if is_done and found is not None:
+            for one in found:
+                yield one.payload, one.lock_token
+
+
+async def renewed(wire: Wire, path: str, parcels: list[Parcel]) -> AsyncIterator[tuple[Parcel, int]]:
+    """Renew locks; the parcels whose lock still held, and until when it does, in milliseconds since 1970.
+
+    Raises:
+        WireError: the namespace did not do it.
+    """
+    for at in range(0, len(parcels), AT_ONCE):
+        portion = parcels[at : at + AT_ONCE]
+
+        async def act(part: Sequence[Parcel]) -> list[int]:
+            return await renew_locks(wire, path, [parcel.token for parcel in part])
+
+        async for part, is_done, ends in _in_parts(portion, act, strict=True):
+            if is_done and ends is not None:
+                for parcel, until in zip(part, ends, strict=False):
+                    yield parcel, until
+
+
+Item = TypeVar("Item")
+
+
+async def _in_parts(
+    items: list[Item], act: Callable[[Sequence[Item]], Awaitable[T]], *, strict: bool = False
+) -> AsyncIterator[tuple[list[Item], bool, T | None]]:
+    """Do something with all items at once or, where one of them stands in the way, with the halves, and so on.
+
+    Gives each part, whether it was done, and what came of it. strict: failures that are not of single items are raised.
+    """
+    parts = [items]
+    while parts:
+        part = parts.pop()
+        if not part:
+            continue
+        try:
+            result = await act(part)
+        except WireError as error:
+            is_of_one = isinstance(error, WireRequestError) and error.condition in _ONE_OF_THEM
+            if is_of_one and len(part) > 1:
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
+                continue
+            if strict and not is_of_one:
+                raise
+            yield part, False, None
+        else:
+            yield part, True, result

@@ -1,0 +1,75 @@
+"""Backlog messages as bytes, put into a queue of the sandbox at once; and what arrives, looked at without receiving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from console.amqp.message import (
+    Properties,
+    Sections,
+    read_map,
+    read_properties,
+    write_application_properties,
+    write_data,
+    write_properties,
+)
+from console.amqp.types import Described, Symbol
+from console.core.envelope import PATH, SESSION_ID, TIME_TO_LIVE
+from console.sandbox.broker.message import StoredMessage
+from console.sandbox.wire_messages import read_message
+
+from .conftest import World
+
+
+def queue_path(index: int = 0) -> str:
+    return f"primary/x-servicebus-transfer/{index}"
+
+
+def parked(
+    path: str,
+    name: str,
+    *,
+    session: str | None = None,
+    ttl: float | None = None,
+    properties: dict[str, Any] | None = None,
+    body: bytes = b"x",
+) -> bytes:
+    """A message in its envelope. ttl: seconds."""
+    envelope: dict[str, Any] = {**(properties or {}), PATH: path}
+    if session is not None:
+        envelope[SESSION_ID] = session
+    if ttl is not None:
+        envelope[TIME_TO_LIVE] = Described(Symbol("com.microsoft:timespan"), int(ttl * 10_000_000))
+    return Sections(
+        properties=write_properties(Properties(message_id=name)),
+        application_properties=write_application_properties(envelope),
+        body=write_data(body),
+    ).join()
+
+
+def put(world: World, messages: list[bytes], *, path: str = queue_path(), namespace: str = "secondary") -> None:
+    """Messages into a queue, in order, as if they had been sent there."""
+    node = world.sandbox[namespace].node
+    node.namespace.send_target(path).intake.send([read_message(data) for data in messages])
+    node.wake()
+
+
+def lying_in(world: World, path: str, *, namespace: str = "primary") -> list[StoredMessage]:
+    """What lies in a queue, in order, whatever its state."""
+    return world.sandbox[namespace].node.namespace.message_queue(path).peek(0, 1_000_000)
+
+
+def sections(stored: StoredMessage) -> Sections:
+    found = stored.message.payload
+    assert isinstance(found, Sections)
+    return found
+
+
+def session_of(stored: StoredMessage) -> str | None:
+    return read_properties(sections(stored).properties).group_id
+
+
+def reason_of(stored: StoredMessage) -> str:
+    """Why a dead letter is one."""
+    told = stored.added or read_map(sections(stored).application_properties)
+    return str(told["DeadLetterErrorDescription"])

@@ -1,0 +1,219 @@
+"""The syphon over real AMQP, with each kind of pump (SPEC.md section 8): what both do is the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from console.core.entity import State
+from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
+from console.sandbox import Sandbox
+
+from .backlogs import lying_in, parked, put, queue_path, reason_of, session_of
+from .conftest import World, until
+from .test_outage import body, send_until_accepted, state
+
+
+@pytest.fixture(params=["amqp", "sdk"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack, pump=request.param)
+
+
+async def test_after_the_outage_pings_fail_back_and_the_syphon_delivers(world: World) -> None:
+    """Complete only after the destination accepted it; message_id is kept."""
+    paired = await world.pair(enable_syphon=True)
+    original = ServiceBusMessage(
+        b"during", message_id="during", subject="s", application_properties={"n": 1}, time_to_live=timedelta(hours=1)
+    )
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages(ServiceBusMessage(b"before"))
+        heal = world.fault("black-holed")
+        await send_until_accepted(orders, original)
+        heal()
+        await until(lambda: state(paired, "orders") is State.HEALTHY)
+        await until(lambda: world.told(Moved))
+        await orders.send_messages(ServiceBusMessage(b"after"))
+    found = {body(message): message for message in await world.received("orders", 3)}
+    moved = found[b"during"]
+    assert set(found) == {b"before", b"during", b"after"}
+    assert (moved.message_id, moved.subject, moved.application_properties) == ("during", "s", {b"n": 1})
+    assert moved.time_to_live == timedelta(hours=1)
+    await until(lambda: world.parked() == 0)
+    assert world.told(PingAccepted)
+
+
+async def test_sessions_survive_the_backlog(world: World) -> None:
+    """Messages are grouped by their session at the destination, through queues that know no sessions."""
+    paired = await world.pair(enable_syphon=True, failover_interval=0)
+    heal = world.fault("refused", entity="payments")
+    async with paired.get_queue_sender("payments") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", session_id="amsterdam"))
+        heal()
+        found = await world.received("payments", 1, session_id="amsterdam")
+    assert [message.session_id for message in found] == ["amsterdam"]
+
+
+async def test_a_message_without_a_destination_is_dead_lettered_with_a_reason_that_says_which(world: World) -> None:
+    """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
+    paired = await world.pair(enable_syphon=True)
+    async with world.client("secondary") as client:
+        async with client.get_queue_sender("primary/x-servicebus-transfer/0") as sender:
+            good = ServiceBusMessage(b"good", application_properties={"x-ms-path": "orders"})
+            bad = ServiceBusMessage(b"bad", application_properties={"x-ms-path": 7})
+            await sender.send_messages([ServiceBusMessage(b"no path"), bad, good])
+        await until(lambda: len(world.told(DeadLettered)) == 2 and world.told(Moved))
+        async with client.get_queue_receiver("primary/x-servicebus-transfer/0", sub_queue="deadletter") as receiver:
+            dead = await receiver.receive_messages(2, max_wait_time=5)
+    said = sorted(str(message.dead_letter_error_description) for message in dead)
+    assert "'x-ms-path' is missing" in said[0] + said[1]
+    assert "it must be a string" in said[0] + said[1]
+    assert paired.syphon_view().dead_lettered == 2
+
+
+async def test_a_failed_destination_does_not_delay_the_others(world: World) -> None:
+    """One failed destination must not delay the others' messages; its messages are set aside."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with world.to_backlog() as sender:
+        for path in ("orders", "orders", "audit"):
+            await sender.send_messages(
+                ServiceBusMessage(path, message_id=path, application_properties={"x-ms-path": path})
+            )
+    await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
+    assert world.depth("orders") == 0
+    paired.release("orders", by="kim")
+    if state(paired, "orders") is State.FAILED_OVER:  # no ping was accepted yet
+        paired.release("orders", by="kim")
+    await until(lambda: len(world.told(Moved)) == 3)
+    assert world.depth("orders") == 2
+
+
+async def test_a_paused_syphon_moves_nothing(world: World) -> None:
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.pause_syphon(by="kim")
+    await until(lambda: paired.queue_views()[0].pump_text == "paused")
+    async with world.to_backlog() as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
+    assert world.parked(1) == 1
+    paired.resume_syphon(by="kim")
+    await until(lambda: world.depth("orders") == 1)
+    await until(lambda: world.parked(1) == 0)
+
+
+async def test_elapsed_restores_what_is_left_of_the_time_to_live_and_dead_letters_what_is_used_up(world: World) -> None:
+    """What is left ("elapsed"; used up: dead-lettered as expired)."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, ttl_policy="elapsed")
+    paired.pause_syphon(by="kim")
+    async with world.to_backlog() as sender:
+        for seconds in (1, 600):
+            ticks = {"TYPE": "LONG", "VALUE": seconds * 10_000_000}
+            properties: Any = {"x-ms-path": "orders", "x-ms-timetolive": ticks}
+            await sender.send_messages(ServiceBusMessage(str(seconds), application_properties=properties))
+    parked_at = asyncio.get_running_loop().time()
+    await until(lambda: asyncio.get_running_loop().time() - parked_at > 1.2)
+    paired.resume_syphon(by="kim")
+    await until(lambda: world.told(DeadLettered) and world.told(Moved))
+    assert world.told(DeadLettered)[0].reason.startswith("expired")
+    (moved,) = await world.received("orders", 1)
+    assert timedelta(seconds=590) < moved.time_to_live < timedelta(seconds=600)
+
+
+def deferred(world: World) -> list[str]:
+    """The ids of what is set aside in the first backlog queue."""
+    found = lying_in(world, queue_path(), namespace="secondary")
+    return [str(stored.message.message_id) for stored in found if stored.state == 1]
+
+
+async def test_everything_arrives_in_its_order(world: World) -> None:
+    """Complete only after the destination accepted; messages of one sender keep their order."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    names = [str(number) for number in range(300)]
+    put(world, [parked("orders", name) for name in names])
+    await until(lambda: world.depth("orders") == 300)
+    await until(lambda: world.parked(1) == 0)
+    assert world.ids_in("orders") == names
+    assert sorted(event.message_id for event in world.told(Moved)) == sorted(names)
+    await until(lambda: paired.syphon_view().moved == 300)
+
+
+async def test_what_a_dead_destination_holds_is_set_aside_and_arrives_in_order_when_it_heals(world: World) -> None:
+    """One failed destination must not delay the others' messages, however many of its messages stand at the head."""
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    names = [f"dead {number:03}" for number in range(150)]
+    put(world, [parked("orders", name) for name in names] + [parked("audit", f"live {n}") for n in range(20)])
+    await until(lambda: len(world.told(Moved)) == 20)
+    await until(lambda: deferred(world) == names)
+    assert len(world.told(DestinationFailed)) == 1
+    await until(lambda: "holds 150 messages for orders" in paired.queue_views()[0].pump_text)
+    heal()
+    await until(lambda: len(world.told(Moved)) == 170, patience=40)
+    assert world.ids_in("orders") == names
+    assert len(world.told(DestinationHealed)) == 1
+
+
+async def test_what_was_set_aside_before_a_crash_is_found_by_peeking_and_goes_first(world: World) -> None:
+    """What is set aside is found again after a crash with no list kept, goes before newer ones of its session."""
+    heal = world.fault("disabled", entity="payments")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("payments", f"old {number}", session="s") for number in range(5)])
+    await until(lambda: len(deferred(world)) == 5)
+    await paired.close()
+    heal()
+    put(world, [parked("payments", f"new {number}", session="s") for number in range(5)])
+    world.events.clear()
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: len(world.told(Moved)) == 10)
+    expected = [f"old {number}" for number in range(5)] + [f"new {number}" for number in range(5)]
+    assert world.ids_in("payments") == expected
+    assert {session_of(stored) for stored in lying_in(world, "payments")} == {"s"}
+
+
+async def test_a_destination_that_is_not_found_for_long_enough_is_given_up_with_a_reason(world: World) -> None:
+    """Not found: retried with back-off for `undeliverable_after`, then the same."""
+    await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=1.0)
+    put(world, [parked("nowhere", str(number)) for number in range(10)])
+    await until(lambda: len(world.told(DeadLettered)) == 10, patience=25)
+    dead = lying_in(world, queue_path() + "/$DeadLetterQueue", namespace="secondary")
+    assert len(dead) == 10
+    assert "nowhere was not found for" in reason_of(dead[0])
+
+
+async def test_a_message_that_its_destination_calls_invalid_is_dead_lettered_and_the_others_go_on(world: World) -> None:
+    """The destination says too large or invalid: the same."""
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("payments", "bad"), parked("payments", "good", session="s"), parked("orders", "other")])
+    await until(lambda: len(world.told(Moved)) == 2 and world.told(DeadLettered))
+    assert [event.message_id for event in world.told(DeadLettered)] == ["bad"]
+    assert world.told(DeadLettered)[0].reason.startswith("payments refused it")
+
+
+async def test_a_throttled_destination_is_left_alone_and_its_messages_stay(world: World) -> None:
+    """That message is not attempted again for >= 10 s by anyone."""
+    world.fault("busy", entity="orders")
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", str(number)) for number in range(30)])
+    await until(lambda: len(deferred(world)) == 30)
+    (failed,) = world.told(DestinationFailed)
+    assert failed.retry_at - failed.at >= 9.9
+    assert not world.told(DeadLettered)
+    assert world.depth("orders") == 0
+
+
+async def test_a_queue_that_cannot_be_received_from_is_said_and_worked_on_again_with_no_restart(world: World) -> None:
+    """Unable to receive: parked messages stay."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: paired.queue_views()[0].pump_text == "receiving")
+    heal = world.fault("refused", namespace="secondary")
+    await until(lambda: "cannot receive" in paired.queue_views()[0].pump_text)
+    heal()
+    put(world, [parked("orders", "x")])
+    await until(lambda: world.depth("orders") == 1)
