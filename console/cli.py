@@ -19,7 +19,7 @@ from typing import Annotated, Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from console.config import PairingConfig, find_config, load_config
-from console.core.errors import EngineNotRunningError, EngineRunningError, PairedError
+from console.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
 from console.engine.client import ControlClient
 from console.engine.identity import program_version
 from console.engine.launch import Launch, Ready, wait_until_gone
@@ -114,6 +114,22 @@ def down(*, config: Config = None) -> int:
         return _say(f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}")
     print(f"the engine of {settings.name} has ended")
     return 0
+
+
+@app.command
+def check(*, config: Config = None, json: JsonLine = False) -> int:
+    """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
+    from console.engine.check import UNREACHABLE, as_json, as_lines
+    from console.engine.check import check as look  # with the SDK behind it
+
+    settings = load_config(find_config(config))
+    try:
+        checked = asyncio.run(look(settings, places_of(settings.name)))
+    except ControlError as error:
+        _say(_one_line(str(error)))
+        return UNREACHABLE
+    _print([as_json(checked, settings.name)] if json else as_lines(checked, settings.name))
+    return checked.status
 
 
 @app.command

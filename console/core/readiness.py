@@ -146,7 +146,10 @@ def _send(evidence: Evidence) -> Finding:
     open_ = len(tried) - len(refused)
     said = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
     if refused:
-        said += f"; {_named(f'{queue.path}: {queue.refusal}' for queue in refused)}"
+        reasons = dict.fromkeys(queue.refusal for queue in refused)
+        said += "".join(
+            f"; {reason}: {_named(queue.path for queue in refused if queue.refusal == reason)}" for reason in reasons
+        )
     if tried and not open_:
         verdict, todo = Answer.NO, "start an engine, which makes missing queues; the credential needs Send"
     elif not tried:
@@ -168,7 +171,7 @@ def _room(evidence: Evidence) -> Finding:
             what=ROOM,
             verdict=Answer.UNKNOWN,
             evidence=f"the sizes of the backlog queues are not known{why}",
-            todo="management of the secondary needs the right Manage; sends need it not",
+            todo="" if evidence.trouble else "reading them needs Manage on the secondary; sending does not",
         )
     limit = sum(queue.limit_bytes or 0 for queue in known)
     used = sum(queue.size_bytes or 0 for queue in known)

@@ -15,6 +15,7 @@ from console.core.namespaces import UNTOLD, NamespaceInfo
 from console.engine.connecting import open_admin
 from console.engine.places import Places
 from console.pairing.backlog import told
+from console.pairing.client import first_label
 
 
 async def primary_told(namespace: NamespaceConfig, places: Places, *, reachable: bool) -> NamespaceInfo:
@@ -23,6 +24,12 @@ async def primary_told(namespace: NamespaceConfig, places: Places, *, reachable:
     if info.name:
         places.named.write_text(f"{namespace.host}\n{info.name}\n")
     return replace(info, name=namespace.name or info.name or _remembered(namespace, places))
+
+
+async def looked_up(namespace: NamespaceConfig, places: Places) -> str:
+    """The name for one who leaves nothing behind: nothing is remembered."""
+    name = namespace.name or (await _ask(namespace)).name
+    return name or _remembered(namespace, places) or first_label(namespace.host)
 
 
 async def _ask(namespace: NamespaceConfig) -> NamespaceInfo:

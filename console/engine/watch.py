@@ -86,12 +86,19 @@ class ReadinessWatch:
                 pass
 
     async def _look(self, paired: Steered) -> None:
-        evidence = await self._surroundings(await paired.inspect())
+        evidence = await self._surrounded(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
         found = judge(evidence)
         was, self.latest = self.latest, found
         if was is None or was.ready != found.ready:
             self._turned(found, first=was is None)
+
+    async def _surrounded(self, evidence: Evidence) -> Evidence:
+        try:
+            return await self._surroundings(evidence)
+        except Exception:  # what the pairing saw itself is worth more
+            log.exception("the engine's surroundings could not be looked at")
+            return evidence
 
     def _turned(self, found: Readiness, *, first: bool) -> None:
         if found.ready and first:

@@ -67,7 +67,7 @@ class AtomAdmin:
         """As `Management` says."""
         try:
             queue = await self._client.get_queue(path, **ONCE)
-        except ResourceNotFoundError:
+        except (ResourceNotFoundError, AttributeError):  # the SDK trips over a topic's description
             async for one in self._client.list_subscriptions(path, **ONCE):
                 if one.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"

@@ -67,14 +67,14 @@ async def pair_namespaces(
         raise SameNamespaceError(
             f"{primary} would be paired with itself: the secondary has to be another namespace, best in another region"
         )
-    name = options.primary_name or _first_label(primary)
+    name = options.primary_name or first_label(primary)
     admin = management_of(options.secondary_admin)
     found = await backlog.ensure(admin, name, policy.backlog_queue_count)
     tasks = Tasks()
     await tasks.open()
     steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
     told = await backlog.told(admin)
-    other = told if told.name else replace(told, name=_first_label(secondary))
+    other = told if told.name else replace(told, name=first_label(secondary))
     paired = PairedServiceBusClient(
         primary_client, options, steering, admin, found.paths, primary=name, secondary=other
     )
@@ -285,7 +285,7 @@ def _host(client: ServiceBusClient) -> str:
     return client.fully_qualified_namespace.rstrip("/")
 
 
-def _first_label(host: str) -> str:
+def first_label(host: str) -> str:
     """`contoso` of contoso.servicebus.windows.net; an address stays whole, since its first number names nothing."""
     bare = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
     try:

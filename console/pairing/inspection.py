@@ -22,8 +22,8 @@ from console.pairing.steering import Steering
 
 LIMITS_EVERY: Final = 3600.0
 """Seconds between two readings of the queues' size limits, which only their owner changes."""
-FIRST: Final = 10.0
-"""Seconds that a first look waits for the counts."""
+WAIT: Final = 10.0
+"""Seconds that a look waits for management."""
 
 
 class Inspection:
@@ -58,11 +58,7 @@ class Inspection:
         """What is seen now; opens links to backlog queues. `names`: the primary's and the secondary's; `limit`: the
         largest message that the backlog takes."""
         steering = self._steering
-        proofs = await self._proofs.look()
-        await self._read_limits()
-        with suppress(TimeoutError):  # what is not read by then is not known
-            async with asyncio.timeout(FIRST):
-                await self._soundings.once.wait()
+        proofs, *_ = await asyncio.gather(self._proofs.look(), self._read_limits(), self._first_counts())
         return Evidence(
             at=steering.clock(),
             primary=names[0],
@@ -92,12 +88,18 @@ class Inspection:
             read_at=sounding.read_at,
         )
 
+    async def _first_counts(self) -> None:
+        with suppress(TimeoutError):  # what is not read by then is not known
+            async with asyncio.timeout(WAIT):
+                await self._soundings.once.wait()
+
     async def _read_limits(self) -> None:
         now = self._steering.clock()
         if self._limits and now - self._limits_at < LIMITS_EVERY:
             return
         try:
-            self._limits = await size_limits(self._admin, self._queues)
+            async with asyncio.timeout(WAIT):
+                self._limits = await size_limits(self._admin, self._queues)
         except (AzureError, OSError, TimeoutError):
             return  # the soundings say that management does not tell
         self._limits_at = now

@@ -218,6 +218,38 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     refused(await asyncio.to_thread(site.paired, "down"), "no engine of the pairing orders", "paired up")
 
 
+async def test_check_asks_the_engine_or_looks_itself_and_leaves_nothing(site: Site, sandbox: Sandbox) -> None:
+    before = site.paired("check", "--json")
+    assert (before.returncode, before.stderr) == (1, "")  # no engine has made the backlog queues yet
+    assert json.loads(before.stdout)["asked"] == "own contact"
+    assert not site.places.state.exists()
+    site.up()
+    asked = site.paired("check", "--json")
+    told = json.loads(asked.stdout)
+    assert (asked.returncode, told["ready"], told["asked"][:13]) == (0, True, "engine orders")
+    assert {finding["verdict"] for finding in told["findings"]} == {"ok"}
+    assert site.paired("down").returncode == 0
+    alone = site.paired("check")
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert "links opened to 2 of 2 backlog queues, nothing sent" in alone.stdout
+    mend = sandbox.fault("secondary", "refused")
+    try:
+        assert site.paired("check").returncode == 3
+    finally:
+        mend()
+
+
+def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
+    holder = site.up()
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        done = site.paired("check")
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "did not answer within" in done.stderr
+
+
 def test_a_second_engine_for_a_pairing_is_refused(site: Site) -> None:
     holder = site.up()
     refused(site.paired("up", "--headless"), "runs already", str(holder.pid), "paired attach", "paired down")

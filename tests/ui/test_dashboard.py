@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from console.core.entity import State
-from console.core.snapshot import SyphonStatus
+from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.view import Records
 from console.ui.widgets.entity_table import EntityTable
@@ -51,6 +51,24 @@ async def test_failed_over(open_console: Any, outage_news: Any, size: tuple[int,
         assert "● running" in screen
         assert "moved 8,112" in screen
         assert "14:02:03 payments" in screen
+
+
+@SIZES
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [(Answer.OK, "● … ready"), (Answer.WARN, "! … ready, 1 warning"), (Answer.NO, "✗ … not ready 14:02:11")],
+)
+async def test_whether_a_failover_would_work_stands_beside_the_secondary(
+    open_console: Any, made: Any, size: tuple[int, int], verdict: Answer, said: str
+) -> None:
+    found = Finding(what="send to the backlog", verdict=verdict, evidence="seen")
+    snapshot = made.snapshot()
+    async with open_console(
+        replace(snapshot, readiness=Readiness(at=snapshot.at, findings=(found,))), size=size
+    ) as console:
+        glyph, words = said.split(" … ")
+        line = next(row for row in console.rows() if f"contoso backed by {glyph} contoso-backup" in row)
+        assert size[0] == 80 or f"contoso-backup  {words} " in line  # narrow ones keep the glyph
 
 
 async def test_every_line_fits_the_terminal(open_console: Any, outage_news: Any) -> None:

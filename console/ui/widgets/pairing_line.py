@@ -1,9 +1,14 @@
-"""Which two namespaces, and the times in force: what the clock times on the screen are to be judged by."""
+"""Which two namespaces, whether the second would take over now, and the times in force: what the clock times on the
+screen are to be judged by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from console.core.snapshot import Answer, Readiness
+from console.core.why import clock
+from console.ui.figures import plural
 from console.ui.line import BLANK, Line, Role, Span, spread
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -20,6 +25,21 @@ class PairingLine(Lines):
             Span(" "),
             Span(view.snapshot.primary),
             Span(" backed by ", Role.MUTED),
-            Span(view.snapshot.secondary),
+            *_secondary(view.snapshot.secondary, view.snapshot.readiness),
         ]
         return (spread(names, [Span(f"{view.snapshot.times} ", Role.MUTED)], width),)
+
+
+def _secondary(name: str, found: Readiness | None) -> list[Span]:
+    """Its name, and what the engine's latest look found: a glyph before it, which is never cut, and words after it
+    where there is room. What is not ready stands in the alarms, too."""
+    if found is None:  # not looked yet
+        return [Span(name)]
+    warnings = len(found.of(Answer.WARN))
+    if not found.ready:
+        glyph, words, role = "✗", f"not ready {clock(found.at)}", Role.FAILED_OVER
+    elif warnings:
+        glyph, words, role = "!", f"ready, {plural(warnings, 'warning')}", Role.SUSPECT
+    else:
+        glyph, words, role = "●", "ready", Role.HEALTHY
+    return [Span(f"{glyph} ", role), Span(name), Span(f"  {words}", role)]

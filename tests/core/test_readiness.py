@@ -1,0 +1,176 @@
+"""Would a failover work now? Each rule: what was seen, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.readiness import (
+    EXPIRY,
+    GB,
+    ROOM,
+    RULES,
+    SECONDARY,
+    SEND,
+    SIZES,
+    SYPHON,
+    TOKENS,
+    Evidence,
+    ExpiryEvidence,
+    QueueEvidence,
+    TokenEvidence,
+    TooLarge,
+    alarm,
+    judge,
+    unreachable,
+)
+from console.core.snapshot import Answer, Finding, SyphonStatus
+
+OK, WARN, NO, UNKNOWN = Answer
+
+
+def queue(index: int = 0, **changes: Any) -> QueueEvidence:
+    """One that a link was opened to, with room."""
+    good = QueueEvidence(
+        path=f"q/{index}", tried_at=10.0, messages=0, size_bytes=0, limit_bytes=5 * GB, read_at=9.0
+    )  # fmt: skip
+    return replace(good, **changes)
+
+
+GOOD = Evidence(
+    at=10.0,
+    primary="contoso",
+    secondary="backup",
+    queues=(queue(0), queue(1)),
+    queues_wanted=2,
+    tokens=(TokenEvidence(namespace="backup"),),
+    syphon=SyphonStatus.IDLE,
+    too_large=(),
+    expiry=(ExpiryEvidence(path="orders", dead_letters=False),),
+    expiry_at=5.0,
+)
+REFUSED = {"refusal": "not authorized"}
+SILENT = {"refusal": "timeout", "unreachable": True}
+NOT_READ = {"messages": None, "size_bytes": None, "limit_bytes": None, "read_at": None}
+
+
+def both(**changes: Any) -> dict[str, Any]:
+    return {"queues": (queue(0, **changes), queue(1, **changes))}
+
+
+def found(what: str, **changes: Any) -> Finding:
+    return next(one for one in judge(replace(GOOD, **changes)).findings if one.what == what)
+
+
+def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
+    readiness = judge(GOOD)
+    assert [one.verdict for one in readiness.findings] == [OK] * len(RULES)
+    assert not any(one.todo for one in readiness.findings)
+    assert readiness.ready
+    assert alarm(readiness) == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "verdict", "said"),
+    [
+        (SECONDARY, both(**SILENT), NO, "the secondary namespace does not answer: timeout"),
+        (SECONDARY, {"queues": (queue(0), queue(1, **SILENT))}, OK, "it answered for 1 of 2"),
+        (SECONDARY, both(**REFUSED), OK, "it answered for 2 of 2"),
+        (SECONDARY, both(tried_at=None), UNKNOWN, "not tried yet"),
+        (SEND, both(**REFUSED), NO, "links opened to 0 of 2 backlog queues, nothing sent; not authorized: q/0, q/1"),
+        (SEND, {"queues": (queue(0), queue(1, **REFUSED))}, WARN, "not authorized: q/1"),
+        (SEND, {"queues_wanted": 10}, WARN, "links opened to 2 of 10 backlog queues"),
+        (SEND, {"queues": (queue(),), "queues_wanted": 1}, WARN, "1 of 1"),
+        (SEND, both(tried_at=None), UNKNOWN, "0 of 2"),
+        (ROOM, {}, OK, "10.0 of 10 GB free in 2 backlog queues, 0 messages parked"),
+        (ROOM, both(size_bytes=4.5 * GB, messages=70), WARN, "1.0 of 10 GB free in 2 backlog queues, 140 messages"),
+        (ROOM, {"queues": (queue(0), queue(1, size_bytes=5 * GB))}, WARN, "full: q/1"),
+        (ROOM, both(size_bytes=5 * GB), NO, "0.0 of 10 GB free"),
+        (ROOM, {**both(**NOT_READ), "trouble": "not authorized"}, UNKNOWN, "are not known: not authorized"),
+        (ROOM, {"trouble": "timeout"}, OK, "(not read anew: timeout)"),
+        (TOKENS, {}, OK, "backup: a key, good until it is changed"),
+        (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=70.0),)}, OK, "renews itself, this one good"),
+        (
+            TOKENS,
+            {"tokens": (TokenEvidence(namespace="b", expires_at=7000.0, renewable=False),)},
+            OK,
+            "b: a signature, good until 01:56:40",
+        ),
+        (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=70.0, renewable=False),)}, WARN, "00:01:10"),
+        (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=9.0, renewable=False),)}, NO, "00:00:09"),
+        (TOKENS, {"tokens": (TokenEvidence(namespace="b", trouble="no login"),)}, NO, "b: no token: no login"),
+        (TOKENS, {"tokens": ()}, UNKNOWN, "not looked at"),
+        (SYPHON, {"syphon": SyphonStatus.RUNNING}, OK, "moving messages"),
+        (SYPHON, {"syphon": SyphonStatus.PAUSED}, WARN, "is paused"),
+        (SYPHON, {"syphon": SyphonStatus.STUCK}, WARN, "is stuck"),
+        (SYPHON, {"syphon": SyphonStatus.OFF}, WARN, "none is known on this machine"),
+        (SYPHON, {"syphon": None}, WARN, "no engine of this pairing is known to run a syphon"),
+        (SYPHON, {"syphon": SyphonStatus.OFF, "syphons_elsewhere": ("b@h",)}, OK, "engine b@h runs one"),
+        (SIZES, {"too_large": None}, UNKNOWN, "only an engine that sends can count them"),
+        (
+            SIZES,
+            {"too_large": (TooLarge(entity="orders", messages=3),), "limit_bytes": 262144},
+            WARN,
+            "messages that would not survive failover (limit 262,144 bytes): 3 to orders",
+        ),
+        (SIZES, {"too_large": (TooLarge(entity="orders", messages=0),)}, OK, "would have fitted"),
+        (EXPIRY, {"ping": "link", "expiry": None}, OK, 'ping = "link"'),
+        (EXPIRY, {"expiry": None}, UNKNOWN, "not known"),
+        (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=None),)}, UNKNOWN, "not known: orders"),
+        (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=True),)}, WARN, "dead-lettered by: orders"),
+    ],
+)
+def test_what_was_seen_is_judged(what: str, changes: dict[str, Any], verdict: Answer, said: str) -> None:
+    finding = found(what, **changes)
+    assert finding.verdict is verdict
+    assert said in finding.evidence
+
+
+def test_parked_messages_with_no_syphon_known_to_run_say_no() -> None:
+    """Parked messages with no syphon known to run is an alarm."""
+    finding = found(SYPHON, syphon=SyphonStatus.OFF, **both(messages=2))
+    assert finding.verdict is NO
+    assert finding.evidence.endswith("; 4 messages are parked")
+    assert found(SYPHON, syphon=SyphonStatus.OFF, syphons_elsewhere=("b",), **both(messages=2)).verdict is OK
+
+
+def test_pings_that_would_be_dead_lettered_are_warned_of() -> None:
+    """The console warns where an entity dead-letters on expiry (each ping would land there)."""
+    finding = found(EXPIRY, expiry=(ExpiryEvidence(path="orders", dead_letters=True),))
+    assert "each ping lands in that dead-letter queue" in finding.todo
+
+
+@pytest.mark.parametrize("status", [None, *SyphonStatus])
+def test_every_status_of_a_syphon_has_its_sentence(status: SyphonStatus | None) -> None:
+    assert found(SYPHON, syphon=status).evidence
+
+
+def test_whatever_warns_or_says_no_tells_what_to_do() -> None:
+    worse = replace(GOOD, **both(**REFUSED, size_bytes=5 * GB, messages=1), syphon=None)
+    assert all(one.todo for one in judge(worse).of(WARN, NO))
+
+
+def test_the_alarm_is_the_first_that_says_no_and_how_many_more() -> None:
+    readiness = judge(replace(GOOD, **both(**SILENT)))
+    assert unreachable(readiness)
+    assert alarm(readiness) == (
+        "not ready to fail over: the secondary namespace does not answer: timeout (and 1 more: paired check); "
+        "check the network, and [secondary] in pairing.toml"
+    )
+
+
+def test_that_no_syphon_runs_is_an_alarm_of_its_own() -> None:
+    readiness = judge(replace(GOOD, syphon=SyphonStatus.OFF, **both(messages=1)))
+    assert not readiness.ready
+    assert alarm(readiness) == ""
+
+
+def test_each_finding_says_when_its_evidence_was_read() -> None:
+    """Numbers on the screen carry when they were read."""
+    late = replace(GOOD, queues=(queue(0, tried_at=3.0, read_at=4.0), queue(1)))
+    times = {one.what: one.read_at for one in judge(late).findings}
+    assert times == {
+        SECONDARY: 3.0, SEND: 3.0, ROOM: 4.0, TOKENS: 10.0, SYPHON: 10.0, SIZES: 10.0, EXPIRY: 5.0,
+    }  # fmt: skip
