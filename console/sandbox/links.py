@@ -54,21 +54,34 @@ class IncomingLink(ServedLink):
 
     def on_delivery(self, event: DeliveryReceived) -> None:
         self.used_at = self.server.read_at
-        verdict = self.verdict(Moment.TRANSFER)
         self._taken += 1
-        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
+        if self.is_untouched:
+            outcome = self._take_in(event)
+            if not event.settled:
+                self.link.settle(event.delivery_id, outcome)
+        elif not self._take_in_through_faults(event):
             return
-        outcome = self._take_in(event, verdict)
+        if 2 * self._taken >= INCOMING_CREDIT:
+            self.resume()
+
+    def _take_in_through_faults(self, event: DeliveryReceived) -> bool:
+        """Take the message in as far as faults let it; False where the link does not go on."""
+        verdict = self.verdict(Moment.TRANSFER)
+        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
+            return False
+        refusal = refusal_by(verdict, self.path)
+        late = self.server.node.faults.lateness(self.path)
+        outcome = rejected(refusal) if refusal is not None else self._take_in(event, late)
         if verdict is Verdict.TAKE_AND_RESET:
             self.server.abort()
-            return
-        if outcome is not None and not event.settled:
+            return False
+        is_told = verdict is not Verdict.TAKE_SILENTLY or outcome is not ACCEPTED
+        if is_told and not event.settled:
             if self.is_slow:
                 self.later(partial(self.link.settle, event.delivery_id, outcome), Direction.OUT)
             else:
                 self.link.settle(event.delivery_id, outcome)
-        if 2 * self._taken >= INCOMING_CREDIT:
-            self.resume()
+        return True
 
     def end_if_closed(self, path: str) -> None:
         """Detach if this is the path of its entity, and that takes no messages."""
@@ -84,13 +97,8 @@ class IncomingLink(ServedLink):
             self._taken = 0
             self.link.flow(INCOMING_CREDIT)
 
-    def _take_in(self, event: DeliveryReceived, verdict: Verdict) -> DeliveryState | None:
-        """The outcome for the sender; None where it is to hear nothing."""
-        refusal = refusal_by(verdict, self.path)
-        if refusal is not None:
-            return rejected(refusal)
-        faults = self.server.node.faults
-        late = 0.0 if faults.is_quiet else faults.lateness(self.path)
+    def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState:
+        """The outcome for the sender."""
         try:
             if event.message_format == BATCH_FORMAT and len(event.payload) > MAX_BATCH_BYTES:
                 raise MessageTooLarge(self.path, len(event.payload), MAX_BATCH_BYTES)
@@ -99,7 +107,7 @@ class IncomingLink(ServedLink):
             return rejected(refusal_of(error))
         except DecodeError as error:
             return rejected(bad_argument(f"the message cannot be read: {error}"))
-        return None if verdict is Verdict.TAKE_SILENTLY else ACCEPTED
+        return ACCEPTED
 
 
 class OutgoingLink(ServedLink):
@@ -126,20 +134,23 @@ class OutgoingLink(ServedLink):
             self.messages.grant(self.consumer, self.link.credit)  # granted before the attach was answered
 
     def _deliver(self, stored: StoredMessage) -> None:
-        verdict = self.verdict(Moment.DELIVERY)
-        if verdict is Verdict.TAKE_AND_RESET:
-            self.server.abort()
-        elif not self.is_cut_by(verdict):
-            data, token = write_message(stored), stored.lock_token
-            tag = stored.sequence_number.to_bytes(16, "little") if token is None else token
-            if self.is_slow:
-                self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
-            else:
-                self._transfer(data, tag, token is None)
+        if not self.is_untouched:
+            verdict = self.verdict(Moment.DELIVERY)
+            if verdict is Verdict.TAKE_AND_RESET:
+                self.server.abort()
+                return
+            if self.is_cut_by(verdict):
+                return
+        data, token = write_message(stored), stored.lock_token
+        tag = stored.sequence_number.to_bytes(16, "little") if token is None else token
+        if self.is_slow:
+            self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
+        else:
+            self._transfer(data, tag, token is None)
 
     def _transfer(self, data: bytes, tag: bytes, settled: bool) -> None:
         if self.link.is_attached:
-            self.used_at = self.server.node.clock()
+            self.used_at = self.server.node.woken_at
             self.link.send(data, tag=tag, settled=settled)
             self.server.count_outgoing(len(data))
 
@@ -167,10 +178,16 @@ class OutgoingLink(ServedLink):
 
     def on_disposition(self, event: DispositionReceived) -> None:
         self.used_at = self.server.read_at
+        if self.is_untouched:
+            answer = self._settled_as(event)
+            if not event.settled:
+                self.link.settle(event.delivery_id, answer)
+            return
         verdict = self.verdict(Moment.SETTLE)
         if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
             return
-        answer = self._answer(event, verdict)
+        refusal = refusal_by(verdict, self.path)
+        answer = rejected(refusal) if refusal is not None else self._settled_as(event)
         if verdict is Verdict.TAKE_AND_RESET:
             self.server.abort()
         elif event.settled or verdict is Verdict.TAKE_SILENTLY:
@@ -180,11 +197,8 @@ class OutgoingLink(ServedLink):
         else:
             self.link.settle(event.delivery_id, answer)
 
-    def _answer(self, event: DispositionReceived, verdict: Verdict) -> DeliveryState | None:
-        """Settle as far as faults let it; the outcome for the receiver."""
-        refusal = refusal_by(verdict, self.path)
-        if refusal is not None:
-            return rejected(refusal)
+    def _settled_as(self, event: DispositionReceived) -> DeliveryState | None:
+        """Settle; the outcome for the receiver."""
         try:
             self._settle(event.tag, event.state)
         except BrokerError as error:

@@ -61,6 +61,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         self._waking = False
+        self.woken_at = clock()
         self.faults.watch(self._faults_changed)
         self.namespace.on_removal(lambda entity: self._entity_removed(entity.path))
         self.namespace.on_closing(lambda entity: self._entity_closed(entity.path))
@@ -87,6 +88,7 @@ class Node:
         if self._waking:
             return  # called from inside: the turn that is under way sees to it
         self.faults.run_due()
+        self.woken_at = self.clock()
         self._waking = True
         try:
             self.namespace.run()

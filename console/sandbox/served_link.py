@@ -49,6 +49,7 @@ class ServedLink:
         self.resource = resource
         self.used_at: float | None = None
         self.is_slow = False
+        self.is_untouched = False  # by faults: the healthy path asks for nothing else
         self._stands_still = False
         self._met: dict[CaseKey, Verdict] = {}
         self._lines: dict[Direction, DelayLine] = {}
@@ -110,6 +111,7 @@ class ServedLink:
 
     def _follow(self, *, is_new: bool) -> None:
         faults = self.server.node.faults
+        self.is_untouched = False
         for verdict in faults.met_by_link(self._met, self.path, self.operations, is_new=is_new):
             refusal = detached(self.path) if verdict is Verdict.REFUSE else refusal_by(verdict, self.path)
             if refusal is not None:
@@ -117,6 +119,7 @@ class ServedLink:
             if refusal is not None or self.is_cut_by(verdict):
                 return
         self.is_slow = faults.slows(self.path, self.operations | SETTLING) or any(self._lines.values())
+        self.is_untouched = faults.is_quiet and not self.is_slow
         stands_still = Verdict.SWALLOW in self._met.values()
         if stands_still and not self._stands_still:
             self.pause()

@@ -235,8 +235,9 @@ class AmqpServerProtocol(asyncio.Protocol):
 
     def count_outgoing(self, size: int) -> None:
         """A message of `size` bytes was handed over; have it written, and hold back when it becomes much."""
+        if not self._unwritten:
+            self.node.flush_soon(self)
         self._unwritten += size
-        self.node.flush_soon(self)
         if self._unwritten > MOST_UNWRITTEN_BYTES:
             self._hold()
 
