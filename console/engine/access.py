@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qs
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
@@ -22,7 +21,6 @@ from console.connection_string import Parts, parts_of
 from console.engine.web import Transport
 from console.pairing.wire.tokens import KEY_SECONDS, sign
 
-SCOPE: Final = "https://servicebus.azure.net/.default"
 _SIGNATURE: Final = "SharedAccessSignature "
 
 
@@ -104,15 +102,6 @@ class Identity:
 # -- one namespace -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Validity:
-    """For how long we can get in: `until` in epoch seconds; None: as long as the key is not regenerated."""
-
-    how: str
-    """By what: `key`, `signature` or `token`."""
-    until: float | None = None
-
-
 class Access:
     """One namespace's way in. Made without asking anybody; `close` when no client uses it any more."""
 
@@ -165,18 +154,6 @@ class Access:
         assert self.identity is not None, "there is one where nothing else is, and for ARM"
         return self.identity
 
-    async def validity(self) -> Validity:
-        """For how long we can get in. Asks for a token where there is an identity.
-
-        Raises:
-            AzureError: it gives none.
-        """
-        if self.key is not None:
-            return Validity("key")
-        if self.signature is not None:
-            return Validity("signature", _expiry(self.signature.signature))
-        return Validity("token", float((await self.of_identity().get_token(SCOPE)).expires_on))
-
     async def close(self) -> None:
         """Closes the identity's connections."""
         if self.identity is not None:
@@ -211,9 +188,3 @@ def _key(parts: Parts) -> tuple[str, str]:
 def _signature(parts: Parts) -> str:
     text = parts["sharedaccesssignature"]
     return text if text.startswith(_SIGNATURE) else _SIGNATURE + text
-
-
-def _expiry(signature: str) -> float | None:
-    """The end that a signature names; None where it names none that is a number."""
-    found = parse_qs(signature.removeprefix(_SIGNATURE)).get("se", [""])[0]
-    return float(found) if found.isdigit() else None

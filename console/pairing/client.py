@@ -252,7 +252,8 @@ class PairedServiceBusClient:
 
     def _coalescer(self, path: str) -> Coalescer:
         steering = self._steering
-        link = SenderLink(self._options.secondary_client, path, steering.tasks, self._gate)
+        limit = self.secondary_info.message_limit
+        link = SenderLink(self._options.secondary_client, path, steering.tasks, self._gate, assumed=limit)
         return Coalescer(
             link,
             steering.tasks,

@@ -45,15 +45,25 @@ class SenderLink:
         path: the entity's path; queues and topics alike.
         tasks: owns the closing of links that were put away.
         gate: what opening passes through; None: nothing.
+        assumed: bytes of the largest message while no link has said it, such as the namespace's tier takes.
     """
 
-    def __init__(self, client: ServiceBusClient, path: str, tasks: Tasks, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        client: ServiceBusClient,
+        path: str,
+        tasks: Tasks,
+        gate: Gate | None = None,
+        *,
+        assumed: int = STANDARD_LIMIT,
+    ) -> None:
         self.path = path
         self.reopening = False
         """Whether it is being opened again after a failback, and another of its entity may stand in for it."""
         self._client = client
         self._tasks = tasks
         self._gate = gate
+        self._assumed = assumed
         self._sender: ServiceBusSender | None = None
         self._opened = False
         self._used_at = 0.0
@@ -116,9 +126,9 @@ class SenderLink:
         return await self._in_turn(act, timeout, "an operation")
 
     def limit(self) -> int:
-        """The largest message the entity takes, in bytes, as its link said; the Standard tier's where none is open."""
+        """The largest message the entity takes, in bytes, as its link said; what is assumed where none is open."""
         said = getattr(self._sender, "_max_message_size_on_link", 0)  # the SDK tells it nowhere else
-        return said if isinstance(said, int) and said > 0 else STANDARD_LIMIT
+        return said if isinstance(said, int) and said > 0 else self._assumed
 
     def batch_limit(self) -> int:
         """The largest batch the entity takes, in bytes, as its latest link said."""

@@ -25,6 +25,10 @@ ONCE: Final[dict[str, Any]] = {"retry_total": 0}
 """For each request: azure-core would try ten times more, and the pairing counts the tries."""
 
 
+PROXY_REFUSED: Final = 407
+"""What a proxy answers to whom it does not know; aiohttp tells it without the password."""
+
+
 class QueueStatus(StrEnum):
     """What a queue lets its clients do; the two that the pairing sets."""
 
@@ -114,6 +118,8 @@ def is_refusal(error: Exception) -> bool:
 
 def is_transient(error: Exception) -> bool:
     """Whether the same request may succeed later: no answer, an answer of the server's trouble, or one of too much."""
+    if getattr(getattr(error, "inner_exception", None), "status", None) == PROXY_REFUSED:
+        return False
     status = _status(error)
     return status is None or status >= 500 or status in (408, 429) or _is_conflict(error)
 

@@ -18,8 +18,10 @@ from azure.servicebus import TransportType
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.options import Policy
+from console.core.readiness import TokenEvidence
 from console.engine import access, connecting
-from console.engine.access import Access, Validity, without_access
+from console.engine.access import Access, without_access
+from console.pairing.readiness import validity
 from console.sandbox import Sandbox
 from console.sandbox.credentials import AsyncSandboxCredential
 from console.secret import Secret
@@ -197,16 +199,21 @@ async def test_an_identity_is_renewed_behind_the_object_that_clients_hold(monkey
 # -- for how long --------------------------------------------------------------------------------------------------
 
 
-async def test_how_long_we_can_get_in_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await Access(by_string()).validity() == Validity("key")
-    assert await Access(by_string(SIGNATURE)).validity() == Validity("signature", 1_800_000_000.0)
+async def told(namespace: NamespaceConfig) -> TokenEvidence:
+    async with open_client(namespace) as client:
+        return await validity(client)
+
+
+async def test_how_long_each_way_in_is_good_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await told(by_string()) == TokenEvidence(namespace=HOST)
+    assert await told(by_string(SIGNATURE)) == TokenEvidence(namespace=HOST, expires_at=1.8e9, renewable=False)
     async with Sandbox.start() as sandbox:
         credential = AsyncSandboxCredential(sandbox.control_url, "Data Sender", lifetime=600)
         monkeypatch.setattr(access, "_made", lambda _: credential)
-        told = await Access(by_identity()).validity()
-        assert told.how == "token"
-        assert told.until is not None
-        assert 0 < told.until - time.time() <= 600
+        found = await told(by_identity())
+    assert found.renewable
+    assert found.expires_at is not None
+    assert 0 < found.expires_at - time.time() <= 600
 
 
 async def test_an_identity_that_gives_no_token_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +225,7 @@ async def test_an_identity_that_gives_no_token_says_so(monkeypatch: pytest.Monke
             pass
 
     monkeypatch.setattr(access, "_made", lambda _: Nobody())
-    with pytest.raises(ClientAuthenticationError, match="az login"):
-        await Access(by_identity()).validity()
+    assert "az login" in (await told(by_identity())).trouble
 
 
 @pytest.mark.parametrize("text", [KEY, SIGNATURE])

@@ -24,6 +24,7 @@ from console.core.errors import BacklogQueueError, NamespaceUnreachableError
 from console.core.events import Warned
 from console.core.namespaces import UNTOLD, NamespaceInfo, Tier
 from console.pairing import ArmAdmin, backlog
+from console.pairing.links import SenderLink
 from console.pairing.management import (
     Depth,
     Management,
@@ -34,6 +35,7 @@ from console.pairing.management import (
     is_transient,
     management_of,
 )
+from console.pairing.tasks import Tasks
 from console.sandbox.broker.settings import EntityStatus, QueueSettings
 from console.sandbox.credentials import AsyncSandboxCredential
 
@@ -362,3 +364,11 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
     paired = await world.pair(secondary_admin=Missing())
     assert paired.backlog_queue_count == 1
     assert any("1 of 2 backlog queues stand ready" in warned.text for warned in world.told(Warned))
+
+
+async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_be(world: World) -> None:
+    """Limits by tier: 256 KB Standard, more on Premium."""
+    client, tasks = world.client("secondary"), Tasks()
+    world.stack.push_async_callback(client.close)
+    for tier, limit in ((Tier.STANDARD, 256 * 1024), (Tier.PREMIUM, 1024 * 1024)):
+        assert SenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit

@@ -1,0 +1,176 @@
+"""A whole life of an engine, and no secret anywhere: not in its log, its journal, on its socket or in the list of
+processes; and a key that is changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from console.core.events import Warned
+from console.engine.lock import Holder, running
+from console.engine.places import Places
+from console.engine.spool import read_records
+from console.sandbox import Sandbox
+
+from .connect_proxy import ConnectProxy, connect_proxy
+
+WAIT = 60.0
+ROOT = Path(__file__).parents[2]
+PASSWORD = "pr0xy-c4n4ry"
+NEW_KEY = "new-key-c4n4ry"
+CLIENT_SECRET = "client-c4n4ry"
+RENEWED = "the key of the primary namespace was renewed; links use it from when they next open"
+
+
+@dataclass
+class Site:
+    """Settings of a pairing that goes through a proxy with a password, in a folder of its own."""
+
+    folder: Path
+    sandbox: Sandbox
+    proxy: ConnectProxy
+    seen: list[bytes] = field(default_factory=list)
+
+    @property
+    def places(self) -> Places:
+        state = self.folder / "state" / "paired" / "orders"
+        return Places(state=state, socket=state / "control.sock")
+
+    @property
+    def secrets(self) -> list[str]:
+        login = b64encode(f"me:{PASSWORD}".encode()).decode()
+        return [PASSWORD, login, NEW_KEY, CLIENT_SECRET, *(one.key for one in self.sandbox.namespaces)]
+
+    def write(self, side: str, key: str | None = None) -> None:
+        """A connection string in its file, as for a namespace in Azure: its real name, no port."""
+        one = self.sandbox[side]
+        keys = f"SharedAccessKeyName={one.key_name};SharedAccessKey={key or one.key}"
+        (self.folder / side).write_text(f"Endpoint=sb://{one.fully_qualified_name}/;{keys}")
+
+    def settle(self) -> None:
+        sides = "".join(
+            f'[{side}]\nname = "{side}"\nca_file = "{self.sandbox.ca_file}"\nproxy = {{ env = "PROXY" }}\n'
+            f'connection_string = {{ file = "{side}" }}\n'
+            for side in ("primary", "secondary")
+        )
+        (self.folder / "pairing.toml").write_text(
+            f'[pairing]\nname = "orders"\nentities = ["orders"]\nbacklog_queue_count = 1\n{sides}'
+        )
+        for side in ("primary", "secondary"):
+            self.write(side)
+
+    async def paired(self, *arguments: str) -> tuple[int | None, str]:
+        """Runs the command; its exit status and all that it says."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
+        environ = kept | {
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "PROXY": f"http://me:{PASSWORD}@127.0.0.1:{self.proxy.port}",
+            "AZURE_CLIENT_SECRET": CLIENT_SECRET,
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "console.cli", *arguments, "--config", str(self.folder / "pairing.toml"),
+            cwd=ROOT, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(WAIT):
+                said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        self.seen.append(said)
+        return process.returncode, said.decode()
+
+    async def listen(self, seconds: float) -> None:
+        """What the engine tells a console in that time."""
+        reader, writer = await asyncio.open_unix_connection(str(self.places.socket))
+        try:
+            async with asyncio.timeout(seconds):
+                while chunk := await reader.read(65536):
+                    self.seen.append(chunk)
+        except TimeoutError:
+            pass
+        finally:
+            writer.close()
+
+    def holder(self) -> Holder | None:
+        return running(self.places.lock)
+
+    def warnings(self) -> list[str]:
+        events = (record.event for record in read_records(self.places.spool))
+        return [event.text for event in events if isinstance(event, Warned)]
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in self.places.logs.iterdir())
+
+    def leaks(self) -> list[str]:
+        """Which secrets stand in what was seen, and in any file that the engine wrote."""
+        files = [path for path in self.places.state.rglob("*") if path.is_file()]
+        assert any(path.suffix == ".log" for path in files)
+        texts = b"\n".join([*self.seen, *(path.read_bytes() for path in files)]).decode(errors="replace")
+        return [secret for secret in self.secrets if secret in texts]
+
+
+@pytest.fixture
+async def site(short: Path) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox.start())
+        where = {one.fully_qualified_name: one.amqp_port for one in sandbox.namespaces}
+        found = Site(short, sandbox, stack.enter_context(connect_proxy(where, f"me:{PASSWORD}")))
+        found.settle()
+        yield found
+        left = found.holder()
+        if left is not None:
+            os.kill(left.pid, signal.SIGKILL)
+
+
+async def test_a_life_with_a_changed_key_shows_no_secret(site: Site) -> None:
+    """No secret in logs, journal, screenshots, crash screens … A changed key or secret is picked up without a
+    restart."""
+    status, said = await site.paired("up", "--headless")
+    assert status == 0, said
+    holder = site.holder()
+    assert holder is not None
+    for target in ("primary", "secondary"):
+        assert f"{target}.servicebus.windows.net:443" in site.proxy.targets
+    site.seen += [Path(f"/proc/{holder.pid}/cmdline").read_bytes()]
+    site.write("primary", NEW_KEY)
+    async with asyncio.timeout(WAIT):
+        while RENEWED not in site.log():
+            await asyncio.sleep(0.1)
+    fault = site.sandbox["primary"].node.faults.add("reset")
+    await site.listen(1.5)
+    site.sandbox["primary"].node.faults.remove(fault.id)
+    assert site.holder() == holder, "no restart"
+    status, said = await site.paired("down")
+    assert status == 0, said
+    assert RENEWED in site.warnings()
+    assert site.leaks() == []
+
+
+@pytest.mark.parametrize("wrong", ["key", "password", "file"])
+async def test_a_start_that_fails_for_a_secret_does_not_show_it(site: Site, wrong: str) -> None:
+    if wrong == "key":
+        site.write("secondary", NEW_KEY)
+    elif wrong == "password":
+        site.proxy.login = "me:another"
+    else:
+        (site.folder / "primary").write_text(f"SharedAccessKey={NEW_KEY}")
+    status, said = await site.paired("up", "--headless")
+    assert status == 2, said
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
+    assert site.holder() is None
+    if wrong != "file":  # then no engine was started, and nothing was written
+        assert site.leaks() == []
+    assert not [secret for secret in site.secrets if secret in said]
