@@ -3,7 +3,7 @@
     endpoint     where and how, read from a caller's ServiceBusClient
     wire         the namespace's connection, kept for all who have links there
     links        a sender, a receiver: callbacks in, one write a read out
-    recovery     a link that stays
+    recovery     pauses between tries
     management   typed requests to `$management`
     line, grants, requests, tokens, transports, failures    what those are made of
 
@@ -14,8 +14,8 @@ are bytes here: what is in them belongs to the pumps, which failure counts to co
 from console.pairing.wire.endpoint import Endpoint
 from console.pairing.wire.failures import failure_of, is_idle_detach
 from console.pairing.wire.links import WireReceiver, WireSender
-from console.pairing.wire.recovery import Backoff, keep
+from console.pairing.wire.recovery import Backoff
 from console.pairing.wire.requests import Reply
 from console.pairing.wire.wire import Wire
 
-__all__ = ["Backoff", "Endpoint", "Reply", "Wire", "WireReceiver", "WireSender", "failure_of", "is_idle_detach", "keep"]
+__all__ = ["Backoff", "Endpoint", "Reply", "Wire", "WireReceiver", "WireSender", "failure_of", "is_idle_detach"]

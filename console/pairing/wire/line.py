@@ -240,7 +240,7 @@ class Line(asyncio.Protocol):
         self.will_write = True
         try:
             self._handle(self._amqp.receive_data(data))
-            for act in self._after_read:
+            for act in tuple(self._after_read):
                 act()
         except Exception as error:
             log.exception("what came from %s could not be worked on", self.endpoint)
@@ -384,5 +384,5 @@ class Line(asyncio.Protocol):
         self._deliveries.clear()
         for link in links.values():
             link.end(error)
-        for act in self._after_read:
+        for act in tuple(self._after_read):
             act()

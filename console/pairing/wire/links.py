@@ -43,7 +43,6 @@ class _WireLink:
         self.line = line
         self.path = path
         self.failure: WireError | None = None
-        self.lost: asyncio.Future[WireError] = asyncio.get_running_loop().create_future()
         self._on_lost = on_lost
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_established = False
@@ -102,7 +101,6 @@ class _WireLink:
             self.failure = error
             self.answer()
             if self.is_established:
-                self.lost.set_result(error)
                 self._on_lost(error)
 
 

@@ -220,8 +220,9 @@ class Wire:
     def _on_lost(self, error: WireError, lived: float) -> None:
         self.failure = error
         if lived >= HEALTHY:
-            self._backoff.reset()
-        self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
+            self._backoff.reset()  # and whoever needs it may connect again at once
+        else:
+            self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
 
 
 def _retrieve(connecting: asyncio.Task[Line]) -> None:

@@ -1,4 +1,4 @@
-"""A sandbox with two queues in this event loop, and a wire to its namespace with whatever a test lacks."""
+"""A sandbox with two queues and a topic in this event loop, and a wire to its namespace with whatever a test lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from console.amqp.events import DeliveryReceived, DispositionReceived
 from console.amqp.message import Properties, Sections, write_data, write_properties
 from console.core.errors import WireError
 from console.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+from console.sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
 PATIENCE = 15.0
 
@@ -100,8 +100,11 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    queues = (QueueSpec("orders"), QueueSpec("audit"))
-    async with Sandbox.start([NamespaceSpec("contoso", queues=queues)]) as sandbox, AsyncExitStack() as stack:
+    queues, topics = (QueueSpec("orders"), QueueSpec("audit")), (TopicSpec("news", (SubscriptionSpec("all"),)),)
+    async with (
+        Sandbox.start([NamespaceSpec("contoso", queues=queues, topics=topics)]) as sandbox,
+        AsyncExitStack() as stack,
+    ):
         yield World(sandbox, stack)
 
 

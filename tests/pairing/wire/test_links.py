@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.amqp import ACCEPTED
+from console.amqp import ACCEPTED, Error, Modified, Rejected
 from tests.pairing.wire.conftest import Told, World, message, until
 
 
@@ -23,3 +23,81 @@ async def test_messages_that_are_sent_are_accepted_received_and_completed(world:
     assert world.depth("orders") == 0
     assert wire.connections == 1
     assert not told.lost
+
+
+async def test_a_rejected_message_is_received_from_the_dead_letter_queue(world: World, told: Told) -> None:
+    wire, dead = world.wire(), Told()
+    (await told.sender(wire)).send(message(), b"1")
+    receiver = await told.receiver(wire)
+    receiver.grant(1)
+    await until(lambda: told.deliveries)
+    reason = {"DeadLetterReason": "Undeliverable", "DeadLetterErrorDescription": "no such queue"}
+    error = Error(condition="com.microsoft:dead-letter", info=reason)
+    receiver.settle(told.deliveries[0].delivery_id, Rejected(error=error), settled=False)
+    (await dead.receiver(wire, "orders/$DeadLetterQueue")).grant(1)
+    await until(lambda: dead.deliveries)
+    assert b"no such queue" in dead.deliveries[0].payload
+
+
+async def test_a_topic_is_sent_to_and_its_subscription_received_from(world: World, told: Told) -> None:
+    wire = world.wire()
+    (await told.sender(wire, "news")).send(message(), b"1")
+    (await told.receiver(wire, "news/Subscriptions/all")).grant(1)
+    await until(lambda: told.deliveries and told.outcomes)
+
+
+async def test_a_settlement_whose_lock_is_lost_is_told_apart(world: World, told: Told) -> None:
+    wire = world.wire()
+    (await told.sender(wire)).send(message(), b"1")
+    receiver = await told.receiver(wire)
+    receiver.grant(1)
+    await until(lambda: told.deliveries)
+    world.jump(120)
+    receiver.settle(told.deliveries[0].delivery_id, ACCEPTED, settled=False)
+    await until(lambda: told.settled)
+    state = told.settled[0].state
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "com.microsoft:message-lock-lost"
+
+
+async def test_messages_are_set_aside_and_given_back_as_ranges(world: World, told: Told) -> None:
+    wire = world.wire()
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    for number in range(20):
+        sender.send(message(number), number.to_bytes(8, "big"))
+    receiver.grant(20)
+    await until(lambda: len(told.deliveries) == 20)
+    first = told.deliveries[0].delivery_id
+    receiver.settle(range(first, first + 10), Modified(undeliverable_here=True), settled=False)
+    receiver.settle(range(first + 10, first + 20), Modified(delivery_failed=True), settled=False)
+    await until(lambda: len(told.settled) == 20)
+    receiver.grant(20)
+    await until(lambda: len(told.deliveries) == 30)
+    assert {event.tag for event in told.deliveries[20:]}.isdisjoint(event.tag for event in told.deliveries[:20])
+    assert [event.payload[-30:] for event in told.deliveries[20:]] == [
+        event.payload[-30:] for event in told.deliveries[10:20]
+    ]
+
+
+async def test_no_credit_brings_no_message(world: World, told: Told) -> None:
+    wire = world.wire()
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    receiver.grant(2)
+    for number in range(5):
+        sender.send(message(number), number.to_bytes(8, "big"))
+    await until(lambda: len(told.outcomes) == 5 and len(told.deliveries) == 2)
+    assert receiver.credit == 0
+    receiver.grant(3)
+    await until(lambda: len(told.deliveries) == 5)
+
+
+async def test_a_link_that_its_owner_detached_tells_nothing(world: World, told: Told) -> None:
+    wire = world.wire()
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    await sender.detach()
+    await receiver.detach()
+    assert not sender.is_up
+    assert not receiver.is_up
+    assert told.lost == []
+    assert wire.is_up

@@ -1,16 +1,20 @@
-"""A link that stays, the pauses in between, and that nobody spins."""
+"""What is lost and had again, the pauses in between, and that nobody spins."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
 from console.amqp import ACCEPTED
+from console.amqp.events import DispositionReceived
+from console.amqp.message import read_properties, split
+from console.amqp.types import Int
 from console.core.errors import WireConnectionError, WireError, WireLinkError
-from console.pairing.wire import Backoff, Wire, WireReceiver, is_idle_detach, keep
+from console.pairing.wire import Backoff, is_idle_detach
+from console.pairing.wire import wire as wiring
+from console.sandbox.faults import FaultTerms, Operation
 from tests.pairing.wire.conftest import Told, World, message, until
 
 FORCED = "amqp:link:detach-forced"
@@ -47,92 +51,69 @@ def test_an_idle_end_is_known_by_condition_and_words(error: WireError, expected:
     assert is_idle_detach(error) is expected
 
 
-class Kept:
-    """A receiver that is kept, and what was said of it."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.told = Told()
-        self.failures: list[tuple[WireError, float]] = []
-        self.attached: list[WireReceiver] = []
-        self._wire = wire
-        self.task = asyncio.create_task(
-            keep(
-                self.attach,
-                backoff=Backoff(lambda: 0.0, first=0.02, most=0.2),
-                on_failure=lambda error, pause: self.failures.append((error, pause)),
-            )
-        )
-
-    async def attach(self) -> WireReceiver:
-        receiver = await self.told.receiver(self._wire)
-        receiver.grant(10)
-        self.attached.append(receiver)
-        return receiver
-
-    async def end(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
-
-
-async def receives_again(world: World, kept: Kept) -> None:
-    """A message that comes now is delivered."""
-    before = len(kept.told.deliveries)
-    told = Told()
-    sender = await told.sender(world.wire())
-    sender.send(message(), b"1")
-    await until(lambda: len(kept.told.deliveries) > before)
-    kept.attached[-1].settle(kept.told.deliveries[-1].delivery_id, ACCEPTED)
-
-
-async def test_a_kept_link_comes_back_after_a_detach_and_says_so_once(world: World) -> None:
-    kept = Kept(world.wire())
-    await until(lambda: kept.attached)
-    world.fault("detached", entity="orders")
-    await until(lambda: len(kept.attached) == 2)
-    assert len(kept.failures) == 1
-    await receives_again(world, kept)
-    await kept.end()
-
-
-async def test_an_idle_detach_is_silent(world: World) -> None:
-    kept = Kept(world.wire())
-    await until(lambda: kept.attached)
-    world.jump(660)
-    await until(lambda: len(kept.attached) == 2)
-    assert kept.failures == []
-    await receives_again(world, kept)
-    await kept.end()
-
-
-async def test_a_kept_link_comes_back_after_the_connection_was_lost(world: World) -> None:
-    wire = world.wire()
-    wire._backoff = Backoff(lambda: 0.0, first=0.02, most=0.2)
-    kept = Kept(wire)
-    await until(lambda: kept.attached)
-    over = world.fault("refused")
-    await until(lambda: len(kept.failures) > 3)
-    over()
-    await until(lambda: len(kept.attached) == 2)
+async def test_a_connection_that_lived_long_is_made_anew_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "HEALTHY", 0.0)
+    wire, told = world.wire(), Told()
+    await told.sender(wire)
+    world.fault("disconnected")
+    await until(lambda: told.lost)
+    assert (await Told().sender(wire)).is_up
     assert wire.connections == 2
-    await receives_again(world, kept)
-    await kept.end()
 
 
-async def test_the_end_of_keeping_detaches_in_order(world: World) -> None:
-    kept = Kept(world.wire())
-    await until(lambda: kept.attached)
-    await kept.end()
-    assert not kept.attached[0].is_up
-    assert kept.told.lost == []
+async def test_a_connection_that_was_lost_soon_is_left_alone_for_a_while(world: World) -> None:
+    wire, told = world.wire(), Told()
+    await told.sender(wire)
+    world.fault("disconnected")
+    await until(lambda: told.lost)
+    with pytest.raises(WireConnectionError, match="the next try is in"):
+        await Told().sender(wire)
 
 
-async def test_what_is_no_failure_of_the_wire_is_not_swallowed() -> None:
-    async def attach() -> WireReceiver:
-        raise ZeroDivisionError
+async def test_an_idle_link_ends_as_an_idle_one_and_can_be_had_again(world: World) -> None:
+    wire, told = world.wire(), Told()
+    await told.receiver(wire)
+    await wire.request("orders", "com.microsoft:peek-message", {"from-sequence-number": 1, "message-count": Int(1)})
+    world.jump(660)
+    await until(lambda: told.lost)
+    assert is_idle_detach(told.lost[0])
+    assert (await told.receiver(wire)).is_up
+    assert wire.connections == 1
 
-    with pytest.raises(ZeroDivisionError):
-        await keep(attach, backoff=Backoff(lambda: 0.0), on_failure=lambda *_: None)
+
+async def test_nothing_is_lost_while_links_and_connections_are_cut_at_random(world: World) -> None:
+    wire = world.wire()
+    wire._backoff = Backoff(lambda: 0.0, first=0.01, most=0.05)
+    outstanding = {number.to_bytes(8, "big"): message(number) for number in range(400)}
+    for kind, probability in (("detached", 0.01), ("acknowledgement-lost", 0.002)):
+        terms = FaultTerms(probability=probability, seed=5, operations=frozenset({Operation.SEND}))
+        world.node.faults.add(kind, terms=terms)
+
+    def on_outcome(event: DispositionReceived) -> None:
+        if event.state is ACCEPTED:
+            outstanding.pop(event.tag, None)
+
+    losses: list[WireError] = []
+    while outstanding:
+        try:
+            sender = await wire.sender("orders", on_outcome=on_outcome, on_lost=losses.append)
+        except WireError:
+            await asyncio.sleep(0.01)
+            continue
+        before = len(losses)
+        for tag, payload in outstanding.items():
+            sender.send(payload, tag)
+        await until(lambda before=before: not outstanding or len(losses) > before)
+    for fault in world.node.faults.active():
+        world.node.faults.remove(fault.id)
+    wire._not_before = 0.0
+    told = Told()
+    (await told.receiver(wire)).grant(10_000)
+    await until(lambda: len(told.deliveries) == world.depth("orders"))
+    assert losses
+    assert {read_properties(split(event.payload).properties).message_id for event in told.deliveries} == {
+        str(number) for number in range(400)
+    }
 
 
 async def test_however_many_ask_one_connection_is_tried_and_then_none_for_a_while(world: World) -> None:
