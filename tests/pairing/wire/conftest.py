@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from console.amqp.events import DeliveryReceived, DispositionReceived
-from console.amqp.message import Properties, Sections, write_data, write_properties
+from console.amqp.message import Properties, Sections, read_properties, split, write_data, write_properties
 from console.core.errors import WireError
 from console.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
 from console.sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
@@ -31,6 +31,10 @@ def message(number: int = 0, size: int = 20) -> bytes:
     """An encoded message whose id is its number."""
     properties = write_properties(Properties(message_id=str(number)))
     return Sections(properties=properties, body=write_data(b"x" * size)).join()
+
+
+def id_of(payload: bytes) -> str:
+    return str(read_properties(split(payload).properties).message_id)
 
 
 @dataclass

@@ -10,21 +10,17 @@ from uuid import UUID, uuid4
 import pytest
 
 from console.amqp import Modified
-from console.amqp.message import read_map, read_properties, split
+from console.amqp.message import read_map, split
 from console.core.errors import WireError, WireRequestError
 from console.core.verdict import FailureKind, kind_of
 from console.pairing.wire import Wire, WireReceiver, management
 from console.pairing.wire.management import Deferred
-from tests.pairing.wire.conftest import Told, World, message, until
+from tests.pairing.wire.conftest import Told, World, id_of, message, until
 from tests.pairing.wire.peer import listening, reply_to
 
 
 def number_of(payload: bytes) -> int:
     return int(read_map(split(payload).message_annotations)["x-opt-sequence-number"])
-
-
-def id_of(payload: bytes) -> str:
-    return str(read_properties(split(payload).properties).message_id)
 
 
 async def locked(wire: Wire, count: int) -> tuple[WireReceiver, Told]:

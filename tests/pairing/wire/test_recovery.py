@@ -9,13 +9,12 @@ import pytest
 
 from console.amqp import ACCEPTED
 from console.amqp.events import DispositionReceived
-from console.amqp.message import read_properties, split
 from console.amqp.types import Int
 from console.core.errors import WireConnectionError, WireError, WireLinkError
 from console.pairing.wire import Backoff, is_idle_detach
 from console.pairing.wire import wire as wiring
 from console.sandbox.faults import FaultTerms, Operation
-from tests.pairing.wire.conftest import Told, World, message, until
+from tests.pairing.wire.conftest import Told, World, id_of, message, until
 
 FORCED = "amqp:link:detach-forced"
 IDLE = (
@@ -111,9 +110,7 @@ async def test_nothing_is_lost_while_links_and_connections_are_cut_at_random(wor
     (await told.receiver(wire)).grant(10_000)
     await until(lambda: len(told.deliveries) == world.depth("orders"))
     assert losses
-    assert {read_properties(split(event.payload).properties).message_id for event in told.deliveries} == {
-        str(number) for number in range(400)
-    }
+    assert {id_of(event.payload) for event in told.deliveries} == {str(number) for number in range(400)}
 
 
 async def test_however_many_ask_one_connection_is_tried_and_then_none_for_a_while(world: World) -> None:
