@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -17,28 +18,31 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from console.core.engine import Pairing
-from console.core.errors import SameNamespaceError
+from console.core.errors import PairingClosedError, PairingError, SameNamespaceError
 from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
 from console.core.namespaces import NamespaceInfo
 from console.core.readiness import Evidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
-from console.core.verdict import Judge, Verdict, judge
+from console.core.verdict import Judge, judge
 from console.core.why import why
 from console.pairing import backlog, views
-from console.pairing.coalescer import Coalescer
-from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.deadlines import CLOSING, bounded, end_all
 from console.pairing.gate import Gate
 from console.pairing.inspection import Inspection
-from console.pairing.links import SenderLink
 from console.pairing.management import Management, management_of
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
+from console.pairing.partners import Partners, Side
 from console.pairing.pinger import Pinger
+from console.pairing.primaries import Primaries
 from console.pairing.receiver import PairedReceiver
 from console.pairing.sender import PairedSender
 from console.pairing.soundings import Soundings
+from console.pairing.standby import Standby
 from console.pairing.steering import Steering
 from console.pairing.syphon import Syphon
 from console.pairing.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 
 async def pair_namespaces(
@@ -108,23 +112,33 @@ class PairedServiceBusClient:
         self._steering = steering
         self._queues = queues
         self._gate = Gate()
-        self._backlog = [self._coalescer(path) for path in queues]
+        self._primaries = Primaries(steering, primary_client, self._gate)
+        self._standby = Standby(
+            steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit
+        )
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
         self._inspection = Inspection(
             steering, primary_client, options.secondary_client, admin, queues, self._soundings
         )
         self._syphons_elsewhere: tuple[str, ...] = ()
-        self._closed = False
-        steering.hands = Pinger(steering, primary_client, options.secondary_client, queues)
+        self._partners = Partners(
+            Side(primary, primary_client, queues[0]),
+            Side(secondary.name, options.secondary_client, queues[0]),
+            steering.tasks,
+            grace=steering.policy.close_grace,
+            over=self._faulted,
+        )
+        self._watch = asyncio.create_task(self._partners.run(), name="the watch over both clients")
+        self._closing: asyncio.Task[None] | None = None
+        steering.hands = Pinger(steering, self._primaries, self._standby, self._gate)
         self._start()
 
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
         tasks.start(self._soundings.run(), name="the depth of the backlog")
-        for queue in self._backlog:
-            tasks.start(self._ready(queue.link), name=f"open the link to {queue.link.path}")
+        tasks.start(self._standby.run(), name="the links to the backlog queues")
         if steering.policy.enable_syphon:
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues)
             self._syphon.start()
@@ -146,10 +160,12 @@ class PairedServiceBusClient:
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
         """A receiver on the primary namespace; the SDK's options."""
+        self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_queue_receiver(queue_name, **options))
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
         """A receiver on the primary namespace; the SDK's options."""
+        self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
     def watch(self, path: str) -> None:
@@ -165,21 +181,44 @@ class PairedServiceBusClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the pairing: pumps and pings end, links detach, both namespaces' clients are closed."""
-        if self._closed:
-            return
-        self._closed = True
-        self._steering.stop()
-        await self._steering.tasks.close()
+        """End the pairing: sends in hand have `close_grace` to finish, then raise; later ones raise at once; pumps
+        and pings end, links detach, both namespaces' clients are closed."""
+        await self._end(PairingClosedError("the pairing was closed: nothing can be sent through it any more"))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def _faulted(self, reason: PairingError) -> None:
+        """One side can be used no more: the other goes with it."""
+        log.error("%s", reason)
+        steering = self._steering
+        steering.announce(Warned(at=steering.clock(), about="pairing", text=str(reason)))
+        self._begin_to_end(reason)
+
+    async def _end(self, reason: PairingError) -> None:
+        await asyncio.shield(self._begin_to_end(reason))
+
+    def _begin_to_end(self, reason: PairingError) -> asyncio.Task[None]:
+        if self._closing is None:
+            self._steering.end(reason)
+            self._closing = asyncio.create_task(self._close(), name="the end of the pairing")
+        return self._closing
+
+    async def _close(self) -> None:
+        steering = self._steering
+        await steering.empty_hands(steering.policy.close_grace)
+        self._primaries.cut()
+        self._standby.cut()
+        await end_all([self._watch], CLOSING)
+        await steering.tasks.close()
         if self._syphon is not None:
             await self._syphon.close()
-        await asyncio.gather(*(queue.link.close() for queue in self._backlog))
+        await asyncio.gather(self._primaries.close(), self._standby.close())
         for client in (self._primary, self._options.secondary_client, self._admin):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
             except (ServiceBusError, OSError, TimeoutError) as error:
                 text = f"a client did not close in order: {type(error).__name__}"
-                self._steering.announce(Warned(at=self._steering.clock(), about="close", text=text))
+                steering.announce(Warned(at=steering.clock(), about="close", text=text))
 
     # -- what operators use -----------------------------------------------------------------------------------
 
@@ -229,15 +268,14 @@ class PairedServiceBusClient:
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at (SPEC.md section 4.6)."""
         return views.alarms(
-            self._soundings, self._steering.tasks, syphon=self._syphon is not None or bool(self._syphons_elsewhere)
+            self._soundings, self._steering.ended, syphon=self._syphon is not None or bool(self._syphons_elsewhere)
         )
 
     async def inspect(self) -> Evidence:
         """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
         sent. `console.core.readiness.judge` says what it means."""
         names = (self.primary_name, self.secondary_name)
-        limit = min(one.link.limit() for one in self._backlog)
-        return await self._inspection.look(names, self.syphon_view().status, limit)
+        return await self._inspection.look(names, self.syphon_view().status, self._standby.limit())
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
@@ -246,34 +284,14 @@ class PairedServiceBusClient:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _sender(self, path: str) -> PairedSender:
+        self._steering.refuse_when_ended()
         self.watch(path)
-        link = SenderLink(self._primary, path, self._steering.tasks, self._gate)
-        return PairedSender(self._steering, link, self._backlog)
-
-    def _coalescer(self, path: str) -> Coalescer:
-        steering = self._steering
-        limit = self.secondary_info.message_limit
-        link = SenderLink(self._options.secondary_client, path, steering.tasks, self._gate, assumed=limit)
-        return Coalescer(
-            link,
-            steering.tasks,
-            lambda text: steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text)),
-        )
+        self._partners.primary.use(path)
+        return PairedSender(self._steering, self._primaries, path, self._standby.queues)
 
     def _stands(self, path: str) -> str:
         entity = self._steering.machine.entity(path, at=self._steering.clock())
         return f"{entity.path} is {entity.state}: {why(entity)}"
-
-    async def _ready(self, link: SenderLink) -> None:
-        """Open a backlog link before it is needed; what cannot be opened now is opened when it is."""
-        try:
-            await link.open(self._steering.policy.send_timeout)
-        except Exception as error:  # noqa: BLE001 - not ready is a warning, whatever was raised
-            judgement = self._steering.judge(error)
-            text = f"the link to {link.path} is not open: {judgement.reason}"
-            if judgement.verdict is Verdict.CALLERS:
-                text += "; the credential needs Send on the secondary namespace"
-            self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))
 
     async def _count(self) -> None:
         while True:

@@ -1,82 +1,104 @@
 """Pings to the primary and probes of pulled backlog queues: what the machine's effects ask for.
 
-A ping goes over a link of its own to the entity that failed over, so that it finds out what a sender would. A probe
-is an attach: sending to a backlog queue would leave something in it.
+A ping finds out what a sender would: it opens a link of its own to the entity that failed over, a connection and a
+token with it, and sends over that. The link of a ping that was accepted is kept, for the next ping or for a sender: at
+the failback it is handed over. Links open through a gate, so that thousands of entities that failed over in one
+instant do not ping in one; from its first ping on, each keeps its interval.
+
+A probe is an attach: sending to a backlog queue would leave something in it. The link it made then stands ready.
 """
 
 from __future__ import annotations
 
-from azure.servicebus.aio import ServiceBusClient
+from typing import Final
 
 from console.core.engine import ProbeQueue, SendPing
 from console.core.events import PingAccepted, PingFailed, QueueProbed
-from console.core.options import Policy
 from console.core.verdict import Verdict
+from console.pairing.gate import Gate
 from console.pairing.links import SenderLink
 from console.pairing.messages import ping
+from console.pairing.primaries import Primaries
+from console.pairing.standby import Standby
 from console.pairing.steering import Steering
+
+KEPT: Final = 100
+"""Links of accepted pings that are kept at most; each takes some 700 kB. Others are made anew for each ping."""
 
 
 class Pinger:
     """The hands of one pairing.
 
     Args:
-        primary, secondary: the namespaces' clients.
-        queues: the backlog queues' paths by index.
+        primaries: where senders' links to the primary are.
+        standby: the links to the backlog queues.
+        gate: what links open through.
     """
 
-    def __init__(
-        self, steering: Steering, primary: ServiceBusClient, secondary: ServiceBusClient, queues: tuple[str, ...]
-    ) -> None:
+    def __init__(self, steering: Steering, primaries: Primaries, standby: Standby, gate: Gate) -> None:
         self._steering = steering
-        self._primary = primary
-        self._secondary = secondary
-        self._queues = queues
-
-    @property
-    def _policy(self) -> Policy:
-        return self._steering.policy
+        self._primaries = primaries
+        self._standby = standby
+        self._gate = gate
+        self._kept: dict[str, SenderLink] = {}
 
     async def ping(self, effect: SendPing) -> None:
-        """One ping over a fresh link, within `ping_timeout`; a throttled one is not an accepted one."""
-        steering = self._steering
-        began = steering.clock()
-        link = SenderLink(self._primary, effect.entity, steering.tasks)
-        try:
-            if self._policy.ping == "link":
-                await link.open(self._policy.ping_timeout)
-            else:
-                await link.send([ping()], self._policy.ping_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
-            now = steering.clock()
-            judgement = steering.judge(error)
-            steering.tell(
-                PingFailed(
-                    at=now,
-                    entity=effect.entity,
-                    number=effect.number,
-                    reason=judgement.reason,
-                    took=now - began,
-                    throttled=judgement.verdict is Verdict.THROTTLED,
-                )
-            )
+        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        steering, key = self._steering, effect.entity.casefold()
+        link = self._kept.pop(key, None) or self._primaries.ping_link(effect.entity)
+        async with self._gate.passage(urgent=False):
+            began = steering.clock()
+            try:
+                await self._try(link)
+            except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
+                link.put_away()
+                self._failed(effect, began, error)
+                return
+        now = steering.clock()
+        steering.tally(effect.entity).pings_accepted += 1
+        self._kept[key] = link
+        steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
+        if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
+            self._put_away(key)
+
+    async def _try(self, link: SenderLink) -> None:
+        policy = self._steering.policy
+        if policy.ping == "link":
+            await link.renew(policy.ping_timeout)
         else:
-            now = steering.clock()
-            steering.tally(effect.entity).pings_accepted += 1
-            steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
-        finally:
-            link.put_away()
+            await link.send([ping()], policy.ping_timeout)
+
+    def _failed(self, effect: SendPing, began: float, error: Exception) -> None:
+        steering = self._steering
+        now = steering.clock()
+        judgement = steering.judge(error)
+        steering.tell(
+            PingFailed(
+                at=now,
+                entity=effect.entity,
+                number=effect.number,
+                reason=judgement.reason,
+                took=now - began,
+                throttled=judgement.verdict is Verdict.THROTTLED,
+            )
+        )
+
+    def failed_back(self, entity: str) -> None:
+        """Hand the link over on which the last ping was accepted, and open those of the other senders."""
+        self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))
 
     async def probe(self, effect: ProbeQueue) -> None:
         """Attach to a pulled backlog queue, within `ping_timeout`."""
         steering = self._steering
-        link = SenderLink(self._secondary, self._queues[effect.queue], steering.tasks)
         try:
-            await link.open(self._policy.ping_timeout)
+            await self._standby.renew(effect.queue, steering.policy.ping_timeout)
         except Exception as error:  # noqa: BLE001 - whatever was raised, the queue stays pulled
             reason = steering.judge(error).reason
             steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))
         else:
             steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=True))
-        finally:
+
+    def _put_away(self, key: str) -> None:
+        link = self._kept.pop(key, None)
+        if link is not None:
             link.put_away()

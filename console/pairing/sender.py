@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServ
 from console.core.errors import (
     BacklogMessageSizeError,
     BacklogUnavailableError,
+    PairedClientError,
     PairingClosedError,
     ScheduledInBacklogError,
 )
@@ -25,8 +26,9 @@ from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, Send
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
 from console.pairing.coalescer import Coalescer, Parcel
-from console.pairing.links import SenderLink, size_of
+from console.pairing.links import size_of
 from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
+from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
 
@@ -40,9 +42,12 @@ class PairedSender:
     Made by the paired client. Several callers may share it. Times are seconds.
     """
 
-    def __init__(self, steering: Steering, primary: SenderLink, backlog: Sequence[Coalescer]) -> None:
+    def __init__(
+        self, steering: Steering, primaries: Primaries, entity_name: str, backlog: Sequence[Coalescer]
+    ) -> None:
         self._steering = steering
-        self._primary = primary
+        self._primaries = primaries
+        self._primary = primaries.link(entity_name)
         self._backlog = backlog
         self._memory = Sender()
         self._numbers: dict[int, str] = {}
@@ -97,7 +102,8 @@ class PairedSender:
         messages = outgoing(message)
         if messages:
             whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
-            await self._deliver(messages, whole, timeout)
+            with self._steering.in_hand():
+                await self._deliver(messages, whole, timeout)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
@@ -106,20 +112,11 @@ class PairedSender:
 
         Raises: as `send_messages`.
         """
-        steering = self._steering
         singles = outgoing(messages)
         if not singles:
             return []
-        entity = steering.machine.entity(self.entity_name, at=steering.clock())
-        if not entity.diverting:
-            numbers = await self._schedule_at_primary(singles, schedule_time_utc, timeout)
-            if numbers is not None:
-                return numbers
-        await self._deliver([_scheduled(single, schedule_time_utc) for single in singles], None, timeout)
-        first = -len(self._numbers) - 1
-        given = [first - index for index in range(len(singles))]
-        self._numbers.update(zip(given, map(id_of, singles), strict=True))
-        return given
+        with self._steering.in_hand():
+            return await self._schedule(singles, schedule_time_utc, timeout)
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
@@ -138,7 +135,8 @@ class PairedSender:
                     f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
                 )
         limit = timeout or self._steering.policy.send_timeout
-        await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
+        with self._steering.in_hand():
+            await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
@@ -152,6 +150,7 @@ class PairedSender:
         left = list(messages)
         failure: BaseException | None = None
         while True:
+            steering.refuse_when_ended()
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
             step = journey.next(entity, machine.rotation, at=now, draw=steering.draw())
@@ -162,6 +161,8 @@ class PairedSender:
                     await self._attempt(step, left, whole)
                 except Exception as error:
                     judgement = self._failed(step.route, error, messages=len(left), ids=left)
+                    if isinstance(steering.ended, PairedClientError):
+                        steering.refuse_when_ended()
                     if judgement.verdict is Verdict.CALLERS:
                         raise
                     journey.ended(step.route, judgement.verdict, at=steering.clock())
@@ -176,7 +177,8 @@ class PairedSender:
 
     async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
         if step.route.queue is None:
-            await self._primary.send(whole if whole is not None else left, step.timeout)
+            link = self._primaries.nearest(self._primary)
+            await link.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
             self._steering.tally(self.entity_name).too_large += too_large(left, whole, self.entity_name, self._room)
         else:
@@ -202,6 +204,18 @@ class PairedSender:
             raise BacklogMessageSizeError(size=size_of(culprit), limit=limit, message_id=id_of(culprit)) from error
         finally:
             del left[: parcel.accepted]
+
+    async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
+        steering = self._steering
+        if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
+            numbers = await self._schedule_at_primary(singles, when, timeout)
+            if numbers is not None:
+                return numbers
+        await self._deliver([_scheduled(single, when) for single in singles], None, timeout)
+        first = -len(self._numbers) - 1
+        given = [first - index for index in range(len(singles))]
+        self._numbers.update(zip(given, map(id_of, singles), strict=True))
+        return given
 
     async def _schedule_at_primary(
         self, singles: list[Sendable], when: datetime, timeout: float | None

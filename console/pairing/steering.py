@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from console.core.billing import Meter
 from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
-from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, Ticked
+from console.core.entity import DIVERTING
+from console.core.errors import PairingError
+from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, StateChanged, Ticked
 from console.core.options import Policy
 from console.core.routes import Route
 from console.core.verdict import Judge
@@ -65,6 +68,9 @@ class Hands(Protocol):
     def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
         """Probe a backlog queue and tell its outcome."""
 
+    def failed_back(self, entity: str) -> None:
+        """Sends of an entity go to the primary again: have the links ready."""
+
 
 class Steering:
     """One pairing's machine at work.
@@ -88,6 +94,9 @@ class Steering:
         self._change: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
+        self._ended: PairingError | None = None
+        self._in_hand = 0
+        self._empty = asyncio.Event()
 
     @property
     def policy(self) -> Policy:
@@ -141,6 +150,7 @@ class Steering:
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Announce):
             self.announce(effect.event)
+            self._see_to_links(effect.event)
             self.changed()
         elif self.hands is None:
             raise RuntimeError(f"{effect} came before the pairing was open")
@@ -150,6 +160,13 @@ class Steering:
             self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
         else:
             self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
+
+    def _see_to_links(self, event: Event) -> None:
+        """Before anybody who waits for the change is woken."""
+        if not isinstance(event, StateChanged) or self.hands is None:
+            return
+        if event.was in DIVERTING and event.now not in DIVERTING:
+            self.hands.failed_back(event.entity)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -169,7 +186,7 @@ class Steering:
         if self._timer is not None:
             self._timer.cancel()
         self._armed = self.machine.next_deadline
-        if self._armed is not None:
+        if self._armed is not None and self._ended is None:
             delay = max(0.0, self._armed - self.clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
@@ -208,7 +225,43 @@ class Steering:
                     sends.new_accepted = sends.new_failed = 0
             tally.recent.append((seconds, accepted))
 
-    def stop(self) -> None:
-        """No more timers."""
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> PairingError | None:
+        """Why nothing can be sent any more; None while it can."""
+        return self._ended
+
+    def end(self, reason: PairingError) -> None:
+        """Nothing new is sent, and no timer runs; who waits is woken, and raises."""
+        self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
+        if not self._in_hand:
+            self._empty.set()
+        self.changed()
+
+    def refuse_when_ended(self) -> None:
+        """Raises why nothing can be sent any more: PairedClientError or PairingClosedError."""
+        if self._ended is not None:
+            raise type(self._ended)(str(self._ended)) from self._ended.__cause__
+
+    @contextmanager
+    def in_hand(self) -> Iterator[None]:
+        """Around each call of a sender; raises as `refuse_when_ended`."""
+        self.refuse_when_ended()
+        self._in_hand += 1
+        try:
+            yield
+        finally:
+            self._in_hand -= 1
+            if not self._in_hand and self._ended is not None:
+                self._empty.set()
+
+    async def empty_hands(self, within: float) -> None:
+        """Wait for the sends in hand, at most `within` seconds; after `end`."""
+        try:
+            async with asyncio.timeout(within):
+                await self._empty.wait()
+        except TimeoutError:
+            return  # the links are cut next, and they raise

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from console.core.billing import Meter
 from console.core.entity import Entity
+from console.core.errors import PairedClientError, PairingError
 from console.core.routes import Route
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
 from console.core.why import why
 from console.pairing.soundings import Sounding, Soundings
 from console.pairing.steering import Steering, Tally
 from console.pairing.syphon import Syphon
-from console.pairing.tasks import Tasks
 
 Found = Mapping[int, Sounding | None]
 
@@ -105,7 +105,7 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(soundings: Soundings, tasks: Tasks, *, syphon: bool) -> tuple[str, ...]:
+def alarms(soundings: Soundings, ended: PairingError | None, *, syphon: bool) -> tuple[str, ...]:
     """What a person should look at. `syphon`: one is known to run, here or elsewhere."""
     found = soundings.found
     said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
@@ -115,6 +115,6 @@ def alarms(soundings: Soundings, tasks: Tasks, *, syphon: bool) -> tuple[str, ..
         said.append(f"{parked} messages are parked and no syphon is known to run: start an engine with one")
     if dead:
         said.append(f"{dead} dead-lettered messages lie in the backlog queues")
-    if tasks.failed is not None:
-        said.append("the pairing is faulted: a task of its own crashed; restart the engine (its log says why)")
+    if isinstance(ended, PairedClientError):
+        said.append(str(ended))
     return tuple(said)
