@@ -91,10 +91,12 @@ class World:
         async with self.client("secondary") as client, client.get_queue_sender(path) as sender:
             yield sender
 
-    async def received(self, path: str, count: int, **options: Any) -> list[ServiceBusReceivedMessage]:
-        """`count` messages of the primary's queue, by a plain client, completed."""
+    async def received(
+        self, path: str, count: int, *, namespace: str = "primary", **options: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        """`count` messages of a queue, by a plain client, completed."""
         found: list[ServiceBusReceivedMessage] = []
-        async with self.client("primary") as client, client.get_queue_receiver(path, **options) as receiver:
+        async with self.client(namespace) as client, client.get_queue_receiver(path, **options) as receiver:
             async with asyncio.timeout(PATIENCE):
                 while len(found) < count:
                     for message in await receiver.receive_messages(count - len(found), max_wait_time=1):
