@@ -53,6 +53,8 @@ class Pump:
         self._steering = steering
         self._client = client
         self._courier = courier
+        self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
+        """Messages whose locks are ours, by sequence number."""
         self._aside: dict[str, list[int]] = {}
         """Sequence numbers of deferred messages, by destination."""
         self._scanned_at = 0.0
@@ -70,11 +72,15 @@ class Pump:
                     await self._cycle(receiver)
             except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
                 await self._failed(error)
+            except asyncio.CancelledError:
+                await self._let_go(receiver)
+                raise
             finally:
+                self._in_hand.clear()
                 await _close(receiver)
 
     async def close(self) -> None:
-        """Nothing is in hand when `run` has ended: its receiver was closed, and gave back what it held."""
+        """Nothing is in hand when `run` has ended: it let go of what it held."""
 
     async def _while_paused(self) -> None:
         while self._steering.machine.syphon_paused:
@@ -102,6 +108,7 @@ class Pump:
             self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
         if received:
+            self._take(received)
             await self._move(receiver, received)
         self.progress.set_aside = sum(map(len, self._aside.values()))
         self.progress.text = self._said()
@@ -178,7 +185,22 @@ class Pump:
             await bounded(settlement, SETTLE, f"settling message {_id(message)}")  # type: ignore[arg-type]
         except MessageLockLostError:
             return False
+        finally:
+            self._in_hand.pop(message.sequence_number, None)
         return True
+
+    def _take(self, received: Sequence[ServiceBusReceivedMessage]) -> None:
+        self._in_hand.update((message.sequence_number, message) for message in received)
+
+    async def _let_go(self, receiver: ServiceBusReceiver) -> None:
+        """The pairing ends: locks in hand are released, not left to end. Never otherwise: a foreign queue may have a
+        delivery limit, and each release counts as a delivery."""
+        try:
+            async with asyncio.timeout(CLOSING):
+                for message in list(self._in_hand.values()):
+                    await receiver.abandon_message(message)
+        except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
+            return  # the locks end by themselves
 
     # -- set aside --------------------------------------------------------------------------------------------
 
@@ -195,6 +217,7 @@ class Pump:
         while numbers:
             chunk, numbers = numbers[:BATCH], numbers[BATCH:]
             received = await self._received_again(receiver, chunk)
+            self._take(received)
             for destination, load in (await self._sorted(receiver, received)).items():
                 await self._deliver(receiver, destination, load)
             if path in self._aside:  # it failed again: everything later waits behind it
