@@ -36,7 +36,7 @@ async def test_a_client_that_is_closed_alone_faults_its_partner_after_the_grace(
     """Section 9: "Once the primary or secondary faults or is closed without its partner also being faulted or closed,
     and the syphon detects this state, the syphon acts: the other has close_grace (5 s) to be closed too; then it is
     faulted (PairedClientError, naming both)"."""
-    paired = await world.pair(close_grace=0.2, enable_syphon=syphon)
+    paired = await world.pair(close_grace=0.2, enable_syphon=syphon, send_timeout=30.0)
     sender = paired.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage(b"before"))
     await close_under(clients(paired)[closed])
@@ -67,7 +67,7 @@ async def test_a_partner_closed_within_the_grace_is_an_orderly_end(world: World)
 
 async def test_an_outage_of_both_namespaces_is_not_a_fault(world: World) -> None:
     """Section 9: "never a namespace's outage, which is what the pairing is for"."""
-    paired = await world.pair(close_grace=0, enable_syphon=True)
+    paired = await world.pair(close_grace=0, enable_syphon=True, send_timeout=30.0)
     heal = [world.fault("refused"), world.fault("refused", namespace="secondary")]
     await until(lambda: any("receive" in queue.pump_text for queue in paired.queue_views()))
     for _ in range(3):
@@ -98,7 +98,7 @@ async def test_a_crashed_task_of_ours_faults_both(world: World) -> None:
 
 async def test_closing_the_pairing_closes_both_sides_and_nothing_is_sent_after_it(world: World) -> None:
     """Section 9: "Closing the pairing closes both sides"."""
-    paired = await world.pair(enable_syphon=True)
+    paired = await world.pair(enable_syphon=True, send_timeout=30.0)
     sender = paired.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage(b"before"))
     await asyncio.gather(paired.close(), paired.close())
@@ -163,7 +163,7 @@ async def test_a_send_that_waits_for_a_change_raises_at_once(world: World) -> No
 
 
 async def test_a_closed_sender_raises_and_moves_no_state(world: World) -> None:
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(failover_interval=0, send_timeout=30.0)
     sender = paired.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage(b"before"))
     await sender.close()
