@@ -55,6 +55,7 @@ class Pump:
         self._courier = courier
         self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
         """Messages whose locks are ours, by sequence number."""
+        self._left: ServiceBusReceiver | None = None
         self._aside: dict[str, list[int]] = {}
         """Sequence numbers of deferred messages, by destination."""
         self._scanned_at = 0.0
@@ -73,14 +74,17 @@ class Pump:
             except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
                 await self._failed(error)
             except asyncio.CancelledError:
-                await self._let_go(receiver)
+                self._left = receiver  # what ends a pump is impatient; `close` has time
                 raise
-            finally:
-                self._in_hand.clear()
-                await _close(receiver)
+            self._in_hand.clear()
+            await _close(receiver)
 
     async def close(self) -> None:
-        """Nothing is in hand when `run` has ended: it let go of what it held."""
+        """After `run` was ended: let go of what it held, and of the queue."""
+        receiver, self._left = self._left, None
+        if receiver is not None:
+            await self._let_go(receiver)
+            await _close(receiver)
 
     async def _while_paused(self) -> None:
         while self._steering.machine.syphon_paused:
