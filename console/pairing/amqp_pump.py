@@ -194,12 +194,14 @@ class AmqpPump:
         return f"{said}; {self._trouble}" if self._trouble else said
 
     async def close(self) -> None:
-        """What is under way has a moment to be accepted and completed; the rest keeps its lock until that ends."""
+        """What is under way has a moment to be accepted and completed; the locks of the rest are released."""
         end = self._steering.clock() + CLOSING_IN
         while self._wire.is_up and self._steering.clock() < end:
             if not self._courier.under_way(self) and not self._settling.is_busy:
                 break
             await asyncio.sleep(0.02)
+        for parcel in list(self._in_hand.values()):
+            self._give_up(parcel)
         if self._receiver is not None:
             await self._receiver.detach()
 

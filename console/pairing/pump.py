@@ -65,19 +65,25 @@ class Pump:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
         while True:
             await self._while_paused()
-            receiver = self._client.get_queue_receiver(self.path)
-            try:
-                await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
-                self._scanned_at = 0.0
-                while not self._steering.machine.syphon_paused:
-                    await self._cycle(receiver)
-            except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
-                await self._failed(error)
-            except asyncio.CancelledError:
-                self._left = receiver  # what ends a pump is impatient; `close` has time
-                raise
-            self._in_hand.clear()
-            await _close(receiver)
+            await self._cycles(self._client.get_queue_receiver(self.path))
+
+    async def _cycles(self, receiver: ServiceBusReceiver) -> None:
+        try:
+            await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
+            self._scanned_at = 0.0
+            while not self._steering.machine.syphon_paused:
+                await self._cycle(receiver)
+        except asyncio.CancelledError:
+            self._left = receiver  # what ends a pump is impatient; `close` has time
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
+            failure: Exception | None = error
+        else:
+            failure = None
+        self._in_hand.clear()
+        await _close(receiver)
+        if failure is not None:
+            await self._failed(failure)
 
     async def close(self) -> None:
         """After `run` was ended: let go of what it held, and of the queue."""

@@ -173,9 +173,10 @@ async def test_a_closed_sender_raises_and_moves_no_state(world: World) -> None:
     assert world.told(InDoubt) == []
 
 
-async def test_locks_in_hand_are_released(world: World) -> None:
+@pytest.mark.parametrize("pump", ["sdk", "amqp"])
+async def test_locks_in_hand_are_released(world: World, pump: str) -> None:
     """Section 9: "locks in hand are released"."""
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0, close_grace=0)
+    paired = await world.pair(enable_syphon=True, pump=pump, backlog_queue_count=1, send_timeout=60.0, close_grace=0)
     world.fault("unanswered", entity="orders")
     async with world.to_backlog() as sender:
         await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
