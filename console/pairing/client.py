@@ -113,9 +113,7 @@ class PairedServiceBusClient:
         self._queues = queues
         self._gate = Gate()
         self._primaries = Primaries(steering, primary_client, self._gate)
-        self._standby = Standby(
-            steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit
-        )
+        self._standby = Standby(steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit)
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
         self._inspection = Inspection(
