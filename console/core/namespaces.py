@@ -72,8 +72,8 @@ def remarks(primary: NamespaceInfo, secondary: NamespaceInfo) -> tuple[str, ...]
         )
     if secondary.tier is Tier.BASIC:
         said.append(
-            f"the secondary namespace {secondary.name} is Basic: it takes no time to live of ours, and messages lie in "
-            "its queues for 14 days at most"
+            f"the secondary namespace {secondary.name} is Basic: messages lie in its queues for 14 days at most, "
+            "whatever their time to live"
         )
     return tuple(text for text in said if text)
 

@@ -55,11 +55,11 @@ class World:
             "pump": self.pump,
         } | options
         admin = chosen.pop("secondary_admin", None) or self.admin("secondary")
+        client = chosen.pop("secondary_client", None) or self.client("secondary")
+        primary = chosen.pop("primary_client", None) or self.client("primary")
         paired = await pair_namespaces(
-            self.client("primary"),
-            SendAvailabilityPairedNamespaceOptions(
-                secondary_admin=admin, secondary_client=self.client("secondary"), **chosen
-            ),
+            primary,
+            SendAvailabilityPairedNamespaceOptions(secondary_admin=admin, secondary_client=client, **chosen),
             on_event=self.events.append,
         )
         return await self.stack.enter_async_context(paired)

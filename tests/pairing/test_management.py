@@ -133,7 +133,7 @@ async def test_extra_queues_stay_and_are_not_used(world: World, admin: Managemen
 
 
 async def test_a_queue_that_is_there_is_not_made_anew(world: World, admin: Management) -> None:
-    """ "Already exists" by a race counts as found."""
+    """… "already exists" by a race counts as found."""
     world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}0", QueueSettings(max_delivery_count=7))
     with pytest.raises(ResourceExistsError) as raised:
         await admin.create_backlog_queue(f"{PREFIX}0")
@@ -315,7 +315,7 @@ async def test_no_queue_in_the_end_is_an_error() -> None:
 
 @pytest.mark.usefixtures("quick")
 async def test_a_conflict_with_another_operation_is_tried_again_and_a_queue_that_is_there_is_found() -> None:
-    """ "Already exists" by a race counts as found."""
+    """… "already exists" by a race counts as found."""
     conflict, there = ResourceExistsError(CONFLICT), ResourceExistsError("SubCode=40900. Conflict.")
     admin = Scripted(creating=(conflict, there))
     assert (await backlog.ensure(admin, "primary", 1)).paths == (f"{PREFIX}0",)

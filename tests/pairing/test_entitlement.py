@@ -1,0 +1,185 @@
+"""What a pairing needs, tells and refuses before anything is sent (SPEC.md sections 3 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.core.errors import BacklogQueueError, NamespaceUnreachableError
+from console.core.events import Warned
+from console.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog, soundings
+from console.pairing.management import Management, QueueFacts, management_of
+from console.sandbox.broker.access import AuthorizationRule, Right
+
+from .conftest import World, until
+
+SHORT = {"send_timeout": 1.0, "failover_interval": 0.0}
+
+
+def key_with(world: World, namespace: str, *rights: Right) -> str:
+    """A connection string whose key has these rights alone."""
+    one = world.sandbox[namespace]
+    rule = AuthorizationRule(name="+".join(rights), rights=frozenset(rights), primary_key="k1", secondary_key="k2")
+    one.node.authorization.rules = (*one.node.authorization.rules, rule)
+    return one.connection_string_for(rule.name, rule.primary_key)
+
+
+def client_with(world: World, namespace: str, *rights: Right) -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(key_with(world, namespace, *rights), retry_total=0)
+
+
+# -- claims --------------------------------------------------------------------------------------------------------
+
+
+async def test_send_is_enough_for_the_secondary_client_of_a_pairing_without_a_syphon(world: World) -> None:
+    """Claims: Manage to pair, Send always, Listen only with the syphon."""
+    client = client_with(world, "secondary", Right.SEND)
+    paired = await world.pair(secondary_client=client, **SHORT)
+    end = world.fault("disabled", entity="orders")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    end()
+    assert world.parked() == 1
+    assert world.told(Warned) == []
+
+
+async def test_send_and_listen_are_enough_with_the_syphon(world: World) -> None:
+    """Listen only with the syphon."""
+    client = client_with(world, "secondary", Right.SEND, Right.LISTEN)
+    paired = await world.pair(secondary_client=client, enable_syphon=True, **SHORT)
+    end = world.fault("disabled", entity="orders")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    end()
+    await until(lambda: world.depth("orders") == 1)
+
+
+async def test_without_send_on_the_secondary_a_warning_says_so(world: World) -> None:
+    """Send always."""
+    await world.pair(secondary_client=client_with(world, "secondary", Right.LISTEN))
+    await until(lambda: any("needs Send on the secondary" in warned.text for warned in world.told(Warned)))
+
+
+async def test_without_manage_there_is_no_pairing(world: World) -> None:
+    """Manage to pair."""
+    admin = world.admin("secondary", key_with(world, "secondary", Right.SEND, Right.LISTEN))
+    world.stack.push_async_callback(admin.close)
+    with pytest.raises(NamespaceUnreachableError, match="pairing needs Manage on the secondary"):
+        await world.pair(secondary_admin=admin)
+
+
+# -- what is told --------------------------------------------------------------------------------------------------
+
+
+def test_send_availability_is_the_only_kind_of_pairing() -> None:
+    """`PairedNamespaceOptions` is the base of pairing kinds; send availability is the only kind."""
+    assert PairedNamespaceOptions.__subclasses__() == [SendAvailabilityPairedNamespaceOptions]
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_where_backlog_queues_are(index: int) -> None:
+    """Backlog queue path: `{primary}/x-servicebus-transfer/{index}`, index in [0, backlog_queue_count)."""
+    assert backlog.queue_path("contoso", index) == f"contoso/x-servicebus-transfer/{index}"
+
+
+async def test_without_a_name_the_first_label_of_the_host_is_taken(world: World) -> None:
+    """… else the first label of its host."""
+    client = ServiceBusClient("contoso.servicebus.windows.net", credential=_Nobody(), retry_total=0)
+    paired = await world.pair(primary_client=client, primary_name=None)
+    assert [queue.path for queue in paired.queue_views()] == [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
+
+
+class _Nobody:
+    async def get_token(self, *scopes: str, **_: object) -> None:
+        raise ServiceBusError("no token is wanted here")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_client_that_is_handed_in_keeps_its_own_retry_policy(world: World) -> None:
+    """A client that is handed in keeps its own retry policy inside `send_timeout`."""
+    client = ServiceBusClient.from_connection_string(world.sandbox["primary"].connection_string, retry_total=7)
+    paired = await world.pair(primary_client=client)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert client._config.retry_total == 7
+    assert world.depth("orders") == 1
+
+
+# -- before pairing has completed ----------------------------------------------------------------------------------
+
+
+class Hindered:
+    """A management whose listing waits, or whose creations fail, as a test says."""
+
+    def __init__(self, real: Management, *, creating: Exception | None = None) -> None:
+        self._real = real
+        self._creating = creating
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        self.asked.set()
+        await self.go.wait()
+        return await self._real.queues(prefix)
+
+    async def create_backlog_queue(self, path: str) -> None:
+        if self._creating is not None:
+            raise self._creating
+        await self._real.create_backlog_queue(path)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+async def test_nothing_may_be_sent_before_pairing_completed(world: World) -> None:
+    """Nothing may be sent before pairing completed: there is no paired client to send with, and nothing was opened."""
+    slow = Hindered(management_of(world.admin("secondary")))
+    pairing = asyncio.create_task(world.pair(secondary_admin=slow))
+    await slow.asked.wait()
+    await asyncio.sleep(0.1)
+    assert not pairing.done()
+    assert not any(one.node.connections for one in world.sandbox.namespaces)
+    slow.go.set()
+    paired = await pairing
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert world.depth("orders") == 1
+
+
+async def test_failed_creation_is_raised_by_the_awaited_pairing_call_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bad credentials, failed creation etc. are raised by the awaited pairing call itself."""
+    monkeypatch.setattr(backlog, "PAUSE", 0.01)
+    broken = Hindered(management_of(world.admin("secondary")), creating=TimeoutError("too slow"))
+    broken.go.set()
+    world.stack.push_async_callback(broken.close)  # type: ignore[arg-type]
+    with pytest.raises(BacklogQueueError, match="too slow"):
+        await world.pair(secondary_admin=broken)
+
+
+async def test_two_pairings_at_once_make_the_queues_once(world: World) -> None:
+    """… "already exists" by a race counts as found."""
+    pairings = await asyncio.gather(*(world.pair(backlog_queue_count=3) for _ in range(3)))
+    assert [paired.backlog_queue_count for paired in pairings] == [3, 3, 3]
+    assert len(list(world.sandbox["secondary"].node.namespace.queues())) == 3
+
+
+# -- who moves what was parked -------------------------------------------------------------------------------------
+
+
+async def test_parked_messages_without_any_syphon_are_an_alarm(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """… "At least one executable program should be actively running the syphon." Parked messages with no syphon known
+    to run is an alarm."""
+    monkeypatch.setattr(soundings, "QUICK", 0.1)
+    monkeypatch.setattr(soundings, "SLOW", 0.1)
+    paired = await world.pair(**SHORT)
+    assert not any("no syphon" in alarm for alarm in paired.alarms())
+    async with world.to_backlog() as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    await until(lambda: any("1 messages are parked and no syphon is known" in alarm for alarm in paired.alarms()))
