@@ -219,6 +219,11 @@ def test_what_was_declared_otherwise_may_stay(desk: Desk) -> None:
         (Tier.STANDARD, "Queue", "<MaxMessageSizeInKilobytes>256</MaxMessageSizeInKilobytes>", 201),
         (Tier.BASIC, "Queue", "", 201),
         (Tier.BASIC, "Queue", "<RequiresSession>true</RequiresSession>", 400),
+        (Tier.BASIC, "Queue", "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>", 400),
+        (Tier.BASIC, "Queue", "<DefaultMessageTimeToLive>P1D</DefaultMessageTimeToLive>", 400),
+        (Tier.BASIC, "Queue", "<DefaultMessageTimeToLive>P10675199DT2H48M5.4775807S</DefaultMessageTimeToLive>", 201),
+        (Tier.BASIC, "Queue", "<AutoDeleteOnIdle>P1D</AutoDeleteOnIdle>", 400),
+        (Tier.BASIC, "Queue", "<ForwardTo>orders</ForwardTo>", 400),
         (Tier.BASIC, "Topic", "", 400),
     ],
 )
