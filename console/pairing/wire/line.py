@@ -57,7 +57,10 @@ AfterRead = Callable[[], None]
 
 
 class Line(asyncio.Protocol):
-    """lost: why the connection ended. reads: how often something was heard. will_write: bytes leave soon anyway."""
+    """lost: why the connection ended. will_write: bytes leave soon anyway.
+
+    asks, reads: how often something was said that wants an answer, and how often anything was heard.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Line(asyncio.Protocol):
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[WireError] = self.loop.create_future()
+        self.asks = 0
         self.reads = 0
         self.will_write = False
         self.is_writable = True
@@ -310,6 +314,7 @@ class Line(asyncio.Protocol):
 
     async def _attached(self, link: WireSender | WireReceiver) -> None:
         self._links[link.link] = link
+        self.asks += 1
         self.touch()
         try:
             await link.established()

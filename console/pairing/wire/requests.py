@@ -91,6 +91,7 @@ class Requests:
         )
         answered = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
+            self._line.asks += 1
             self._sender.send(request.join(), number.encode())
             reply: Reply = await answered
             return reply

@@ -2,7 +2,8 @@
 
 Each wait in here has a deadline of ours. A namespace that could not be connected is left alone for a while, and
 whoever asks meanwhile is told the failure at once: nobody waits for what is known to be down, and nobody can spin. A
-wait that ends with nothing heard at all takes the connection with it, since the other side may be gone unnoticed.
+question that is not answered while nothing else is heard either takes the connection with it, since the other side may
+be gone unnoticed.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Wire:
     async def _do(self, act: Callable[[Line], Coroutine[Any, Any, T]], timeout: float, what: str) -> T:
         began = asyncio.get_running_loop().time()
         line = await self._connected(timeout)
-        reads = line.reads
+        asks, reads = line.asks, line.reads
         left = max(0.0, began + timeout - asyncio.get_running_loop().time())
         try:
             return await bounded(act(line), left, what)
@@ -166,7 +167,7 @@ class Wire:
             raise
         except TimeoutError as error:
             failure = WireTimeoutError(f"{what} was not answered within {timeout:g} s by {self.endpoint}")
-            if line.reads == reads:
+            if line.reads == reads and line.asks > asks:
                 line.drop(failure)
             raise failure from error
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
-from console.core.errors import WireAuthenticationError, WireError, WireLinkError, WireRequestError
+from console.core.errors import WireAuthenticationError, WireError, WireLinkError, WireRequestError, WireTimeoutError
 from console.core.verdict import FailureKind, kind_of
-from console.pairing.wire import Endpoint, Wire, grants
+from console.pairing.wire import Endpoint, Wire, WireSender, grants
 from console.pairing.wire.failures import token_failure
-from console.pairing.wire.tokens import sign
+from console.pairing.wire.tokens import SCOPE, sign
 from console.sandbox import AsyncSandboxCredential
 from tests.pairing.wire.conftest import Told, World, message, until
 from tests.pairing.wire.peer import listening, reply_to
@@ -156,6 +156,23 @@ async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on(monke
         await until(lambda: len(script.peer.requests) >= 4)
         assert not told.lost
         await wire.close()
+
+
+async def test_a_credential_that_never_answers_costs_the_caller_alone(world: World) -> None:
+    class Hanging:
+        async def get_token(self, *_: str) -> Any:
+            if others:
+                await asyncio.Event().wait()
+            return await AsyncSandboxCredential(world.sandbox.control_url, "Data Owner").get_token(SCOPE)
+
+    others: list[WireSender] = []
+    told = Told()
+    wire = world.wire_to(endpoint(world, Hanging()))
+    others.append(await told.sender(wire))
+    with pytest.raises(WireTimeoutError):
+        await Told().sender(wire, "audit", timeout=0.2)
+    assert others[0].is_up
+    assert told.lost == []
 
 
 async def test_one_token_serves_many_links_of_an_entity() -> None:
