@@ -79,8 +79,9 @@ class Identity:
 
     def renew(self, namespace: NamespaceConfig) -> None:
         """From now on as the settings say. The one before is closed at the end: a request may be under way on it."""
+        made = _made(namespace)
         self._past.append(self.current)
-        self.current = _made(namespace)
+        self.current = made
 
     async def close(self) -> None:
         """Closes every credential that there was."""
@@ -123,9 +124,11 @@ class Access:
 
         Other than the key, the signature and the identity, nothing in the settings is looked at; a key cannot take a
         signature's place.
+
+        Raises:
+            ValueError: azure-identity does not accept the settings; the identity stays as it is.
         """
-        before, self._namespace = self._namespace, namespace
-        parts = _parts(namespace)
+        before, parts = self._namespace, _parts(namespace)
         renewed = []
         if parts != _parts(before):
             if self.key is not None and _has_key(parts):
@@ -137,6 +140,7 @@ class Access:
         if self.identity is not None and _identity(namespace) != _identity(before):
             self.identity.renew(namespace)
             renewed.append("the identity")
+        self._namespace = namespace
         return " and ".join(renewed)
 
     def signing(self, audience: str) -> Callable[[], str] | None:

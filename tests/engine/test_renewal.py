@@ -184,3 +184,26 @@ async def test_other_settings_wait_for_the_next_start_and_that_is_said_once(site
 async def test_nothing_is_said_where_nothing_changed(site: Site) -> None:
     await site.renewal.read()
     assert site.said == []
+
+
+async def test_an_identity_that_azure_does_not_accept_leaves_the_one_there_is(tmp_path: Path) -> None:
+    settings = '[pairing]\nname = "orders"\n' + "".join(
+        f'[{side}]\nnamespace = "{side}.example"\ncredential = "client-secret"\ntenant = "{{tenant}}"\n'
+        f'client_id = "c"\nclient_secret = {{{{ file = "secret" }}}}\n'
+        for side in ("primary", "secondary")
+    )
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / "pairing.toml").write_text(settings.format(tenant="contoso.example"))
+    config, said = load_config(tmp_path / "pairing.toml"), list[str]()
+    async with open_clients(config) as clients:
+        identity = clients.primary_access.of_identity()
+        found, before = Renewal(config, clients.primary_access, clients.secondary_access, said.append), identity.current
+        (tmp_path / "pairing.toml").write_text(settings.format(tenant="no/tenant"))
+        for _ in range(2):
+            await found.read()
+        assert identity.current is before
+        assert len(said) == 1
+        assert said[0].endswith("the engine goes on with the settings that it has")
+        (tmp_path / "pairing.toml").write_text(settings.format(tenant="fabrikam.example"))
+        await found.read()
+        assert identity.current is not before

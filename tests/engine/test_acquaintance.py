@@ -1,0 +1,121 @@
+"""What an engine says when it starts about the namespaces that it pairs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from console.config import NamespaceConfig, PairingConfig
+from console.core.errors import ConfigurationError
+from console.core.events import Event, Warned
+from console.core.options import Policy
+from console.engine import access, process
+from console.engine.connecting import open_clients
+from console.engine.places import Places
+from console.engine.renewal import Renewal
+from console.pairing import PairedServiceBusClient
+from console.sandbox import Sandbox
+from console.sandbox.broker.settings import Tier
+from console.sandbox.credentials import AsyncSandboxCredential
+from console.sandbox.specs import NamespaceSpec, QueueSpec
+from console.secret import Secret
+
+
+@dataclass
+class Listener:
+    """Stands for the engine's host: keeps what is recorded."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def record(self, event: Event) -> int:
+        self.events.append(event)
+        return len(self.events)
+
+    def said(self, about: str) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Warned) and event.about == about]
+
+
+@pytest.fixture
+async def stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as found:
+        yield found
+
+
+async def start(
+    stack: AsyncExitStack,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    primary: NamespaceSpec,
+    secondary: NamespaceSpec,
+    *,
+    management: str = "arm",
+    entities: tuple[str, ...] = ("orders",),
+) -> tuple[PairedServiceBusClient, Listener]:
+    """Pairs two namespaces as an engine does."""
+    sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
+    monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+
+    def config_of(name: str) -> NamespaceConfig:
+        one = sandbox[name]
+        by_key = NamespaceConfig(
+            host=f"127.0.0.1:{one.amqp_port}",
+            connection_string=Secret(one.connection_string),
+            ca_file=sandbox.ca_file,
+            name=name,
+        )
+        by_role = replace(by_key, management="arm", subscription="s", resource_group="g", arm_url=sandbox.arm_url)
+        return by_role if management == "arm" else by_key
+
+    config = PairingConfig(
+        path=Path("pairing.toml"), name="orders", environment="", read_only=False,
+        policy=Policy(backlog_queue_count=1), entities=entities,
+        primary=config_of(primary.name), secondary=config_of(secondary.name),
+    )  # fmt: skip
+    clients = await stack.enter_async_context(open_clients(config))
+    host, places = Listener(), Places(state=folder, socket=folder / "s")
+    renewal = Renewal(config, clients.primary_access, clients.secondary_access, print)
+    paired = await process._pair(config, clients, places, host, renewal)  # type: ignore[arg-type]
+    return await stack.enter_async_context(paired), host
+
+
+def primary_spec(**more: object) -> NamespaceSpec:
+    return NamespaceSpec("contoso", queues=[QueueSpec("orders")], **more)  # type: ignore[arg-type]
+
+
+async def test_two_namespaces_in_one_region_are_a_warning(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preferably in different data centres (a warning when ARM shows the same region)."""
+    paired, host = await start(stack, tmp_path, monkeypatch, primary_spec(), NamespaceSpec("backup"))
+    (said,) = host.said("namespaces")
+    assert said.startswith("both namespaces are in westeurope: a data centre's outage takes them both")
+    assert (paired.primary_name, paired.secondary_name) == ("contoso", "backup")
+
+
+async def test_nothing_is_said_of_two_that_fit(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secondary = NamespaceSpec("backup", region="northeurope")
+    _, host = await start(stack, tmp_path, monkeypatch, primary_spec(), secondary)
+    assert host.said("namespaces") == []
+
+
+async def test_a_smaller_tier_behind_a_larger_one_is_a_warning_over_atom_too(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, secondary = primary_spec(tier=Tier.PREMIUM), NamespaceSpec("backup")
+    _, host = await start(stack, tmp_path, monkeypatch, primary, secondary, management="atom")
+    (said,) = host.said("namespaces")
+    assert "would not survive a failover" in said
+
+
+async def test_a_topic_that_the_basic_tier_cannot_have_is_explained(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, secondary = primary_spec(tier=Tier.BASIC), NamespaceSpec("backup")
+    with pytest.raises(ConfigurationError, match=r"names 'audit', .*it is of the tier Basic, which has queues and no"):
+        await start(stack, tmp_path, monkeypatch, primary, secondary, entities=("orders", "audit"))
