@@ -97,31 +97,31 @@ class AmqpCourier:
 
     # -- what pumps ask -----------------------------------------------------------------------------------------------
 
-    def may_take(self, path: str, key: str) -> bool:
+    def may_take(self, path: str, key: str, now: float) -> bool:
         """Whether messages may be given for this destination now."""
         found = self._known.get(key)
         if found is not None and found.is_stalled:
             return False
-        return self._steering.machine.may_deliver(path, at=self._steering.clock())
+        return self._steering.machine.may_deliver(path, at=now)
 
     def room(self, key: str) -> int:
         """How many more messages the destination is ready for; one, as long as nothing is known of it."""
         found = self._known.get(key)
         return 1 if found is None else found.allowed - len(found.under_way) - len(found.waiting)
 
-    def give(self, parcel: Parcel) -> None:
+    def give(self, parcel: Parcel, now: float) -> None:
         """Send it as soon as its destination is ready for it, behind what was given before."""
         found = self._known.get(parcel.key)
         if found is None:
             found = self._known[parcel.key] = Destination(parcel.path, parcel.key)
-            found.answered_at = self._steering.clock()
+            found.answered_at = now
         if found.budget > 0 and not found.waiting:
             found.budget -= 1
-            self._send(found, parcel)
+            self._send(found, parcel, now)
             return
         if not found.waiting and not found.under_way:
             self._busy[found.key] = found
-            found.answered_at = self._steering.clock()
+            found.answered_at = now
         found.waiting.append(parcel)
         if not found.under_way:
             self._advance(found)
@@ -151,7 +151,7 @@ class AmqpCourier:
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def _send(self, found: Destination, parcel: Parcel) -> None:
+    def _send(self, found: Destination, parcel: Parcel, now: float) -> None:
         link = found.link
         assert link is not None, "a destination without a link has no budget"
         if parcel.size > link.max_message_size:
@@ -162,9 +162,10 @@ class AmqpCourier:
         tag = self._tag.to_bytes(8, "big")
         if not found.under_way:
             self._busy[found.key] = found
+            found.answered_at = now
         found.under_way[tag] = parcel
         parcel.round = found.round
-        parcel.sent_at = self._steering.clock()
+        parcel.sent_at = now
         self._steering.meter.moves += 1
         link.send(parcel.payload, tag)
 
@@ -173,7 +174,8 @@ class AmqpCourier:
         if found.turn is not None:
             found.turn.set_result(None)
             found.turn = None
-        if found.waiting and not self._steering.machine.may_deliver(found.path, at=self._steering.clock()):
+        now = self._steering.clock()
+        if found.waiting and not self._steering.machine.may_deliver(found.path, at=now):
             self._give_back(found, moving.waiting(self._steering, found.path))
         link = found.link
         if link is None or not link.is_up:
@@ -184,7 +186,7 @@ class AmqpCourier:
             budget = min(found.allowed - len(found.under_way), link.room)
             while budget > 0 and found.waiting:
                 budget -= 1
-                self._send(found, found.waiting.popleft())
+                self._send(found, found.waiting.popleft(), now)
             found.budget = max(0, budget)
         if not found.waiting and not found.under_way and not found.is_stalled:
             self._rest(found)

@@ -46,7 +46,7 @@ PORTION_BYTES: Final = 256 * 1024
 PEEKED: Final = 250
 MANAGE: Final = 10.0
 """Seconds for a look into the queue: without one messages are moved all the same."""
-ENOUGH: Final = 2 * WINDOW
+ENOUGH: Final = WINDOW
 """Messages in a row that are not set aside, after which a search ends: no pump reaches further ahead."""
 LOCK: Final = 60.0
 """Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
@@ -90,6 +90,7 @@ class AmqpPump:
         self._window_ends = 0.0
         self._is_open = False
         self._trouble = ""
+        self._elapsed = steering.policy.ttl_policy == "elapsed"
 
     @property
     def in_hand(self) -> int:
@@ -178,7 +179,7 @@ class AmqpPump:
         for key, aside in list(self.aside.by_key.items()):
             if self.aside.drop_empty(key):
                 continue
-            if key not in self._bringing and aside.numbers and self._courier.may_take(aside.path, key):
+            if key not in self._bringing and aside.numbers and self._courier.may_take(aside.path, key, now):
                 work = self._bring_back(key, aside)
                 task = self._steering.tasks.start(work, name=f"what {self.path} holds for {aside.path}")
                 if task is not None:
@@ -235,17 +236,23 @@ class AmqpPump:
         size = len(event.payload)
         if size > self._largest:
             self._largest = float(size)
-        self._take(event.payload, UUID(bytes_le=event.tag), receiver, event.delivery_id)
+        self._take(event.payload, event.tag, receiver, event.delivery_id)
 
     def _take(
-        self, data: bytes, token: UUID, receiver: WireReceiver | None = None, delivery_id: int = 0, *, doom: str = ""
+        self,
+        data: bytes,
+        token: UUID | bytes,
+        receiver: WireReceiver | None = None,
+        delivery_id: int = 0,
+        *,
+        doom: str = "",
     ) -> None:
         """A locked message: from the link, or by its number where there is no receiver. doom: why it is undeliverable
         anyway."""
         now = self._steering.clock()
         try:
             found = opened(data)
-            payload = original(found, now_ms=int(now * 1000), elapsed=self._steering.policy.ttl_policy == "elapsed")
+            payload = original(found, now_ms=int(now * 1000), elapsed=self._elapsed)
         except EnvelopeError as error:
             self._unreadable(data, token, receiver, delivery_id, str(error))
             return
@@ -257,28 +264,27 @@ class AmqpPump:
             return
         before = self._in_hand.get(number)
         if before is not None:  # its lock ended while it was in hand: go on with the new one
-            before.token, before.receiver, before.delivery_id = token, receiver, delivery_id
-            before.lock_ends = parcel.lock_ends
+            before.relocked(token, parcel.lock_ends, receiver, delivery_id)
             return
         self._in_hand[number] = parcel
         self._bytes += parcel.size
         if doom:
             self.bury(parcel, doom)
-        elif receiver is None or self._may_go(parcel):
-            self._courier.give(parcel)
+        elif receiver is None or self._may_go(parcel, now):
+            self._courier.give(parcel, now)
         else:
             self.set_aside(parcel)
 
-    def _may_go(self, parcel: Parcel) -> bool:
+    def _may_go(self, parcel: Parcel, now: float) -> bool:
         if self.aside and self.aside.has_older(parcel.key):
             return False
-        return self._courier.may_take(parcel.path, parcel.key)
+        return self._courier.may_take(parcel.path, parcel.key, now)
 
     def _parcel(
         self,
         found: Opened,
         payload: bytes,
-        token: UUID,
+        token: UUID | bytes,
         receiver: WireReceiver | None,
         delivery_id: int,
         now: float,
@@ -292,7 +298,7 @@ class AmqpPump:
         )
 
     def _unreadable(
-        self, data: bytes, token: UUID, receiver: WireReceiver | None, delivery_id: int, reason: str
+        self, data: bytes, token: UUID | bytes, receiver: WireReceiver | None, delivery_id: int, reason: str
     ) -> None:
         number = held_of(data).sequence_number or -1 - delivery_id
         try:
@@ -381,7 +387,7 @@ class AmqpPump:
             while aside.numbers and self._is_open:
                 ruling = moving.waiting(self._steering, aside.path)
                 doom = ruling.reason if ruling.undeliverable else ""
-                if not doom and not self._courier.may_take(aside.path, key):
+                if not doom and not self._courier.may_take(aside.path, key, self._steering.clock()):
                     return
                 portion = min(PORTION, max(1, int(PORTION_BYTES / self._largest)), WINDOW - len(self._in_hand))
                 most = portion if doom else min(portion, self._courier.room(key))
@@ -458,13 +464,14 @@ class AmqpPump:
                 parcel.lock_ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
         except WireError as error:
             self._trouble = f"cannot renew locks: {self._steering.judge(error).reason}"
-        lost = {parcel.number for parcel in ending if parcel.lock_ends - self._steering.clock() < TICK}
+        now = self._steering.clock()
+        lost = {parcel.number for parcel in ending if parcel.lock_ends - now < TICK}
         if lost:
             for parcel in self._courier.withdraw(self):
                 if parcel.number in lost:
                     self._forget(parcel)
                 else:
-                    self._courier.give(parcel)
+                    self._courier.give(parcel, now)
 
 
 def _destination(data: bytes) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from console.core.envelope import (
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
 """As keys of annotations are to the SDK."""
+_DEAD: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
@@ -191,6 +192,18 @@ def unpark(received: AmqpAnnotatedMessage, enclosed: Enclosed) -> AmqpAnnotatedM
         kept[SCHEDULED_ANNOTATION] = enclosed.scheduled
     restored.annotations = kept or None
     restored.delivery_annotations = None
+    return restored
+
+
+def as_parked(received: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """A dead letter of a backlog queue as it lay there: envelope on, without what dead-lettering added."""
+    restored = copy(received)
+    of_all = (restored.application_properties or {}).items()
+    restored.application_properties = {key: _carried(value) for key, value in of_all if text(key) not in _DEAD}
+    kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
+    restored.annotations = kept or None
+    restored.delivery_annotations = None
+    cast(AmqpMessageHeader, restored.header).delivery_count = None
     return restored
 
 

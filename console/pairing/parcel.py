@@ -12,12 +12,12 @@ class Parcel:
     """One message on its way.
 
     payload: as its destination gets it. key: the destination's path, casefolded. number: in the backlog queue.
-    was_aside: it was deferred, and received again by its number.
-    receiver, delivery_id: how it is settled while its link lives; token: how it is settled otherwise.
-    lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
+    was_aside: it was deferred, and received again by its number. receiver, delivery_id: how it is settled while its
+    link lives. lock_ends, sent_at: seconds since 1970. round: the destination's count of failures when it was sent.
     """
 
     __slots__ = (
+        "_token",
         "delivery_id",
         "key",
         "lock_ends",
@@ -30,7 +30,6 @@ class Parcel:
         "round",
         "sent_at",
         "size",
-        "token",
         "was_aside",
     )
 
@@ -42,7 +41,7 @@ class Parcel:
         number: int,
         message_id: str,
         payload: bytes,
-        token: UUID,
+        token: UUID | bytes,
         lock_ends: float,
         receiver: WireReceiver | None = None,
         delivery_id: int = 0,
@@ -54,13 +53,23 @@ class Parcel:
         self.message_id = message_id
         self.payload = payload
         self.size = len(payload)
-        self.token = token
+        self._token = token
         self.lock_ends = lock_ends
         self.receiver = receiver
         self.delivery_id = delivery_id
         self.was_aside = receiver is None
         self.round = 0
         self.sent_at = 0.0
+
+    @property
+    def token(self) -> UUID:
+        """The lock token, by which it can be settled without its link; a delivery's tag holds it."""
+        return self._token if isinstance(self._token, UUID) else UUID(bytes_le=self._token)
+
+    def relocked(self, token: UUID | bytes, lock_ends: float, receiver: WireReceiver | None, delivery_id: int) -> None:
+        """It was received once more, since its lock had ended."""
+        self._token, self.lock_ends = token, lock_ends
+        self.receiver, self.delivery_id = receiver, delivery_id
 
 
 class Shipper(Protocol):

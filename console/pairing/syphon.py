@@ -14,7 +14,7 @@ from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.errors import WireUnavailableError
+from console.core.errors import IllegalEventError, WireUnavailableError
 from console.core.events import Warned
 from console.core.snapshot import SyphonStatus, SyphonView
 from console.core.why import clock
@@ -22,6 +22,7 @@ from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.amqp_pump import AmqpPump
 from console.pairing.courier import Courier
 from console.pairing.moving import Progress, Worker, stopped
+from console.pairing.orders import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
 from console.pairing.pump import Pump
 from console.pairing.steering import Steering
 from console.pairing.wire import Endpoint, Wire
@@ -64,34 +65,35 @@ class Syphon:
         self._steering = steering
         self._primary = primary
         self._secondary = secondary
+        self._queues = queues
         self._courier = Courier(steering, primary)
         self._wires: Wires | None = None
         self._unusable: WireUnavailableError | None = None
         """Why there are no pumps on our own AMQP, though they were wanted."""
-        self.progress = [Progress() for _ in queues]
-        self.pumps: list[Worker] = [self._sdk_pump(index, path) for index, path in enumerate(queues)]
+        self.pumps = [self._sdk_pump(index, path, Progress()) for index, path in enumerate(queues)]
         if steering.policy.pump != "sdk":
-            self._use_amqp(queues)
+            self._use_amqp()
         self._history: deque[float] = deque(maxlen=HISTORY)
         self._counted = 0
         self._counted_at = 0.0
 
-    def _sdk_pump(self, index: int, path: str) -> Worker:
-        progress = self.progress[index]
+    def _sdk_pump(self, index: int, path: str, progress: Progress) -> Worker:
         return Pump(self._steering, self._secondary, self._courier, index=index, path=path, progress=progress)
 
-    def _use_amqp(self, queues: tuple[str, ...]) -> None:
+    def _amqp_pump(self, wires: Wires, index: int, path: str, progress: Progress) -> Worker:
+        return AmqpPump(self._steering, wires.secondary, wires.courier, index=index, path=path, progress=progress)
+
+    def _use_amqp(self) -> None:
+        """Have pumps on our own AMQP, or know why not."""
         try:
-            wires = self._wires = Wires(self._steering, self._primary, self._secondary)
+            if self._wires is None:
+                self._wires = Wires(self._steering, self._primary, self._secondary)
         except WireUnavailableError as error:
             self._unusable = error
             return
-        self.pumps = [
-            AmqpPump(
-                self._steering, wires.secondary, wires.courier, index=index, path=path, progress=self.progress[index]
-            )
-            for index, path in enumerate(queues)
-        ]
+        self._unusable = self._wires.courier.unusable = None
+        wires = self._wires
+        self.pumps = [self._amqp_pump(wires, pump.index, pump.path, pump.progress) for pump in self.pumps]
 
     def start(self) -> None:
         """Set the pumps to work; the pairing's tasks own them."""
@@ -103,33 +105,34 @@ class Syphon:
     async def _work(self, index: int) -> None:
         """Run one queue's pump, and one of the other kind if the first cannot work here."""
         while True:
-            if self._unusable is not None:
+            if self._unusable is None:
+                try:
+                    await self.pumps[index].run()
+                except WireUnavailableError as error:
+                    self._unusable = error
+            elif self._steering.policy.pump == "auto":
                 await self._replace(index, self._unusable)
-            try:
                 await self.pumps[index].run()
-            except WireUnavailableError as error:
-                self._unusable = error
+            else:
+                stopped(self._steering, self.pumps[index].progress, index, str(self._unusable), retry_in=AGAIN)
+                await asyncio.sleep(AGAIN)
+                if self._unusable is not None:
+                    self._use_amqp()
 
     async def _replace(self, index: int, error: WireUnavailableError) -> None:
-        steering, progress = self._steering, self.progress[index]
-        if steering.policy.pump == "amqp":
-            stopped(steering, progress, index, str(error), retry_in=AGAIN)
-            await asyncio.sleep(AGAIN)
-            self._unusable = None
-            return
-        before = self.pumps[index]
-        if isinstance(before, AmqpPump):
-            await before.close()
-            self.pumps[index] = self._sdk_pump(index, before.path)
-        if not any(one.note for one in self.progress):
+        steering, before = self._steering, self.pumps[index]
+        if not any(pump.progress.note for pump in self.pumps):
             text = f"the syphon moves messages through the SDK, more slowly: {error}"
             steering.announce(Warned(at=steering.clock(), about="syphon", text=text))
-        progress.note = f"through the SDK: {error}"
+        before.progress.note = f"through the SDK: {error}"
+        await before.close()
+        self.pumps[index] = self._sdk_pump(index, before.path, before.progress)
 
     async def _watch(self) -> None:
-        while self._wires is not None:
+        while True:
             await asyncio.sleep(TICK)
-            self._wires.courier.watch(self._steering.clock())
+            if self._wires is not None:
+                self._wires.courier.watch(self._steering.clock())
 
     async def close(self) -> None:
         """Settle what is under way, for a moment, and close all links. The pumps have ended with the tasks."""
@@ -137,6 +140,36 @@ class Syphon:
         if self._wires is not None:
             await self._wires.close()
         await self._courier.close()
+
+    # -- orders -------------------------------------------------------------------------------------------------------
+
+    async def redrive(self, queue: int) -> str:
+        """Put what is in a backlog queue's dead-letter queue now back to work; a sentence that says what came of it.
+
+        Raises:
+            IllegalEventError: there is no such backlog queue.
+            WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
+        """
+        if not 0 <= queue < len(self._queues):
+            raise IllegalEventError(f"there is no backlog queue {queue}; this pairing has {len(self._queues)}")
+        redriver: Redriver = SdkRedriver(self._steering, self._secondary)
+        if self._wires is not None and self._unusable is None:
+            redriver = AmqpRedriver(self._wires.secondary)
+        return await redriver.redrive(self._queues[queue])
+
+    async def move_stranded(self, path: str) -> str:
+        """Move what lies in an unused backlog queue to where it belongs; a sentence that says what came of it.
+
+        Raises:
+            IllegalEventError: the queue is used, or is no backlog queue of this pairing.
+        """
+        index = unused_index(path, self._queues)
+        progress = Progress()
+        if self._wires is not None and self._unusable is None:
+            return await emptied(self._steering, self._amqp_pump(self._wires, index, path, progress))
+        return await emptied(self._steering, self._sdk_pump(index, path, progress))
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
 
     def count(self) -> None:
         """Add what was moved since the last call to the history of rates."""

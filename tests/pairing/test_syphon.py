@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from console.amqp.message import read_map
 from console.core.entity import State
+from console.core.errors import IllegalEventError
 from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
+from console.pairing import PairedServiceBusClient
+from console.pairing.orders import DEAD_LETTERS, unused_index
+from console.pairing.syphon import Syphon
 from console.sandbox import Sandbox
 
-from .backlogs import lying_in, parked, put, queue_path, reason_of, session_of
+from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
 from .conftest import World, until
 from .test_outage import body, send_until_accepted, state
 
@@ -182,8 +187,8 @@ async def test_a_destination_that_is_not_found_for_long_enough_is_given_up_with_
     await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=1.0)
     put(world, [parked("nowhere", str(number)) for number in range(10)])
     await until(lambda: len(world.told(DeadLettered)) == 10, patience=25)
-    dead = lying_in(world, queue_path() + "/$DeadLetterQueue", namespace="secondary")
-    assert len(dead) == 10
+    await until(lambda: len(lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")) == 10)
+    dead = lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")
     assert "nowhere was not found for" in reason_of(dead[0])
 
 
@@ -217,3 +222,51 @@ async def test_a_queue_that_cannot_be_received_from_is_said_and_worked_on_again_
     heal()
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1)
+
+
+async def test_dead_letters_can_be_re_driven(world: World) -> None:
+    """Dead-lettered ones can be re-driven."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
+    put(world, [parked("later", str(number), properties={"kept": number}) for number in range(5)])
+    await until(lambda: len(world.told(DeadLettered)) == 5)
+    await until(lambda: len(lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")) == 5)
+    world.sandbox["primary"].node.namespace.create_queue("later")
+    said = await order(paired).redrive(0)
+    assert "5" in said
+    await until(lambda: world.depth("later") == 5, patience=40)
+    assert sorted(world.ids_in("later")) == [str(number) for number in range(5)]
+    assert read_map(sections(lying_in(world, "later")[0]).application_properties) == {"kept": 0}
+    assert not lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")
+
+
+async def test_a_re_drive_with_nothing_to_do_says_so_and_an_unknown_queue_is_refused(world: World) -> None:
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    assert "dead letters" in await order(paired).redrive(0)
+    with pytest.raises(IllegalEventError, match="there is no backlog queue 1"):
+        await order(paired).redrive(1)
+
+
+async def test_stranded_messages_are_moved_on_an_operators_order(world: World) -> None:
+    """Stranded messages are moved on an operator's order, never silently."""
+    stranded = queue_path(7)
+    world.sandbox["secondary"].node.namespace.create_queue(stranded)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", str(number)) for number in range(20)], path=stranded)
+    said = await order(paired).move_stranded(stranded)
+    assert said.startswith(f"20 messages of {stranded} were moved")
+    assert world.depth("orders") == 20
+    assert {event.queue for event in world.told(Moved)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [(queue_path(0), "is in use"), ("orders", "is no backlog queue"), ("primary/x-servicebus-transfer/x", "is no")],
+)
+def test_only_unused_backlog_queues_can_hold_what_is_stranded(path: str, words: str) -> None:
+    with pytest.raises(IllegalEventError, match=words):
+        unused_index(path, (queue_path(0),))
+
+
+def order(paired: PairedServiceBusClient) -> Syphon:
+    assert paired._syphon is not None
+    return paired._syphon
