@@ -11,7 +11,9 @@ import pytest
 
 from console.amqp import ACCEPTED, RELEASED, Error, Modified, ReceiverLink, Rejected, SenderLink, Settings
 from console.amqp.codec import described, encode
+from console.amqp.frames import SASL_FRAME, SASL_HEADER, build_frame
 from console.amqp.message import BATCH_FORMAT, batch, split
+from console.amqp.performatives import SaslMechanisms, write_performative
 from console.amqp.types import Described, Symbol, ULong
 from console.core.errors import (
     WireConnectionError,
@@ -25,6 +27,7 @@ from console.pairing.wire import Wire, failure_of
 from tests.pairing.wire.conftest import Told, message, until
 from tests.pairing.wire.peer import Script, listening
 
+PASSWORDS_ALONE = SaslMechanisms(sasl_server_mechanisms=("PLAIN",))
 FIRST = (1 << 32) - 3
 """Close enough to the end of ids that a few messages pass it."""
 
@@ -278,6 +281,7 @@ async def test_a_wait_in_which_nothing_at_all_was_heard_takes_the_connection_wit
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "framing-error"),
         (b"AMQP\x00\x00\x09\x01", "framing-error"),
         (b"\x00" * 16, "framing-error"),
+        (SASL_HEADER + build_frame(0, write_performative(PASSWORDS_ALONE), SASL_FRAME), "offers no ANONYMOUS"),
     ],
 )
 async def test_what_speaks_no_amqp_is_unavailable_to_us(script: Script, wire: Wire, answer: bytes, reason: str) -> None:
