@@ -1,8 +1,8 @@
 """The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
 
-Exit status: 0, 1 for a demo that did not balance, a dashboard that failed or an answer that is no, 2 for anything a
-person can put right, with one sentence on standard error that says what, where and what would be right. Never a
-traceback.
+Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no,
+2 for anything a person can put right, with one sentence on standard error that says what, where and what would be
+right. Never a traceback.
 """
 
 from __future__ import annotations
@@ -166,6 +166,19 @@ def demo(
     if not headless:
         _needs_terminal("paired demo --headless plays without one")
     return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json)
+
+
+@app.command
+def simulate(
+    *,
+    seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
+    seed: Annotated[int | None, Parameter(help="This seed alone, with its trace if it breaks a rule.")] = None,
+    json: JsonLine = False,
+) -> int:
+    """The rules as shipped in a simulated world, under faults that seeds draw; nothing is contacted."""
+    from console.simulation.command import run_simulation
+
+    return run_simulation(seeds=seeds, seed=seed, json_line=json)
 
 
 @app.command

@@ -38,9 +38,9 @@ class Clockwork:
         self._order = 0
 
     def at(self, when: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Call `action` at `when`."""
+        """Call `action` at `when`; at once when that has passed."""
         self._order += 1
-        heapq.heappush(self._heap, (when, self._order, action, arguments))
+        heapq.heappush(self._heap, (when if when > self.now else self.now, self._order, action, arguments))
 
     def run(self, until: float) -> None:
         """Everything up to and including `until`."""

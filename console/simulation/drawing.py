@@ -104,12 +104,13 @@ def _calls(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tu
     spread = [random.uniform(0.0, CHAOS) for _ in range(CALLS)]
     spread += [random.uniform(CHAOS, CHAOS + LATEST) for _ in range(LATE_CALLS)]
     calls = []
+    first = 1 if engines > 1 and random.random() < 0.4 else 0  # an engine without an application: the console's own
     for at in sorted(spread):
         path = random.choice(entities).path
         calls.append(
             Call(
                 at=at,
-                engine=int(random.random() * engines),
+                engine=random.randrange(first, engines),
                 sender=int(random.random() * 2),
                 path=path if random.random() < 0.9 else path.capitalize(),
                 messages=random.choice((1, 1, 1, 1, 2, 3, 6)),
@@ -143,6 +144,8 @@ def _faults(random: Random, entities: tuple[EntityPlan, ...], queues: int) -> tu
         faults.append(Fault(at, ends, everything, random.choice(WHOLE)))
     if random.random() < 0.3:
         faults += _flapping(random, random.choice(paths))
+    if random.random() < 0.2:
+        faults += _made_again(random, random.choice(paths))
     return tuple(faults)
 
 
@@ -155,6 +158,13 @@ def _flapping(random: Random, path: str) -> list[Fault]:
     condition = random.choice((Condition.REFUSED, Condition.BLACK_HOLE, Condition.DELETED))
     starts = [at + 2 * period * index for index in range(8)]
     return [Fault(start, start + period, (path,), condition) for start in starts if start + period < CHAOS]
+
+
+def _made_again(random: Random, path: str) -> list[Fault]:
+    """Deleted and made again, and some time later once more."""
+    at = random.uniform(20.0, CHAOS / 2)
+    again = at + random.uniform(90.0, 500.0)
+    return [Fault(start, start + random.uniform(20.0, 50.0), (path,), Condition.DELETED) for start in (at, again)]
 
 
 def _crashes(random: Random, engines: int) -> tuple[Crash, ...]:

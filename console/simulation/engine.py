@@ -131,7 +131,7 @@ class Engine:
             self._armed = due
             self._arms += 1
             if due is not None:
-                self.clock.at(max(due, self.clock.now), self._tick, self._arms)
+                self.clock.at(due, self._tick, self._arms)
 
     def _tick(self, arm: int) -> None:
         if arm == self._arms:
@@ -206,7 +206,7 @@ class Engine:
         timeout = world.plan.policy.ping_timeout
         failure, _ = yield from world.network.request(destination, condition, timeout, destination.ping)
         now = self.clock.now
-        world.watch.answered(who, destination.name, failure, syphon=False)
+        world.watch.answered(who, destination.name, failure)
         self.state_watch.ping_answered(path, began, now, failure)
         took = now - began
         if failure is None:

@@ -170,15 +170,14 @@ class Moving:
         """One attempt; its failure, or None."""
         world, watch, engine = self.world, self.world.watch, self.engine
         letters = [unpark(held.letter, enclosed, (self.queue.index, held.number)) for (held, _), enclosed in pack]
-        timeout = engine.machine.policy.send_timeout
+        timeout, began = engine.machine.policy.send_timeout, self.clock.now
         diverting = engine.machine.entity(path, at=self.clock.now).diverting if path in world.destinations else False
         watch.attempted(self.who, path, letters[0].body, diverting=diverting)
         failure = yield from self._attempt(path, letters, timeout)
         if watch.trace is not None:
             watch.say(f"{engine.name} moved {letters[0].body}+{len(letters) - 1} to {path}: {failure or 'accepted'}")
-        watch.answered(self.who, path, failure, syphon=True)
-        if failure is FailureKind.NOT_FOUND:
-            watch.missing(engine.name, path, world.missing_since(path))
+        watch.answered(self.who, path, failure, tried=began)
+        watch.heard(engine.name, path, failure)
         return failure
 
     def _attempt(self, path: str, letters: list[Letter], timeout: float) -> Any:
@@ -189,13 +188,9 @@ class Moving:
             return FailureKind.NOT_FOUND
         condition = destination.met(world.random)
         failure, _ = yield from world.network.request(
-            destination, condition, timeout, partial(destination.take, letters), partial(self._unheard, letters)
+            destination, condition, timeout, partial(destination.take, letters), partial(world.watch.unheard, letters)
         )
         return failure
-
-    def _unheard(self, letters: Sequence[Letter], refused: FailureKind | None) -> None:
-        if refused is None:
-            self.world.watch.unheard(letters)
 
     def came_of_it(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
         """Complete, dead-letter or set aside; and tell the destination's circuit."""

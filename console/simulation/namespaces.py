@@ -66,7 +66,6 @@ class Destination(Target):
         super().__init__(plan.path)
         self.plan = plan
         self.depth = 0
-        self.missing_since: float | None = None
         self._clock = clock
         self._landed, self._received, self._expired = landed, received, expired
         self._seen: set[str] = set()
@@ -77,17 +76,9 @@ class Destination(Target):
         """Whether its receivers are away."""
         return any(fault.condition is Condition.AWAY for fault in self.faults)
 
-    def begin(self, fault: Fault) -> None:
-        """A fault begins."""
-        super().begin(fault)
-        if fault.condition is Condition.DELETED and fault.share == 1.0 and self.missing_since is None:
-            self.missing_since = self._clock.now
-
     def end(self, fault: Fault) -> None:
         """A fault ends; receivers that come back read what waits."""
         super().end(fault)
-        if not any(left.condition is Condition.DELETED for left in self.faults):
-            self.missing_since = None
         if not self.away:
             waiting, self._waiting = self._waiting, []
             for letter, expires in waiting:

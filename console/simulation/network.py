@@ -1,7 +1,7 @@
 """One request's way to a namespace and back, and what a fault makes of it.
 
-A request is on its own once it has left: its sender may crash or give up, and it arrives all the same. `heard` tells
-whether the sender got the answer; what lands unheard is how duplicates come about.
+A request is on its own once it has left: its sender may crash or give up, and it arrives all the same. What lands
+unheard is how duplicates come about.
 """
 
 from __future__ import annotations
@@ -34,11 +34,7 @@ Act = Callable[[], Any]
 
 
 class Network:
-    """Between engines and namespaces.
-
-    Args:
-        unheard: told of every request that did something and whose answer does not reach its sender.
-    """
+    """Between engines and namespaces."""
 
     def __init__(self, clock: Clockwork, random: Random) -> None:
         self._clock = clock
@@ -50,11 +46,11 @@ class Network:
         condition: Condition | None,
         timeout: float,
         act: Act,
-        unheard: Callable[[Any], None] | None = None,
+        unheard: Callable[[], None] | None = None,
     ) -> Trip:
         """Ask `target` to `act`; the failure, or None and what the act gave. Part of the running process.
 
-        condition: what the request meets. timeout: seconds. unheard: given the act's result when nobody else gets it.
+        condition: what the request meets. timeout: seconds. unheard: told before an act whose result nobody will hear.
         """
         clock, random = self._clock, self._random
         process, now = clock.current, clock.now
@@ -92,14 +88,14 @@ class Network:
         self._clock.wake(self._clock.now + back, process, turn, (failure, None if failure else answer))
 
     def _cut(
-        self, lands: float, told: float, failure: FailureKind, act: Act, unheard: Callable[[Any], None] | None
+        self, lands: float, told: float, failure: FailureKind, act: Act, unheard: Callable[[], None] | None
     ) -> None:
         process = self._clock.current
         self._clock.at(lands, _land_unheard, act, unheard)
         self._clock.wake(told, process, process.turn, (failure, None))
 
 
-def _land_unheard(act: Act, unheard: Callable[[Any], None] | None) -> None:
-    answer = act()
+def _land_unheard(act: Act, unheard: Callable[[], None] | None) -> None:
     if unheard is not None:
-        unheard(answer)
+        unheard()
+    act()

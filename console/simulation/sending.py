@@ -135,20 +135,16 @@ class Sending:
         if hidden and not primary:
             watch.hidden(target.index, letters)
         failure, _ = yield from world.network.request(
-            target, condition, timeout, partial(target.take, letters, hidden), partial(self._unheard, letters)
+            target, condition, timeout, partial(target.take, letters, hidden), partial(watch.unheard, letters)
         )
         if watch.trace is not None:
             watch.say(
                 f"{engine.name} sent {letters[0].body}+{len(letters) - 1} to {target.name}: {failure or 'accepted'}"
             )
-        watch.answered(self.who, target.name, failure, syphon=False)
+        watch.answered(self.who, target.name, failure)
         if primary:
             engine.state_watch.send_answered(self.path, failure)
         return failure
-
-    def _unheard(self, letters: Sequence[Letter], refused: FailureKind | None) -> None:
-        if refused is None:
-            self.world.watch.unheard(letters)
 
     # -- looked at ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from console.core.destinations import FIRST_BACKOFF
+from console.core.destinations import FIRST_BACKOFF, UNBROKEN
 from console.core.ledger import Answer, Arrival, Ledger, balance
 from console.core.verdict import VERDICTS, FailureKind, Verdict
 from console.simulation.letters import BEGAN, Letter
@@ -57,8 +57,9 @@ class Watch:
         self._detected: dict[str, str] = {}
         """Bodies that landed more than once where duplicates are detected, and where."""
         self._resting: dict[tuple[object, ...], float] = {}
-        self._missing: dict[tuple[str, str], bool] = {}
-        """By engine and destination: whether it had been gone for long enough when that was last heard."""
+        self._failed_at: dict[tuple[object, ...], float] = {}
+        self._missing: dict[tuple[str, str], tuple[float, float]] = {}
+        """By engine and destination: since when, and when last, it was said to be missing."""
         self._newest: dict[tuple[int, str], int] = {}
         self._disorder: set[tuple[int, str]] = set()
         """Backlog queue and stream where an open window excuses order."""
@@ -137,7 +138,7 @@ class Watch:
     # -- windows ----------------------------------------------------------------------------------------------------
 
     def unheard(self, letters: Sequence[Letter]) -> None:
-        """They landed, and their sender does not know."""
+        """They land, and their sender will not know."""
         for letter in letters:
             self._windows[letter.body] += 1
             if letter.parked_at is not None:
@@ -165,25 +166,33 @@ class Watch:
         if until is not None and until > now + CLOSE:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
-    def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, syphon: bool) -> None:
-        """An attempt ended."""
-        now, until = self._clock(), self._resting.get((*who, where), 0.0)
-        if failure is FailureKind.BUSY:
-            until = max(until, now + self.plan.policy.throttle_wait)
-        elif syphon and failure is not None and failure not in MESSAGES_FAULT and until <= now:
-            until = now + FIRST_BACKOFF
-        self._resting[(*who, where)] = until
+    def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
+        """An attempt ended. `tried` is when one of a syphon began: one that began before another failed opened nothing
+        anew."""
+        if failure is None or failure in MESSAGES_FAULT:
+            return
+        now, key = self._clock(), (*who, where)
+        rest = self.plan.policy.throttle_wait if failure is FailureKind.BUSY else 0.0
+        if tried and tried >= self._failed_at.get(key, 0.0):
+            rest = max(rest, FIRST_BACKOFF)
+        self._failed_at[key] = now
+        self._resting[key] = max(self._resting.get(key, 0.0), now + rest)
 
-    def missing(self, engine: str, path: str, since: float | None) -> None:
-        """An engine's syphon heard that a destination is not there; it has not been since `since`."""
-        long = since is not None and self._clock() - since >= self.plan.policy.undeliverable_after - CLOSE
-        self._missing[(engine, path)] = long
+    def heard(self, engine: str, path: str, failure: FailureKind | None) -> None:
+        """What an engine's syphon heard of a destination: how long it has been called missing, try after try."""
+        now, since, last = self._clock(), *self._missing.get((engine, path), (0.0, 0.0))
+        if failure is FailureKind.NOT_FOUND:
+            self._missing[(engine, path)] = (since if now - last <= UNBROKEN + CLOSE else now, now)
+        elif failure is None:
+            self._missing.pop((engine, path), None)
 
     def buried(self, engine: str, held: Held) -> None:
         """A pump dead-lettered a message: there must be a reason."""
         letter, policy = held.letter, self.plan.policy
         original = self.sent.get(letter.body, letter)
-        if letter.poison or not letter.path or self._missing.get((engine, letter.path.casefold())):
+        since, last = self._missing.get((engine, letter.path.casefold()), (0.0, 0.0))
+        missing = since and last - since >= policy.undeliverable_after - CLOSE
+        if letter.poison or not letter.path or missing:
             return
         lives = original.time_to_live
         parked_for = self._clock() - held.enqueued_at

@@ -81,11 +81,6 @@ class World:
     def _lock_ended(self, index: int):  # type: ignore[no-untyped-def]
         return lambda held: self.watch.lock_ended(index, held)
 
-    def missing_since(self, path: str) -> float | None:
-        """Since when a destination has not been there; one that never was: since the beginning."""
-        destination = self.destinations.get(path)
-        return BEGAN if destination is None else destination.missing_since
-
     # -- a run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:

@@ -1,0 +1,19 @@
+"""The checks can fail: every mistake that is put in on purpose is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.simulation.bugs import BUGS, WITHIN, Bug
+from console.simulation.campaign import catch
+
+
+def test_there_are_bugs_enough_and_each_is_another() -> None:
+    assert len(BUGS) >= 12
+    assert len({bug.what for bug in BUGS}) == len({bug.parts for bug in BUGS}) == len(BUGS)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    result = catch(bug)
+    assert result is not None, f"not caught within {WITHIN} seeds"

@@ -1,0 +1,79 @@
+"""What `paired simulate` says, and its exit status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from console.cli import main
+from console.simulation import command
+from console.simulation.bugs import BUGS
+from console.simulation.world import AS_SHIPPED, Parts, Result, run_seed
+
+FEW = BUGS[:2]
+
+
+@pytest.fixture(autouse=True)
+def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "PROCESSES", 1)
+    monkeypatch.setattr(command, "BUGS", FEW)
+    monkeypatch.setattr("console.simulation.campaign.BUGS", FEW)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command meets a bug instead of the rules as shipped."""
+
+    def run(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
+        return run_seed(seed, parts=BUGS[0].parts, traced=traced)
+
+    monkeypatch.setattr(command, "run_seed", run)
+    monkeypatch.setattr("console.simulation.campaign.run_seed", run)
+
+
+def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "3", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["seeds"], said["lost"], said["unexpected"], said["stuck"]) == (3, 0, 0, 0)
+    assert said["planted_bugs"] == {"total": 2, "caught": 2}
+    assert said["events"] > 6000
+    assert said["events_per_s"] > 0
+    assert 0 < said["transitions_reached"] <= said["transitions_total"] == 35
+    assert said["states_reached"] == 6
+    assert said["failing_seeds"] == []
+
+
+def test_sentences_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "1"]) == 0
+    assert "0 lost, 0 unexpected, 0 stuck" in capsys.readouterr().out
+
+
+def test_one_seed_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3"]) == 0
+    said = capsys.readouterr()
+    assert "no rule broken" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_failure_names_its_seed_and_how_to_replay_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "seed 1 " in said
+    assert "BROKEN" in said
+    assert "paired simulate --seed 1 replays the first" in said
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_failing_seed_is_replayed_with_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "1", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "engine 0.1 starts" in said.err
+    assert "BROKEN" in said.err
+    assert json.loads(said.out)["broken"]
+
+
+def test_no_seed_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "0"]) == 2
+    assert "--seeds is 0; it must be 1 at least" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""The rules as shipped, under what seeds draw: no rule of SPEC.md is broken, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from console.core.entity import TABLE
+from console.core.ledger import Answer
+from console.core.options import Policy
+from console.simulation.campaign import Totals, run_some
+from console.simulation.plan import Act, Call, Condition, Crash, EntityPlan, Fault, Plan, QueuePlan
+from console.simulation.world import World, run_seed
+
+CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_no_seed_breaks_a_rule(seeds: range) -> None:
+    """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
+    totals = run_some(seeds)
+    assert totals.failing == []
+    assert (totals.lost, totals.unexpected, totals.stuck) == (0, 0, 0)
+    assert totals.events >= 2000 * totals.seeds
+    assert totals.duplicates, "the three windows were never open: the seeds are too kind"
+
+
+def test_the_seeds_reach_most_lines_of_the_table() -> None:
+    """All of them take some hundred seeds, which the command runs."""
+    totals = run_some(range(1, 41))
+    assert len(totals.reached) >= len(TABLE) - 3
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert run_seed(7, traced=True) == run_seed(7, traced=True)
+
+
+def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
+    program = "from console.simulation.world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
+def test_totals_add_up() -> None:
+    apart = run_some([1])
+    apart.add(run_some([2]))
+    together = run_some([1, 2])
+    together.seconds = apart.seconds
+    assert apart == together
+    assert Totals().seeds == 0
+
+
+# -- plans by hand: that the World does what faults are named for ------------------------------------------------------
+
+
+def plan(*, calls: int = 10, faults: tuple[Fault, ...] = (), **more: object) -> Plan:
+    """One call a second to one entity, one engine that moves messages."""
+    made = {
+        "policy": Policy(failover_interval=2.0, ping_primary_interval=5.0, ping_timeout=2.0, send_timeout=2.0),
+        "entities": (EntityPlan(path="orders"),),
+        "queues": (QueuePlan(), QueuePlan()),
+        "syphons": (True,),
+        "calls": tuple(Call(1.0 + at, 0, 0, "orders", 1) for at in range(calls)),
+        "faults": faults,
+        "heals_at": 60.0,
+        "ends_at": 2000.0,
+    }
+    return Plan(**{**made, **more})  # type: ignore[arg-type]
+
+
+def run(made: Plan) -> World:
+    """The World after a run that broke no rule."""
+    world = World(made, 1)
+    result = world.run()
+    assert result.broken == ()
+    return world
+
+
+def answers(world: World) -> dict[Answer, int]:
+    found = list(world.watch.answers.values())
+    return {answer: found.count(answer) for answer in Answer if answer in found}
+
+
+def failovers(world: World) -> int:
+    (entity,) = world.engines[0].machine.entities()
+    return entity.failovers
+
+
+def test_a_healthy_system_behaves_as_if_nobody_were_there() -> None:
+    world = run(plan())
+    assert (answers(world), failovers(world)) == ({Answer.ACCEPTED: 10}, 0)
+
+
+def test_a_refusing_primary_fails_over_and_everything_parked_comes_home() -> None:
+    world = run(plan(calls=30, faults=(Fault(5.0, 40.0, ("orders",), Condition.REFUSED),)))
+    (entity,) = world.engines[0].machine.entities()
+    assert (entity.failovers, entity.failbacks) == (1, 1)
+    assert answers(world)[Answer.ACCEPTED] > 25
+
+
+def test_what_lands_unheard_is_delivered_though_in_doubt() -> None:
+    """Section 11: "An id in doubt that was delivered is *recovered*"."""
+    ledger = World(plan(faults=(Fault(3.5, 5.5, ("orders",), Condition.ACK_LOST),)), 1).run().ledger
+    assert ledger.in_doubt == ledger.recovered > 0
+
+
+def test_throttling_fails_nothing_over() -> None:
+    """Section 5: "server busy | no"."""
+    assert failovers(run(plan(faults=(Fault(3.5, 20.0, ("orders",), Condition.BUSY),)))) == 0
+
+
+def test_what_a_crash_leaves_behind_is_moved_by_the_next_boot() -> None:
+    """Section 8: "found again after a crash with no list kept"."""
+    faults = (Fault(0.5, 40.0, ("orders",), Condition.REFUSED),)
+    assert answers(run(plan(calls=30, faults=faults, crashes=(Crash(20.0, 30.0, 0),))))[Answer.ACCEPTED]
+
+
+def test_a_forced_entity_stays_until_it_is_released() -> None:
+    """Section 6: "pings go on and are shown, no automatic failback"."""
+    result = World(plan(acts=(Act(5.0, 0, "force", "orders"),)), 1).run()
+    assert result.broken == ()
+    assert {("healthy", "FORCE"), ("forced", "PINGS_ENOUGH"), ("forced", "RELEASE")} <= result.reached
