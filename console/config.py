@@ -95,6 +95,8 @@ class PairingConfig:
     entities: tuple[str, ...]
     primary: NamespaceConfig
     secondary: NamespaceConfig
+    probe: tuple[str, ...] = ()
+    """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
 
 
 def find_config(given: Path | None = None) -> Path:
@@ -142,9 +144,19 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         read_only=pairing.get("read_only", False),
         policy=policy,
         entities=pairing.get("entities", ()),
+        probe=_probe(path, pairing),
         primary=_namespace(path, document, "primary", environ),
         secondary=_namespace(path, document, "secondary", environ),
     )
+
+
+def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:
+    probe: tuple[str, ...] = pairing.get("probe", ())
+    listed = {entity.casefold() for entity in pairing.get("entities", ())}
+    strange = [entity for entity in probe if entity.casefold() not in listed]
+    if strange:
+        raise ConfigurationError(f"{path}: [pairing] probe names {strange[0]!r}, which entities does not list")
+    return probe
 
 
 def _config_home() -> Path:
@@ -177,6 +189,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "environment": read_text,
     "read_only": read_flag,
     "entities": read_entities,
+    "probe": read_entities,
     **{key: _policy_reader(key) for key in _POLICY},
 }
 NAMESPACE_KEYS: Final[dict[str, Reader]] = {

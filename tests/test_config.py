@@ -193,6 +193,8 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing('entities = "orders"'), "[pairing] entities is 'orders'", '["orders", "audit"]'),
         (with_pairing('entities = ["a", ""]'), "[pairing] entities is ['a', '']", "lists queues and topics"),
         (with_pairing('entities = ["a", "A"]'), "names an entity twice", "without case"),
+        (with_pairing('entities = ["a"]\nprobe = ["b"]'), "[pairing] probe names 'b'", "entities does not list"),
+        (with_pairing("probe = true"), "[pairing] probe is True", "lists queues and topics"),
         (with_pairing("environment = 3"), "[pairing] environment is 3", "a text"),
         (with_pairing("").replace('"orders"', '"or/ders"'), "[pairing] name is 'or/ders'", "letters, digits"),
         (with_primary('connection_string = { env = "NOPE" }'), "environment variable NOPE", "export NOPE"),

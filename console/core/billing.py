@@ -8,8 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from console.core.options import PingKind
+
 PARKED_MESSAGE_OPERATIONS: Final = 4
 """Sent to the backlog, received from it, sent to the primary, received from it."""
+DAY: Final = 24 * 3600.0
+MONTH_DAYS: Final = 30
 
 
 @dataclass(slots=True)
@@ -37,3 +41,9 @@ class Meter:
 def idle_receives(*, backlog_queues: int, window: float, engines: int, seconds: float) -> float:
     """Receive calls that idle syphons make: each pump asks once a receive window (seconds)."""
     return backlog_queues * engines * seconds / window
+
+
+def probes_a_day(*, interval: float, ping: PingKind) -> int:
+    """Operations a day that probing one entity costs at most: all of them, if nothing is ever sent to it. A link that
+    is only opened is not billed."""
+    return 0 if ping == "link" else round(DAY / interval)

@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from console.core import entity as life
+from console.core.billing import probes_a_day
 from console.core.destinations import Destinations
 from console.core.entity import Entity, State, Trigger
 from console.core.errors import IllegalEventError
 from console.core.events import (
+    EntityProbed,
     Event,
     Forced,
     PingAccepted,
@@ -38,6 +40,7 @@ from console.core.events import (
     Ticked,
 )
 from console.core.options import Policy
+from console.core.probing import Probes
 from console.core.rotation import Rotation
 from console.core.verdict import VERDICTS, Verdict
 
@@ -58,13 +61,20 @@ class ProbeQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeEntity:
+    """Send a ping to an entity of the primary that nothing is sent to; tell the machine EntityProbed."""
+
+    entity: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """Write the event down and show it; wake whoever waits for a change."""
 
     event: Event
 
 
-Effect = SendPing | ProbeQueue | Announce
+Effect = SendPing | ProbeQueue | ProbeEntity | Announce
 
 
 class Pairing:
@@ -78,6 +88,7 @@ class Pairing:
     def __init__(self, policy: Policy, *, queues: int) -> None:
         self.policy = policy
         self.rotation = Rotation(queues, probe_interval=policy.ping_primary_interval)
+        self.probes = Probes(interval=policy.ping_primary_interval, failover_interval=policy.failover_interval)
         self.destinations = Destinations(
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
         )
@@ -95,6 +106,14 @@ class Pairing:
             found = self._entities[key] = Entity(path=path, since=at)
         return found
 
+    def probe(self, path: str, *, at: float) -> None:
+        """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
+        interval = self.policy.ping_primary_interval
+        a_day = probes_a_day(interval=interval, ping=self.policy.ping)
+        probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
+        self._entities[path.casefold()] = probed
+        self.probes.start(path.casefold(), at=at)
+
     def entities(self) -> tuple[Entity, ...]:
         """Every entity seen so far, in the order of first sight."""
         return tuple(self._entities.values())
@@ -109,7 +128,7 @@ class Pairing:
         """When a `Ticked` is wanted; None: nothing is due by itself."""
         probe = self.rotation.next_probe()
         first = self._deadlines[0][0] if self._deadlines else None
-        return min((due for due in (probe, first) if due is not None), default=None)
+        return min((due for due in (probe, first, self.probes.next()) if due is not None), default=None)
 
     # -- told -------------------------------------------------------------------------------------------------
 
@@ -130,24 +149,36 @@ class Pairing:
         if event.queue is not None:
             return []
         entity = self.entity(event.entity, at=event.at)
+        if entity.probed_every is not None:
+            self.probes.heard(event.entity.casefold(), at=event.at)
         if entity.state is State.HEALTHY and entity.primary_good:
             return []  # the healthy path: nothing is new
+        return self._attempt_accepted(entity, event.at)
+
+    def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
-        return self._move(entity, Trigger.SEND_ACCEPTED, event.at, "a send was accepted by the primary")
+        return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
     def _send_failed(self, event: SendFailed) -> list[Effect]:
         verdict = VERDICTS[event.failure]
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
             return self._queue_failed(event, event.queue) if verdict is Verdict.COUNTS else []
+        if verdict is Verdict.THROTTLED:  # a probe would only add to it
+            self.probes.heard(event.entity.casefold(), at=event.at)
+        return self._attempt_failed(event, verdict)
+
+    def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
             return self._primary_failed(event)
         if verdict is Verdict.THROTTLED:  # moves nothing; its why-line says it
-            throttled = replace(
-                self.entity(event.entity, at=event.at), last_failure=event.reason, last_failure_at=event.at
-            )
-            self._entities[event.entity.casefold()] = throttled
+            self._note_failure(event)
         return []
+
+    def _note_failure(self, event: SendFailed) -> None:
+        entity = self.entity(event.entity, at=event.at)
+        noted = replace(entity, last_failure=event.reason, last_failure_at=event.at)
+        self._entities[event.entity.casefold()] = noted
 
     def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
@@ -184,7 +215,39 @@ class Pairing:
             _, key = heapq.heappop(self._deadlines)
             effects += self._end_interval(key, event.at)
             effects += self._ping_if_due(key, event.at)
+        return effects + self._probes_due(event.at)
+
+    def _probes_due(self, at: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for key in self.probes.due(at):
+            entity = self._entities[key]
+            if entity.state in life.PROBED:
+                effects.append(ProbeEntity(entity.path))
+            else:
+                self.probes.later(key, at=at)
         return effects
+
+    def _entity_probed(self, event: EntityProbed) -> list[Effect]:
+        """A probe finds out what a send would, and moves the state as one."""
+        entity = self._known(event.entity)
+        if entity.probed_every is None:
+            raise IllegalEventError(f"{entity.path} is not probed")
+        verdict = VERDICTS[event.failure] if event.failure is not None else None
+        began, throttled = event.at - event.took, verdict is Verdict.THROTTLED
+        earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
+        self.probes.answered(
+            event.entity.casefold(), began=began, good=verdict is not Verdict.COUNTS, earliest=earliest
+        )
+        if not entity.diverting:  # then the pings' answers stand there
+            text = event.reason or f"{event.took * 1000:.0f} ms"
+            entity = replace(entity, last_ping_at=event.at, last_ping_good=event.failure is None, last_ping_text=text)
+            self._entities[event.entity.casefold()] = entity
+        if event.failure is None or verdict is None:
+            return self._attempt_accepted(entity, event.at)
+        failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
+        if verdict is Verdict.CALLERS:  # moves nothing either; without traffic nobody else would say it
+            self._note_failure(failed)
+        return self._attempt_failed(failed, verdict)
 
     def _end_interval(self, path: str, at: float) -> list[Effect]:
         entity = self._entities[path.casefold()]
@@ -316,6 +379,7 @@ _HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {
     SendAccepted: Pairing._send_accepted,
     SendFailed: Pairing._send_failed,
     QueueProbed: Pairing._queue_probed,
+    EntityProbed: Pairing._entity_probed,
     PingAccepted: Pairing._ping_accepted,
     PingFailed: Pairing._ping_failed,
     Forced: Pairing._forced,

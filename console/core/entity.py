@@ -35,6 +35,9 @@ class State(StrEnum):
 DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
 """In these states no send touches the primary, and pings go on."""
 
+PROBED: Final = frozenset({State.UNKNOWN, State.HEALTHY, State.SUSPECT})
+"""In these states a probe may ask for an entity that nothing is sent to."""
+
 
 class Trigger(StrEnum):
     """What can happen to an entity, its guards already looked at."""
@@ -124,6 +127,10 @@ class Entity:
     by: str = ""
     """Who forced or pinned it, and why."""
     by_why: str = ""
+    probed_every: float | None = None
+    """Seconds between two probes while nothing is sent; None: it is not probed."""
+    probes_a_day: int = 0
+    """Billed operations, at most."""
     failures_while_pinned: int = 0
     failovers: int = 0
     failbacks: int = 0

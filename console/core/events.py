@@ -81,6 +81,16 @@ class QueueProbed(Event):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityProbed(Event):
+    """A probe of an entity that nothing is sent to ended after `took` seconds; `failure` None: it was accepted."""
+
+    entity: str
+    took: float
+    failure: FailureKind | None = None
+    reason: str = ""
+
+
 # -- journalled ----------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from console.core.billing import MONTH_DAYS
 from console.core.entity import Entity, State
 from console.core.verdict import FailureKind
 
@@ -23,14 +24,15 @@ def why(entity: Entity) -> str:
 
 def _unknown(entity: Entity) -> str:
     if entity.last_failure_at is None:
-        return "nothing sent by this engine, no probe: state not known"
+        probe = "the first probe is under way" if entity.probed_every is not None else "no probe"
+        return f"nothing sent by this engine, {probe}: state not known"
     return f"no send accepted yet; last failure {_last_failure(entity, entity.last_failure_at)}"
 
 
 def _healthy(entity: Entity) -> str:
     if entity.last_failure_at is None:
-        return "sends go to the primary; no failure since the engine started"
-    return f"sends go to the primary; last failure {_last_failure(entity, entity.last_failure_at)}"
+        return f"sends go to the primary; no failure since the engine started{_probing(entity)}"
+    return f"sends go to the primary; last failure {_last_failure(entity, entity.last_failure_at)}{_probing(entity)}"
 
 
 def _suspect(entity: Entity) -> str:
@@ -65,6 +67,15 @@ def _pings(entity: Entity) -> str:
         return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
     answered = entity.pings - entity.ping_in_flight
     return f"ping {answered} refused {clock(entity.last_ping_at)} ({_explained(entity.last_ping_text)}){following}"
+
+
+def _probing(entity: Entity) -> str:
+    """That silence is broken by probes, and what that costs."""
+    if entity.probed_every is None:
+        return ""
+    day, month = entity.probes_a_day, entity.probes_a_day * MONTH_DAYS
+    cost = f"at most {day:,} operations a day, {month:,} in {MONTH_DAYS} days" if day else "opening a link, not billed"
+    return f"; probed each {entity.probed_every:g} s without a send ({cost})"
 
 
 def _last_failure(entity: Entity, at: float) -> str:

@@ -176,8 +176,9 @@ async def _pair(
         _warn(host, "primary", text)
     for text in remarks(primary, paired.secondary_info):
         _warn(host, "namespaces", text)
+    probed = {path.casefold() for path in config.probe}
     for path in config.entities:
-        paired.watch(path)
+        paired.watch(path, probe=path.casefold() in probed)
     return paired
 
 

@@ -166,9 +166,13 @@ class PairedServiceBusClient:
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
-    def watch(self, path: str) -> None:
-        """List an entity that nothing may have been sent to yet."""
+    def watch(self, path: str, *, probe: bool = False) -> None:
+        """List an entity that nothing may have been sent to yet. `probe`: while nothing is sent, ask for it each
+        `ping_primary_interval` by a ping (or an attach, as `ping` says), which is billed; its outcome counts as a
+        send's."""
         self._steering.machine.entity(path, at=self._steering.clock())
+        if probe:
+            self._steering.probe(path)
 
     async def __aenter__(self) -> Self:
         return self

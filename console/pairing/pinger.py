@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from console.core.engine import ProbeQueue, SendPing
-from console.core.events import PingAccepted, PingFailed, QueueProbed
-from console.core.verdict import Verdict
+from console.core.engine import ProbeEntity, ProbeQueue, SendPing
+from console.core.events import EntityProbed, PingAccepted, PingFailed, QueueProbed
+from console.core.verdict import Judgement, Verdict
 from console.pairing.gate import Gate
 from console.pairing.links import SenderLink
 from console.pairing.messages import ping
@@ -49,7 +49,7 @@ class Pinger:
         async with self._gate.passage(urgent=False):
             began = steering.clock()
             try:
-                await self._try(link)
+                await self._try(link, steering.policy.ping_timeout)
             except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
                 link.put_away()
                 self._failed(effect, began, error)
@@ -61,12 +61,11 @@ class Pinger:
         if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
             self._put_away(key)
 
-    async def _try(self, link: SenderLink) -> None:
-        policy = self._steering.policy
-        if policy.ping == "link":
-            await link.renew(policy.ping_timeout)
+    async def _try(self, link: SenderLink, timeout: float) -> None:
+        if self._steering.policy.ping == "link":
+            await link.renew(timeout)
         else:
-            await link.send([ping()], policy.ping_timeout)
+            await link.send([ping()], timeout)
 
     def _failed(self, effect: SendPing, began: float, error: Exception) -> None:
         steering = self._steering
@@ -86,6 +85,31 @@ class Pinger:
     def failed_back(self, entity: str) -> None:
         """Hand the link over on which the last ping was accepted, and open those of the other senders."""
         self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))
+
+    async def probe_entity(self, effect: ProbeEntity) -> None:
+        """A ping to an entity that nothing is sent to, with a send's time, so that it finds out what a send would."""
+        steering, link = self._steering, self._primaries.ping_link(effect.entity)
+        failure: Judgement | None = None
+        async with self._gate.passage(urgent=False):
+            began = steering.clock()
+            try:
+                await self._try(link, steering.policy.send_timeout)
+            except Exception as error:  # noqa: BLE001 - whatever was raised, the probe was not accepted
+                failure = steering.judge(error)
+            else:
+                steering.tally(effect.entity).pings_accepted += 1
+            finally:
+                link.put_away()
+        now = steering.clock()
+        steering.tell(
+            EntityProbed(
+                at=now,
+                entity=effect.entity,
+                took=now - began,
+                failure=failure.kind if failure is not None else None,
+                reason=failure.reason if failure is not None else "",
+            )
+        )
 
     async def probe(self, effect: ProbeQueue) -> None:
         """Attach to a pulled backlog queue, within `ping_timeout`."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from console.core.billing import Meter
-from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
+from console.core.engine import Announce, Effect, Pairing, ProbeEntity, ProbeQueue, SendPing
 from console.core.entity import DIVERTING
 from console.core.errors import PairingError
 from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, StateChanged, Ticked
@@ -64,6 +64,9 @@ class Hands(Protocol):
 
     def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
         """Send a ping and tell its outcome."""
+
+    def probe_entity(self, effect: ProbeEntity) -> Coroutine[Any, Any, None]:
+        """Send a ping to an entity that nothing is sent to, and tell its outcome."""
 
     def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
         """Probe a backlog queue and tell its outcome."""
@@ -126,6 +129,11 @@ class Steering:
         if self.machine.next_deadline != self._armed:
             self._arm()
 
+    def probe(self, entity: str) -> None:
+        """From now on ask for the entity while nothing is sent to it."""
+        self.machine.probe(entity, at=self.clock())
+        self._arm()
+
     def announce(self, event: Event) -> None:
         """An event that moves no state: written down and shown."""
         if self._on_event is not None:
@@ -158,6 +166,10 @@ class Steering:
             self.tally(effect.entity).pings_sent += 1
             self.meter.pings += 1
             self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
+        elif isinstance(effect, ProbeEntity):
+            self.tally(effect.entity).pings_sent += 1
+            self.meter.pings += 1
+            self.tasks.start(self.hands.probe_entity(effect), name=f"probe of {effect.entity}")
         else:
             self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
 

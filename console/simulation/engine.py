@@ -124,7 +124,7 @@ class Engine:
                 self._announced(effect.event)
             elif isinstance(effect, SendPing):
                 self.clock.start(self.ping(effect), self.processes)
-            else:
+            elif isinstance(effect, ProbeQueue):
                 self.clock.start(self.probe(effect), self.processes)
         due = machine.next_deadline
         if due != self._armed:

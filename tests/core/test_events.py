@@ -13,9 +13,17 @@ from console.core.events import KINDS, Event, Record
 from console.core.verdict import FailureKind
 
 EVENTS = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if issubclass(cls, Event) and cls is not Event]
-TOLD_ONLY = {events.Ticked, events.SendAccepted, events.SendFailed, events.QueueProbed}
+TOLD_ONLY = {events.Ticked, events.SendAccepted, events.SendFailed, events.QueueProbed, events.EntityProbed}
 """Would cost the healthy path a line each, or are summed up before they are journalled."""
-SAMPLES = {str: "x", int: 1, float: 1.5, bool: True, FailureKind: FailureKind.TIMEOUT, int | None: None}
+SAMPLES = {
+    str: "x",
+    int: 1,
+    float: 1.5,
+    bool: True,
+    FailureKind: FailureKind.TIMEOUT,
+    int | None: None,
+    FailureKind | None: FailureKind.TIMEOUT,
+}
 
 
 def made(cls: type[Event]) -> Event:
