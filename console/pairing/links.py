@@ -78,6 +78,11 @@ class SenderLink:
         return self._opened
 
     @property
+    def is_busy(self) -> bool:
+        """Whether something is under way on it."""
+        return self._turn.locked()
+
+    @property
     def idle_for(self) -> float:
         """Seconds since something passed over it."""
         return asyncio.get_running_loop().time() - self._used_at

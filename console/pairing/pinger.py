@@ -82,6 +82,10 @@ class Pinger:
             )
         )
 
+    def failed_over(self, entity: str) -> None:
+        """Put the senders' links to the primary away."""
+        self._primaries.failed_over(entity)
+
     def failed_back(self, entity: str) -> None:
         """Hand the link over on which the last ping was accepted, and open those of the other senders."""
         self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))

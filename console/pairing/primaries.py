@@ -50,6 +50,12 @@ class Primaries:
             return own
         return next((link for link in self._of(own.path) if link.is_open), own)
 
+    def failed_over(self, path: str) -> None:
+        """No send uses these links now, and what they are worth afterwards nobody knows: only new ones will do."""
+        for link in self._of(path):
+            if not link.is_busy:
+                link.put_away()
+
     def failed_back(self, path: str, proven: SenderLink | None) -> None:
         """Sends go to the primary again: hand over the link that proved it, and open the others."""
         closed = [link for link in self._of(path) if not link.is_open]

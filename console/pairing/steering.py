@@ -71,6 +71,9 @@ class Hands(Protocol):
     def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
         """Probe a backlog queue and tell its outcome."""
 
+    def failed_over(self, entity: str) -> None:
+        """Sends of an entity go to the backlog from now on: its links to the primary are not needed."""
+
     def failed_back(self, entity: str) -> None:
         """Sends of an entity go to the primary again: have the links ready."""
 
@@ -177,7 +180,10 @@ class Steering:
         """Before anybody who waits for the change is woken."""
         if not isinstance(event, StateChanged) or self.hands is None:
             return
-        if event.was in DIVERTING and event.now not in DIVERTING:
+        diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
+        if diverts and not diverted:
+            self.hands.failed_over(event.entity)
+        elif diverted and not diverts:
             self.hands.failed_back(event.entity)
 
     # -- waiting ----------------------------------------------------------------------------------------------

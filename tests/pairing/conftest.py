@@ -34,6 +34,8 @@ class World:
     sandbox: Sandbox
     stack: AsyncExitStack
     events: list[Event] = field(default_factory=list)
+    also: Callable[[Event], object] | None = None
+    """Told every event as well."""
     pump: str = "auto"
 
     def client(self, namespace: str) -> ServiceBusClient:
@@ -60,9 +62,14 @@ class World:
         paired = await pair_namespaces(
             primary,
             SendAvailabilityPairedNamespaceOptions(secondary_admin=admin, secondary_client=client, **chosen),
-            on_event=self.events.append,
+            on_event=self._told,
         )
         return await self.stack.enter_async_context(paired)
+
+    def _told(self, event: Event) -> None:
+        self.events.append(event)
+        if self.also is not None:
+            self.also(event)
 
     def fault(self, kind: str, *, namespace: str = "primary", entity: str | None = None) -> Callable[[], None]:
         """Switch a fault on; what switches it off."""

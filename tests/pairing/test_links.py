@@ -1,0 +1,129 @@
+"""Links that stand ready: cut while idle, kept open for the backlog, handed over at the failback."""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from console.core.entity import State
+from console.core.events import PingAccepted, StateChanged, Warned
+from console.pairing import links, standby
+
+from .conftest import World, until
+from .test_outage import state
+
+PATIENT = {"send_timeout": 30.0}
+
+
+def grow_old(world: World, namespace: str = "primary") -> None:
+    """Eleven minutes in which nothing passes: the namespace cuts idle links."""
+    node = world.sandbox[namespace].node
+    node.clock.advance(660)
+    node.clock_jumped()
+
+
+async def test_a_link_that_was_cut_while_idle_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 6: "While healthy, no behavior changes occur": a quiet entity does not fail over for its quiet."""
+    monkeypatch.setattr(links, "PAUSE", 0.0)
+    paired = await world.pair(failover_interval=0, **PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"one"))
+        grow_old(world)
+        await sender.send_messages(ServiceBusMessage(b"two"))
+    assert (world.depth("orders"), world.parked()) == (2, 0)
+    assert state(paired, "orders") is State.HEALTHY
+
+
+async def test_a_link_that_breaks_in_use_is_a_failure(world: World) -> None:
+    """Section 5: "connection refused, reset, lost" counts."""
+    paired = await world.pair(failover_interval=0, **PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"one"))
+        grow_old(world)
+        await sender.send_messages(ServiceBusMessage(b"two"))
+    assert (world.depth("orders"), world.parked()) == (1, 1)
+
+
+async def test_backlog_links_stand_ready_before_they_are_needed(world: World) -> None:
+    """Links that will be needed are open before they are needed: one per backlog queue and process, shared."""
+    paired = await world.pair(backlog_queue_count=3, **PATIENT)
+    await until(lambda: all(queue.link.is_open for queue in paired._standby.queues))
+    first, second = paired.get_queue_sender("orders"), paired.get_topic_sender("audit")
+    assert first._backlog is second._backlog
+
+
+async def test_an_idle_backlog_link_is_opened_anew_before_it_is_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "RENEW_AFTER", 0.1)
+    monkeypatch.setattr(standby, "LOOK", 0.05)
+    paired = await world.pair(backlog_queue_count=1, **PATIENT)
+    link = paired._standby.queues[0].link
+    await until(lambda: link.is_open)
+    first = link._sender
+    await until(lambda: link._sender is not first)
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    assert world.parked(1) == 1
+
+
+async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secondary as well: recovery with no restart."""
+    monkeypatch.setattr(standby, "LOOK", 0.05)
+    down = world.sandbox["secondary"].node.faults
+    paired = await world.pair(backlog_queue_count=1, **PATIENT)
+    link = paired._standby.queues[0].link
+    await until(lambda: link.is_open)
+    begun = down.add("refused")
+    link.put_away()
+    await until(lambda: [warned.about for warned in world.told(Warned)] == ["secondary"])
+    down.remove(begun.id)
+    await until(lambda: link.is_open)
+    assert len(world.told(Warned)) == 1  # said once, not with every try
+
+
+async def test_at_the_failback_one_sender_has_the_pings_link_and_the_others_use_it_until_theirs_are_open(
+    world: World,
+) -> None:
+    """Section 6: "all senders use the primary at once, pings stop": no send waits for a link to open."""
+    paired = await world.pair(failover_interval=0, ping_primary_interval=1.0, ping_timeout=30.0, **PATIENT)
+    senders = [paired.get_queue_sender("orders") for _ in range(3)]
+    for sender in senders:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+    heal = world.fault("refused", entity="orders")
+    for sender in senders:
+        await sender.send_messages(ServiceBusMessage(b"during"))
+    seen: list[list[bool]] = []
+
+    def look(event: object) -> None:
+        """In the very turn of the failback, right after it."""
+        if isinstance(event, StateChanged) and event.now == State.HEALTHY:
+            paired._steering.tasks.start(note(), name="a look at the links")
+
+    async def note() -> None:
+        seen.append([paired._primaries.nearest(sender._primary).is_open for sender in senders])
+
+    world.also = look
+    heal()
+    await until(lambda: seen)
+    assert seen == [[True, True, True]]
+    assert world.told(PingAccepted)
+    await until(lambda: all(sender._primary.is_open for sender in senders))
+    for sender in senders:
+        await sender.send_messages(ServiceBusMessage(b"after"))
+    assert world.depth("orders") == 6
+
+
+async def test_a_released_entity_has_its_links_opened_again(world: World) -> None:
+    """Section 6: "release clears forced or pinned"."""
+    paired = await world.pair(**PATIENT)
+    sender = paired.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage(b"before"))
+    paired.force("orders", by="kim")
+    sender._primary.put_away()
+    paired.pin("orders", by="kim")
+    await until(lambda: sender._primary.is_open)
