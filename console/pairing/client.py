@@ -166,6 +166,10 @@ class PairedServiceBusClient:
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
+    async def stands_ready(self) -> None:
+        """Wait until the link to each backlog queue has been opened, or could not be; sends need not wait for it."""
+        await self._standby.tried.wait()
+
     def watch(self, path: str, *, probe: bool = False) -> None:
         """List an entity that nothing may have been sent to yet. `probe`: while nothing is sent, ask for it each
         `ping_primary_interval` by a ping (or an attach, as `ping` says), which is billed; its outcome counts as a

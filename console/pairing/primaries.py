@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 from weakref import WeakSet
 
 from azure.servicebus.aio import ServiceBusClient
@@ -16,6 +17,10 @@ from azure.servicebus.aio import ServiceBusClient
 from console.pairing.gate import Gate
 from console.pairing.links import SenderLink
 from console.pairing.steering import Steering
+
+BREATH: Final = 0.1
+"""Seconds in which the sends that waited for the failback go first, over the link that is there: opening others takes
+the CPU they need."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +83,7 @@ class Primaries:
 
     async def _reopen(self, link: SenderLink) -> None:
         try:
+            await asyncio.sleep(BREATH)
             await link.open(self._steering.policy.send_timeout, urgent=False)
         except Exception as error:  # noqa: BLE001 - the next send over it says so, and counts
             log.info("the link to %s is not open again: %s", link.path, type(error).__name__)

@@ -63,12 +63,15 @@ class Standby:
         self._steering = steering
         links = [SenderLink(client, path, steering.tasks, gate, assumed=assumed) for path in paths]
         self.queues = [Coalescer(link, steering.tasks, self._say) for link in links]
+        self.tried = asyncio.Event()
+        """Set once each link was opened, or could not be."""
         self._places = [_Place(queue) for queue in self.queues]
 
     async def run(self) -> None:
         """Keep the links open, until cancelled."""
         while True:
             await asyncio.gather(*(self._ready(place) for place in self._places))
+            self.tried.set()
             await asyncio.sleep(LOOK)
 
     def limit(self) -> int:
