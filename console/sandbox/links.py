@@ -142,7 +142,7 @@ class OutgoingLink(ServedLink):
             if self.is_cut_by(verdict):
                 return
         data, token = write_message(stored), stored.lock_token
-        tag = stored.sequence_number.to_bytes(16, "little") if token is None else token
+        tag = token or b""  # nobody settles what is settled: the service names it by nothing
         if self.is_slow:
             self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
         else:

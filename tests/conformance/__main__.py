@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="only the part of the list that takes few minutes")
     parser.add_argument("--only", metavar="TEXT", default="", help="only tests with this text in their ids")
     parser.add_argument("--workers", type=int, default=2, help="batches at once (default 2)")
-    parser.add_argument("--limit", type=int, default=LONGEST_TEST_SECONDS, help="seconds for one test (default 420)")
+    parser.add_argument("--limit", type=int, default=LONGEST_TEST_SECONDS, help="seconds for one test (default 600)")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write what came out to FILE, as JSON")
     asked = parser.parse_args()
     try:

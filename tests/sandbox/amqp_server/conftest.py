@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
@@ -125,8 +126,9 @@ async def client(port):
 class Peer(asyncio.Protocol):
     """A client that speaks AMQP itself, for what the SDK never does."""
 
-    def __init__(self) -> None:
-        self.amqp = Connection(role=Role.CLIENT, settings=Settings(container_id="peer", hostname="127.0.0.1"))
+    def __init__(self, **settings) -> None:
+        asked = Settings(container_id="peer", hostname="127.0.0.1", **settings)
+        self.amqp = Connection(role=Role.CLIENT, settings=asked)
         self.events: list[Event] = []
         self.history: list[Event] = []
         self.arrived = asyncio.Event()
@@ -199,21 +201,23 @@ class Peer(asyncio.Protocol):
         self.send(link, data, **options)
         return (await self.next(DispositionReceived)).state
 
-    async def request(self, address: str, properties: dict, body, *, reply_to: str | None = None):
+    async def request(self, address: str, properties: dict, body, *, reply_to: str | None = None, message_id=None):
         """One request on links of its own: the reply's application properties and value."""
         sender = await self.attached(self.sender(address))
         await self.next(FlowReceived)
         receiver = await self.attached(self.receiver(address))
         receiver.flow(10)
         self.tokens += 1
+        asked = f"request {self.tokens}" if message_id is None else message_id
         message = Sections(
-            properties=write_properties(Properties(message_id=f"request {self.tokens}", reply_to=reply_to)),
+            properties=write_properties(Properties(message_id=asked, reply_to=reply_to)),
             application_properties=write_application_properties(properties),
             body=write_value(body),
         )
         self.send(sender, message.join())
         reply = split((await self.next(DeliveryReceived)).payload)
-        assert read_properties(reply.properties).correlation_id == f"request {self.tokens}"
+        answered = read_properties(reply.properties).correlation_id
+        assert (type(answered), answered) == (type(asked), asked)
         sender.detach()
         receiver.detach()
         self.flush()
@@ -243,8 +247,9 @@ async def connect(port):
     """Opens connections of peers; they end with the test."""
     opened = []
 
-    async def connect(to: Port = port) -> Peer:
-        _, peer = await asyncio.get_running_loop().create_connection(Peer, "127.0.0.1", to.number)
+    async def connect(to: Port = port, kind: type[Peer] = Peer, **settings) -> Peer:
+        loop = asyncio.get_running_loop()
+        _, peer = await loop.create_connection(partial(kind, **settings), "127.0.0.1", to.number)
         opened.append(peer)
         await peer.next(SessionBegun)
         return peer
