@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("standin")
 BATCH = 12
 LONGEST_TEST_SECONDS = 600
-"""The longest of Microsoft's tests takes 467: the SDK reads for up to 60 seconds between its sends, as that test asks."""
+"""The longest of Microsoft's tests takes 467: as it asks, the SDK reads for up to 60 between two sends."""
 
 _ENDING_SECONDS = 20
 _LOOK_SECONDS = 2
