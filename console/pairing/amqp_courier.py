@@ -304,6 +304,8 @@ class AmqpCourier:
         under_way, found.under_way = list(found.under_way.values()), {}
         self._touched[found.key] = found
         if under_way:
+            for parcel in under_way:
+                parcel.pump.doubt(parcel)
             is_its_own = FATES[self._steering.judge(error).kind] is Fate.DEAD_LETTERED
             if is_its_own and len(under_way) == 1:
                 self._judge(found, under_way[0], error)

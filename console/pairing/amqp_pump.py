@@ -323,11 +323,8 @@ class AmqpPump:
             self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
 
     def _on_lost(self, error: WireError) -> None:
-        """Locks go on without the link; what was said on it and not confirmed may not have arrived."""
-        for parcel in self._settling.lost():
-            self.aside.of(parcel.path, parcel.key).deferring -= 1
-        for parcel in self._courier.withdraw(self):
-            self._give_up(parcel)
+        """Locks go on without the link, so what is in hand goes on its way and is settled by lock token."""
+        self._settling.lost()
         self._scanned_at = -RESCAN
         self._steering.changed()
 
@@ -366,8 +363,12 @@ class AmqpPump:
             parcel.was_aside = False
             self.aside.of(parcel.path, parcel.key).in_hand -= 1
 
-    def _settled(self, parcel: Parcel, how: str, is_done: bool) -> None:
-        """The queue has confirmed, or refused, what was said of a message."""
+    def doubt(self, parcel: Parcel) -> None:
+        """It was sent, and nobody knows whether it arrived: it is sent again, since it may not have."""
+        self.progress.repeated += 1
+
+    def _settled(self, parcel: Parcel, how: str, is_done: bool | None) -> None:
+        """The queue has confirmed, or refused, what was said of a message; None: neither."""
         if how == DEFERRED:
             aside = self.aside.of(parcel.path, parcel.key)
             aside.deferring -= 1
@@ -376,7 +377,7 @@ class AmqpPump:
         elif parcel.number in self._moved:
             if is_done:
                 del self._moved[parcel.number]
-            else:
+            elif is_done is False:  # somebody else may have it by now; we would not send it again
                 self.progress.repeated += 1
 
     # -- set aside ----------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ class Progress:
     moved: int = 0
     dead_lettered: int = 0
     repeated: int = 0
-    """Moved messages whose completion was not confirmed: unless their destination detects duplicates, it may get them
-    twice."""
+    """Messages that may have arrived twice: in doubt when the way to their destination broke, or moved after their
+    lock had ended."""
     last_moved_at: float | None = None
     text: str = "not started"
     failing_since: float | None = None

@@ -78,6 +78,9 @@ class Shipper(Protocol):
     def moved(self, parcels: list[Parcel]) -> None:
         """Their destinations accepted them."""
 
+    def doubt(self, parcel: Parcel) -> None:
+        """It was sent, and nobody knows whether it arrived; it is given back next."""
+
     def set_aside(self, parcel: Parcel) -> None:
         """Its destination takes nothing now."""
 

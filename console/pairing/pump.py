@@ -32,6 +32,21 @@ SLICE: Final = 1.0
 """Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
 SETTLE: Final = 30.0
 MANAGE: Final = 30.0
+LOST_IN_THE_SDK: Final = {
+    **dict.fromkeys(("ubyte", "ushort", "uint", "ulong", "byte", "short", "long"), "becomes int"),
+    "float": "becomes double",
+    "symbol": "becomes string",
+    "binary": "becomes string",
+    "timespan": "loses its descriptor",
+    "described": "loses its descriptor",
+    "timestamp": "makes the send raise",
+    "char": "cannot be read: the queue waits behind it",
+    "decimal32": "cannot be read: the queue waits behind it",
+    "decimal64": "cannot be read: the queue waits behind it",
+    "decimal128": "cannot be read: the queue waits behind it",
+}
+"""What becomes of application properties of these types in a message that the SDK receives and sends again. The pump on
+our own AMQP (amqp_pump.py) carries all of them; a queue that waits says so on its why-line."""
 
 
 class Pump:

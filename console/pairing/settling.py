@@ -18,7 +18,7 @@ from console.amqp.outcomes import DeliveryState
 from console.core.errors import WireError, WireRequestError
 from console.pairing.parcel import Parcel
 from console.pairing.steering import Steering
-from console.pairing.wire import Wire, WireReceiver
+from console.pairing.wire import Wire
 from console.pairing.wire.management import Status, receive_deferred, renew_locks, update_disposition
 
 COMPLETED: Final = "completed"
@@ -36,20 +36,20 @@ _ONE_OF_THEM: Final = frozenset(
 """Conditions that speak of one message of a request, and not of the queue."""
 
 T = TypeVar("T")
-OnSettled = Callable[[Parcel, str, bool], None]
+OnSettled = Callable[[Parcel, str, bool | None], None]
+"""The parcel, what was said, and whether it holds; None where nobody can know."""
 
 
 class Settling:
-    """Outcomes of one pump's messages. `on_settled` is told of each: the parcel, what was said, whether it holds."""
+    """Outcomes of one pump's messages; `on_settled` is told what became of each."""
 
     def __init__(self, steering: Steering, wire: Wire, path: str, on_settled: OnSettled) -> None:
         self._steering = steering
         self._wire = wire
         self._path = path
         self._on_settled = on_settled
-        self._said: dict[int, tuple[Parcel, str]] = {}
-        self._receiver: WireReceiver | None = None
-        self._by_token: defaultdict[tuple[str, str], list[Parcel]] = defaultdict(list)
+        self._said: dict[int, tuple[Parcel, str, str]] = {}
+        self._by_token: defaultdict[tuple[str, str, bool], list[Parcel]] = defaultdict(list)
         self._is_asking = False
 
     @property
@@ -81,20 +81,22 @@ class Settling:
             is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
             self._on_settled(said[0], said[1], is_done)
 
-    def lost(self) -> list[Parcel]:
-        """The link is gone, with outcomes that were not confirmed; those of them that were to be set aside."""
+    def lost(self) -> None:
+        """The link is gone: what was not confirmed on it is said again, by lock token."""
         said, self._said = self._said, {}
-        self._receiver = None
-        return [parcel for parcel, how in said.values() if how == DEFERRED]
+        for parcel, how, reason in said.values():
+            self._by_token[how, reason, True].append(parcel)
+        if said:
+            self._ask()
 
     def _say(self, parcel: Parcel, how: str, state: DeliveryState, reason: str = "") -> None:
         self._steering.meter.settlements += 1
         receiver = parcel.receiver
         if receiver is None or not receiver.is_up:
-            self._by_token[how, reason].append(parcel)
+            self._by_token[how, reason, False].append(parcel)
             self._ask()
             return
-        self._said[parcel.delivery_id] = (parcel, how)
+        self._said[parcel.delivery_id] = (parcel, how, reason)
         receiver.settle(parcel.delivery_id, state, settled=False)
 
     # -- by lock token ------------------------------------------------------------------------------------------------
@@ -107,23 +109,26 @@ class Settling:
     async def _ask_for_all(self) -> None:
         try:
             while self._by_token:
-                how, reason = next(iter(self._by_token))
-                parcels = self._by_token.pop((how, reason))
+                how, reason, is_again = next(iter(self._by_token))
+                parcels = self._by_token.pop((how, reason, is_again))
                 for at in range(0, len(parcels), AT_ONCE):
-                    await self._settle(parcels[at : at + AT_ONCE], how, reason)
+                    await self._settle(parcels[at : at + AT_ONCE], how, reason, is_again=is_again)
         finally:
             self._is_asking = False
 
-    async def _settle(self, parcels: list[Parcel], how: str, reason: str) -> None:
+    async def _settle(self, parcels: list[Parcel], how: str, reason: str, *, is_again: bool) -> None:
+        """Settle these. Of those that were said before many are settled already, and only large parts are looked at:
+        what stays locked comes again when its lock ends."""
+
         async def act(part: Sequence[Parcel]) -> None:
             tokens = [parcel.token for parcel in part]
             status: Status = how  # type: ignore[assignment] # one of the three
             text = REASON if how == BURIED else ""
             await update_disposition(self._wire, self._path, tokens, status, reason=text, description=reason)
 
-        async for part, is_done, _ in _in_parts(parcels, act):
+        async for part, is_done, _ in _in_parts(parcels, act, least=AT_ONCE // 8 if is_again else 1):
             for parcel in part:
-                self._on_settled(parcel, how, is_done)
+                self._on_settled(parcel, how, None if is_again and not is_done else is_done)
 
 
 def _by_delivery(parcel: Parcel) -> int:
@@ -166,11 +171,12 @@ Item = TypeVar("Item")
 
 
 async def _in_parts(
-    items: list[Item], act: Callable[[Sequence[Item]], Awaitable[T]], *, strict: bool = False
+    items: list[Item], act: Callable[[Sequence[Item]], Awaitable[T]], *, strict: bool = False, least: int = 1
 ) -> AsyncIterator[tuple[list[Item], bool, T | None]]:
     """Do something with all items at once or, where one of them stands in the way, with the halves, and so on.
 
     Gives each part, whether it was done, and what came of it. strict: failures that are not of single items are raised.
+    least: smaller parts are not looked for.
     """
     parts = [items]
     while parts:
@@ -181,7 +187,7 @@ async def _in_parts(
             result = await act(part)
         except WireError as error:
             is_of_one = isinstance(error, WireRequestError) and error.condition in _ONE_OF_THEM
-            if is_of_one and len(part) > 1:
+            if is_of_one and len(part) > least:
                 half = len(part) // 2
                 parts += [part[half:], part[:half]]
                 continue
