@@ -203,6 +203,15 @@ class FaultBoard:
         )
 
     @property
+    def half_open(self) -> frozenset[str]:
+        """The ids of faults that make connections half-open, all that lived when they began."""
+        return frozenset(
+            case.fault.id
+            for case in self._cases.values()
+            if case.kind is FaultKind.HALF_OPEN and case.fault.is_of_connections and case.fault.terms.is_certain
+        )
+
+    @property
     def refuses_connections(self) -> bool:
         """Whether the port does not even answer."""
         return any(

@@ -7,7 +7,7 @@ answer or a refusal is written belongs to those who serve.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from aiohttp import web
@@ -22,10 +22,15 @@ _TAKING: Final = (Verdict.SERVE, Verdict.TAKE_SILENTLY, Verdict.TAKE_AND_RESET)
 
 
 class FaultGate:
-    """Every request passes here. It watches `faults`, the namespace's, until it is closed; then it holds nothing."""
+    """Every request passes here. It watches `faults`, the namespace's, until it is closed; then it holds nothing.
 
-    def __init__(self, faults: FaultBoard) -> None:
+    `connections` gives those that live: they are dead when the namespace's connections become half-open.
+    """
+
+    def __init__(self, faults: FaultBoard, *, connections: Callable[[], Iterable[object]] = tuple) -> None:
         self._faults = faults
+        self._connections = connections
+        self._dead: dict[str, frozenset[object]] = {}
         self._changed = asyncio.Event()
         self._closed = False
         faults.watch(self._let_go)
@@ -34,14 +39,14 @@ class FaultGate:
         self._closed = True
         self._let_go()
 
-    async def loses_connection(self) -> bool:
+    async def loses_connection(self, connection: object = None) -> bool:
         """Whether a fault takes the connection: at once, or after it has swallowed the request for a while."""
-        verdict = self._faults.connection_verdict()
+        verdict = self._verdict(connection)
         if verdict is ConnectionVerdict.SERVE:
             return False
         while verdict is ConnectionVerdict.SWALLOW and not self._closed:
             await self._changed.wait()
-            verdict = self._faults.connection_verdict()
+            verdict = self._verdict(connection)
         return True
 
     async def pass_through(
@@ -71,7 +76,14 @@ class FaultGate:
             await self._changed.wait()
         return answer if verdict is Verdict.SERVE else None
 
+    def _verdict(self, connection: object) -> ConnectionVerdict:
+        is_dead = any(connection in those for those in self._dead.values())
+        return ConnectionVerdict.SWALLOW if is_dead else self._faults.connection_verdict()
+
     def _let_go(self) -> None:
+        begun = (fault_id for fault_id in self._faults.half_open if fault_id not in self._dead)
+        living = {fault_id: frozenset(self._connections()) for fault_id in begun}
+        self._dead = {key: those for key, those in (self._dead | living).items() if key in self._faults.half_open}
         self._changed.set()
         self._changed = asyncio.Event()
 

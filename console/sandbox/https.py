@@ -43,7 +43,7 @@ class HttpsServer:
         self._faults = faults
         self._patience = patience
         self._websockets = websockets
-        self._gate = FaultGate(faults)
+        self._gate = FaultGate(faults, connections=lambda: self._server.connections)
         self._server = web.Server(
             self._serve,
             access_log=None,
@@ -74,7 +74,7 @@ class HttpsServer:
         await self._server.shutdown(_SHUTDOWN_SECONDS)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        if await self._gate.loses_connection():
+        if await self._gate.loses_connection(request.protocol):
             return reset(request)
         if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
             return await self._websockets.serve(request)

@@ -62,3 +62,19 @@ async def test_messaging_fails_while_management_works(sandbox: Sandbox) -> None:
     assert await ask(sandbox, "orders") == 401
     with pytest.raises(Exception, match="Disabled"):
         await send(sandbox)
+
+
+async def test_a_half_open_management_connection_is_dead_and_a_new_one_served(sandbox: Sandbox) -> None:
+    board, url = sandbox["primary"].node.faults, f"{sandbox['primary'].admin_url}/orders?api-version=2021-05"
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+        async with session.get(url, ssl=False) as answer:
+            assert await answer.read()
+        fault = board.add("half-open")
+        held = asyncio.ensure_future(session.post(url, ssl=False))  # on the connection it kept; not tried anew
+        assert await ask(sandbox, "orders") == 401
+        assert not held.done()
+        board.remove(fault.id)
+        with pytest.raises(aiohttp.ClientError):
+            await held
+        async with session.get(url, ssl=False) as answer:
+            assert answer.status == 401

@@ -12,7 +12,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import ServiceBusClient as SyncClient
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from console.sandbox import Sandbox
 
@@ -60,17 +60,42 @@ async def test_by_connection_string(sandbox: Sandbox, transport: TransportType) 
     assert sandbox["primary"].node.namespace.queue("orders").counts().active == 1
 
 
-async def test_a_synchronous_client_over_tls(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("transport", TransportType)
+async def test_a_synchronous_client_there_and_back(sandbox: Sandbox, transport: TransportType) -> None:
     text = sandbox["primary"].connection_string.replace(";UseDevelopmentEmulator=true", "")
 
-    def send() -> None:
-        client = SyncClient.from_connection_string(text, **options(sandbox, TransportType.Amqp))
-        with client, client.get_queue_sender("orders") as sender:
-            sender.send_messages(ServiceBusMessage("x"))
+    def exchange() -> list[bytes]:
+        with SyncClient.from_connection_string(text, **options(sandbox, transport)) as client:
+            with client.get_queue_sender("orders") as sender:
+                sender.send_messages([ServiceBusMessage(b"small"), ServiceBusMessage(BIG)])
+            with client.get_queue_receiver("orders") as receiver:
+                received: list[bytes] = []
+                while len(received) < 2:
+                    for message in receiver.receive_messages(2, max_wait_time=5):
+                        received.append(b"".join(message.body))
+                        receiver.complete_message(message)
+        return received
 
     async with asyncio.timeout(SOON):
-        await asyncio.to_thread(send)
-    assert sandbox["primary"].node.namespace.queue("orders").counts().active == 1
+        assert await asyncio.to_thread(exchange) == [b"small", BIG]
+    assert sandbox["primary"].node.namespace.queue("orders").counts().total == 0
+
+
+@pytest.mark.parametrize("transport", TransportType)
+async def test_a_half_open_connection_is_dead_and_a_new_one_served(sandbox: Sandbox, transport: TransportType) -> None:
+    primary = sandbox["primary"]
+    client = named_client(sandbox, transport)
+    async with asyncio.timeout(SOON), client:
+        old = client.get_queue_sender("orders")
+        await old.send_messages(ServiceBusMessage("before"))
+        fault = primary.node.faults.add("half-open")
+        with pytest.raises(OperationTimeoutError):
+            await old.send_messages(ServiceBusMessage("into the void"), timeout=0.5)
+        async with client.get_queue_sender("orders") as new:
+            await new.send_messages(ServiceBusMessage("after"))
+        primary.node.faults.remove(fault.id)
+        await old.close()
+    assert primary.node.namespace.queue("orders").counts().active == 2
 
 
 @pytest.mark.parametrize("transport", TransportType)
