@@ -30,7 +30,7 @@ CLOUDS: Final = {
     "login.microsoftonline.us": AzureClouds.AZURE_US_GOVERNMENT,
     "login.chinacloudapi.cn": AzureClouds.AZURE_CHINA_CLOUD,
 }
-"""Authorities of clouds with a Resource Manager of their own; others: as AZURE_SDK_CLOUD_CONF says, else the public one."""
+"""Authorities of clouds with a Resource Manager of their own; others: as AZURE_SDK_CLOUD_CONF says, else the public."""
 
 log = logging.getLogger(__name__)
 
