@@ -22,6 +22,7 @@ from console.sandbox.issuer import Issuer
 from console.sandbox.server import AmqpServerProtocol
 from console.sandbox.wire_properties import WireProperties
 
+_READ_BYTES = 64 * 1024  # a connection's share of a turn: asyncio's own 256 KB let others wait for nearly 300 messages
 _SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
 
 
@@ -60,6 +61,7 @@ class Node:
         self._to_flush: set[AmqpServerProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
+        self.read_buffer = memoryview(bytearray(_READ_BYTES))
         self._waking = False
         self.woken_at = clock()
         self.faults.watch(self._faults_changed)

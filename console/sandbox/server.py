@@ -59,8 +59,11 @@ MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
 """Messages handed over in one turn; the rest waits until these are on their way."""
 
 
-class AmqpServerProtocol(asyncio.Protocol):
-    """Made by `Node.protocol` for a connection whose first bytes are AMQP's."""
+class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
+    """Made by `Node.protocol` for a connection whose first bytes are AMQP's.
+
+    Buffered, so that the node says how much is read at once: others wait that long behind whoever floods it.
+    """
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -107,6 +110,12 @@ class AmqpServerProtocol(asyncio.Protocol):
         self.node.connections.add(self)
         self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
         self._follow_faults(is_new=True)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.node.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.node.read_buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         if self._verdict in _DEAF:

@@ -14,6 +14,7 @@ from console.amqp.termini import Coordinator, Source
 from console.amqp.types import Array, Described, Symbol, UInt
 from console.sandbox.broker.settings import EntityStatus, QueueSettings
 from console.sandbox.sas import sign
+from console.sandbox.server import AmqpServerProtocol
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -423,6 +424,19 @@ async def test_other_clients_are_served_while_one_does_not_read(port, peer, conn
 
 
 # ---------------------------------------------------------------- clients that leave, or never arrive
+
+
+async def test_whoever_floods_takes_a_small_share_of_each_turn(port, peer, sender, monkeypatch):
+    """Others wait for what is read of one connection before it is their turn."""
+    shares, take = [], AmqpServerProtocol.data_received
+    monkeypatch.setattr(
+        AmqpServerProtocol, "data_received", lambda self, data: (shares.append(len(data)), take(self, data))
+    )
+    for index in range(40):
+        sender.send(Sections(body=write_data(bytes(50_000))).join(), tag=b"%d" % index)
+    peer.flush()
+    await port.until(lambda: port.counts("orders").active == 40)
+    assert max(shares) <= 64 * 1024
 
 
 async def test_one_who_leaves_in_the_same_breath_gets_nothing(port, peer, sender):
