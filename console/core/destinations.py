@@ -99,21 +99,25 @@ class Destinations:
     def delivered(self, path: str, *, at: float) -> bool:
         """A send there was accepted; True when the destination had failed before and is healed.
 
-        One that is accepted while the circuit waits began before the failure: it says nothing newer, and a throttled
-        destination keeps its rest.
+        One that is accepted while the circuit waits began before the failure: a throttled destination keeps its rest.
+        But it exists, so a run of "not found" is over.
         """
         circuit = self._open.get(path.casefold())
-        if circuit is None or circuit.retry_at > at:
+        if circuit is None:
+            return False
+        circuit.missing_since = None
+        if circuit.retry_at > at:
             return False
         del self._open[path.casefold()]
         return True
 
     def undeliverable(self, path: str, at: float) -> bool:
-        """Whether the destination has been missing for so long that its messages are dead-lettered."""
+        """Whether the destination has been missing for so long that its messages are dead-lettered. Time in which it
+        was not tried says nothing."""
         circuit = self._open.get(path.casefold())
         if circuit is None or circuit.missing_since is None:
             return False
-        return at - circuit.missing_since >= self._undeliverable_after
+        return min(at, circuit.failed_at) - circuit.missing_since >= self._undeliverable_after
 
     def circuit(self, path: str) -> Circuit | None:
         """The destination's failure; None when it has not failed, or not since its last success."""

@@ -157,6 +157,20 @@ def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: Des
     assert not destinations.undeliverable("orders", NOW + LONG + 3600)
 
 
+def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: Destinations) -> None:
+    """Only what was missing all the time is known not to exist: another pump's try may be accepted during the wait."""
+    go_missing(destinations, NOW, LONG - 30)
+    assert not destinations.delivered("orders", at=NOW + LONG - 29)
+    fail(destinations, NOW + LONG, FailureKind.NOT_FOUND)
+    assert not destinations.undeliverable("orders", NOW + LONG)
+
+
+def test_time_without_a_try_does_not_make_a_destination_undeliverable(destinations: Destinations) -> None:
+    """Section 8: "retried with back-off for `undeliverable_after`": one try long ago is no retrying."""
+    fail(destinations, NOW, FailureKind.NOT_FOUND)
+    assert not destinations.undeliverable("orders", NOW + 2 * LONG)
+
+
 def test_a_destination_that_never_failed_is_not_undeliverable(destinations: Destinations) -> None:
     assert not destinations.undeliverable("orders", NOW)
 
