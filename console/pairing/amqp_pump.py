@@ -270,13 +270,13 @@ class AmqpPump:
         self._bytes += parcel.size
         if doom:
             self.bury(parcel, doom)
-        elif receiver is None or self._may_go(parcel, now):
+        elif self._may_go(parcel, now):
             self._courier.give(parcel, now)
         else:
             self.set_aside(parcel)
 
     def _may_go(self, parcel: Parcel, now: float) -> bool:
-        if self.aside and self.aside.has_older(parcel.key):
+        if self.aside and not parcel.was_aside and self.aside.has_older(parcel.key):
             return False
         return self._courier.may_take(parcel.path, parcel.key, now)
 

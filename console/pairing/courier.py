@@ -17,7 +17,7 @@ from console.core.envelope import Enclosed
 from console.core.verdict import Judgement
 from console.pairing.links import SenderLink, packed
 from console.pairing.messages import Sendable, unpark
-from console.pairing.moving import refused, took
+from console.pairing.moving import refused, took, waiting
 from console.pairing.steering import Steering
 
 
@@ -53,6 +53,10 @@ class Courier:
         messages: list[Sendable] = [unpark(one.message.raw_amqp_message, one.enclosed) for one in load]
         done = 0
         for pack in packed(messages, link.limit()):
+            if not self._steering.machine.may_deliver(path, at=self._steering.clock()):  # another pump failed there
+                ruling = waiting(self._steering, path)
+                yield Outcome(load[done:], False, undeliverable=ruling.undeliverable, reason=ruling.reason)
+                return
             part = load[done : done + len(pack)]
             failure = await self._try(link, pack)
             if failure is not None and _messages_fault(failure) and len(pack) > 1:

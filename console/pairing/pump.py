@@ -71,6 +71,7 @@ class Pump:
         self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
         """Messages whose locks are ours, by sequence number."""
         self._left: ServiceBusReceiver | None = None
+        self._spellings: dict[str, str] = {}
         self._aside: dict[str, list[int]] = {}
         """Sequence numbers of deferred messages, by destination."""
         self._scanned_at = 0.0
@@ -149,6 +150,10 @@ class Pump:
             else:
                 await self._deliver(receiver, path, load)
 
+    def _spelled(self, path: str) -> str:
+        """A destination's path as it was first met: "Orders" and "orders" are one."""
+        return self._spellings.setdefault(path.casefold(), path)
+
     async def _sorted(
         self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]
     ) -> dict[str, list[Load]]:
@@ -160,7 +165,7 @@ class Pump:
             except EnvelopeError as error:
                 await self._dead_letter(receiver, message, "", str(error))
             else:
-                loads.setdefault(enclosed.path, []).append(Load(message, enclosed))
+                loads.setdefault(self._spelled(enclosed.path), []).append(Load(message, enclosed))
         return loads
 
     def _opened(self, message: ServiceBusReceivedMessage) -> Enclosed:
@@ -278,7 +283,7 @@ class Pump:
             for message in peeked:
                 number = max(number, (message.sequence_number or 0) + 1)
                 if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:
-                    known.setdefault(_path(message), []).append(message.sequence_number)
+                    known.setdefault(self._spelled(_path(message)), []).append(message.sequence_number)
             if len(peeked) < BATCH:
                 break
         self._aside = known

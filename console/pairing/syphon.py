@@ -76,6 +76,8 @@ class Syphon:
         self._history: deque[float] = deque(maxlen=HISTORY)
         self._counted = 0
         self._counted_at = 0.0
+        self._lying_since: float | None = None
+        """Since when nothing was moved though messages lie there that are not set aside."""
 
     def _sdk_pump(self, index: int, path: str, progress: Progress) -> Worker:
         return Pump(self._steering, self._secondary, self._courier, index=index, path=path, progress=progress)
@@ -206,6 +208,10 @@ class Syphon:
         if now - last <= RECENT:
             return SyphonStatus.RUNNING, "moving messages to their destinations"
         aside = sum(pump.progress.set_aside for pump in self.pumps)
+        lying = sum(depth or 0 for depth in depths.values()) - aside
+        self._lying_since = max(self._lying_since or now, last) if lying > 0 else None
+        if self._lying_since is not None and now - self._lying_since >= STUCK_AFTER:
+            return SyphonStatus.STUCK, f"{lying} messages lie in the backlog queues and none is moved"
         if aside:
             return SyphonStatus.IDLE, f"holds {aside} messages until their destinations take them"
         if any(depth is None for depth in depths.values()):

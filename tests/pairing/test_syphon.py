@@ -15,10 +15,13 @@ from console.amqp.message import read_map
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
+from console.core.snapshot import SyphonStatus
 from console.pairing import PairedServiceBusClient
 from console.pairing.orders import DEAD_LETTERS, unused_index
 from console.pairing.syphon import Syphon
 from console.sandbox import Sandbox
+from console.sandbox.fault_table import Operation
+from console.sandbox.fault_terms import FaultTerms
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
 from .conftest import World, until
@@ -270,3 +273,31 @@ def test_only_unused_backlog_queues_can_hold_what_is_stranded(path: str, words: 
 def order(paired: PairedServiceBusClient) -> Syphon:
     assert paired._syphon is not None
     return paired._syphon
+
+
+async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pump's status is derived from messages moved, never from a task being alive."""
+    monkeypatch.setattr("console.pairing.syphon.STUCK_AFTER", 0.3)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: paired.queue_views()[0].pump_text == "receiving")
+    faults = world.sandbox["secondary"].node.faults
+    faults.add("black-holed", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.RECEIVE})))
+    put(world, [parked("orders", "x")])
+    await paired._soundings._read(0, queue_path())
+    await until(lambda: paired.syphon_view().status is SyphonStatus.STUCK)
+    assert paired.syphon_view().text == "1 messages lie in the backlog queues and none is moved"
+
+
+async def test_two_spellings_of_a_path_are_one_destination(world: World) -> None:
+    """Paths compare case-insensitively."""
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked(path, str(number)) for number, path in enumerate(["orders", "Orders", "ORDERS", "orders"])])
+    await until(lambda: len(deferred(world)) == 4)
+    assert len(world.told(DestinationFailed)) == 1
+    await until(lambda: "holds 4 messages for orders" in paired.queue_views()[0].pump_text)
+    heal()
+    await until(lambda: world.depth("orders") == 4)
+    assert world.ids_in("orders") == ["0", "1", "2", "3"]
