@@ -98,12 +98,18 @@ def _client(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -
     if namespace.custom_endpoint is not None:
         options["custom_endpoint_address"] = namespace.custom_endpoint
     elif websocket and namespace.emulated:
-        options["custom_endpoint_address"] = f"sb://{namespace.host}"  # its port is lost on the SDK otherwise
+        options["custom_endpoint_address"] = f"sb://{namespace.host}"
     if namespace.ca_file is not None and not plain:
         options["connection_verify"] = str(namespace.ca_file)
-    client = ServiceBusClient(namespace.host, access.credential, **options)
+    host = namespace.host if plain or not namespace.emulated else _without_port(namespace.host)
+    client = ServiceBusClient(host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
+
+
+def _without_port(host: str) -> str:
+    """A name for each sandbox on a machine: over TLS the SDK drops the port, and nothing else tells them apart."""
+    return host.strip("[]").replace("]", "").replace(":", "-")
 
 
 def _management(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -> Management:

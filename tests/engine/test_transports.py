@@ -82,6 +82,13 @@ async def test_by_connection_string_over_amqp_and_over_websocket(sandbox: Sandbo
 
 
 @pytest.mark.parametrize("transport", ["amqp", "websocket"])
+async def test_two_sandboxes_on_one_machine_are_two_namespaces(sandbox: Sandbox, transport: str) -> None:
+    pairing = pairing_of(emulated(sandbox, transport=transport), emulated(sandbox, "secondary", transport=transport))
+    async with open_clients(pairing) as clients:
+        assert clients.primary.fully_qualified_namespace != clients.secondary.fully_qualified_namespace
+
+
+@pytest.mark.parametrize("transport", ["amqp", "websocket"])
 async def test_by_its_real_name_through_a_gateway(sandbox: Sandbox, transport: str) -> None:
     gateway = by_name(sandbox, transport=transport, custom_endpoint=sandbox["primary"].endpoint)
     assert await first_contact._try_messaging(gateway) == ""
