@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from console.core import entity as life
 from console.core.billing import probes_a_day
@@ -43,6 +43,10 @@ from console.core.options import Policy
 from console.core.probing import Probes
 from console.core.rotation import Rotation
 from console.core.verdict import VERDICTS, Verdict
+
+
+AT_ONCE: Final = 50
+"""Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,9 @@ class Pairing:
 
     def _ticked(self, event: Ticked) -> list[Effect]:
         effects: list[Effect] = [ProbeQueue(queue) for queue in self.rotation.probes_due(event.at)]
-        while self._deadlines and self._deadlines[0][0] <= event.at:
+        for _ in range(AT_ONCE):
+            if not self._deadlines or self._deadlines[0][0] > event.at:
+                break
             _, key = heapq.heappop(self._deadlines)
             effects += self._end_interval(key, event.at)
             effects += self._ping_if_due(key, event.at)

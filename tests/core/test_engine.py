@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.engine import SendPing
+from console.core.engine import AT_ONCE, SendPing
 from console.core.entity import State
 from console.core.events import EngineStopped, QueuePulled, QueueRestored
 from console.core.verdict import VERDICTS, FailureKind, Verdict
@@ -33,6 +33,18 @@ class TestEntities:
         assert pairing.pings() == [SendPing("orders", 1), SendPing("audit", 1)]
         pairing.ping_accepted(1, entity="audit")
         assert (pairing.state("orders"), pairing.state("audit")) == (State.FAILED_OVER, State.HEALTHY)
+
+    def test_thousands_that_are_due_at_once_are_seen_to_a_portion_at_a_time(self, told) -> None:
+        """One tick leaves the rest due, so that sends come in between."""
+        pairing = told(failover_interval=0, ping_primary_interval=10)
+        for number in range(2 * AT_ONCE + 1):
+            pairing.fails(f"entity-{number}")
+        seen = []
+        for _ in range(3):
+            pairing.ticks(to=10)
+            seen.append(len(pairing.pings()))
+        assert seen == [AT_ONCE, AT_ONCE, 1]
+        assert pairing.due() is None
 
     def test_paths_compare_without_case(self, told) -> None:
         """Section 6: "one per pairing and entity path; paths compare case-insensitively"."""

@@ -1,0 +1,134 @@
+"""The paired client for applications without asyncio (SPEC.md sections 1, 4 and 9)."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from console.core.errors import ConfigurationError
+from console.core.events import Event
+from console.core.verdict import Judge, judge
+from console.pairing import PairedServiceBusClient as AsyncClient
+from console.pairing import SendAvailabilityPairedNamespaceOptions
+from console.pairing import pair_namespaces as pair
+from console.pairing.management import SecondaryAdmin
+from console.sync.namespaces import Namespace
+from console.sync.portal import Portal
+from console.sync.receiver import PairedReceiver
+from console.sync.sender import PairedSender
+
+
+def pair_namespaces(
+    primary: Namespace,
+    secondary: Namespace,
+    *,
+    admin: Callable[[], SecondaryAdmin] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    judge: Judge = judge,
+    **options: Any,
+) -> PairedServiceBusClient:
+    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+
+    Args:
+        primary: the namespace the application talks to.
+        secondary: where messages wait while the primary takes none; needs Manage, Send, and Listen with the syphon.
+        admin: makes what manages the secondary, where that is not Atom; called on the pairing's thread.
+        on_event: told every journalled event, in order, on the pairing's thread; must not block.
+        judge: the verdict on failures, replaceable.
+        options: those of `SendAvailabilityPairedNamespaceOptions`, by name.
+
+    Raises: as `console.pair_namespaces`; TypeError for an option there is not.
+    """
+    portal = Portal("servicebus-pairing")
+    try:
+        inner = portal.call(_pair, primary, secondary, admin or secondary.admin, on_event, judge, options)
+    except BaseException:
+        portal.close()
+        raise
+    return PairedServiceBusClient(portal, inner)
+
+
+async def _pair(
+    primary: Namespace,
+    secondary: Namespace,
+    admin: Callable[[], SecondaryAdmin],
+    on_event: Callable[[Event], object] | None,
+    judge: Judge,
+    options: dict[str, Any],
+) -> AsyncClient:
+    """Make the clients and pair them; they are closed again where that fails."""
+    async with AsyncExitStack() as stack:
+        try:
+            clients = primary.client(), secondary.client()
+            manager = admin()
+        except ValueError as error:
+            raise ConfigurationError(f"the SDK does not accept these settings of a namespace: {error}") from error
+        for one in (*clients, manager):
+            stack.push_async_callback(one.close)
+        chosen = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **options)
+        paired = await pair(clients[0], chosen, on_event=on_event, judge=judge)
+        stack.pop_all()
+        return paired
+
+
+class PairedServiceBusClient:
+    """A primary namespace with a secondary one behind it. Close it, or use it as a context manager; one that is left
+    open is closed when the program ends. Names that are not here are the asynchronous client's, run on its thread."""
+
+    def __init__(self, portal: Portal, inner: AsyncClient) -> None:
+        self._portal = portal
+        self._inner = inner
+        atexit.register(self.close)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"a paired client has no attribute {name!r}")
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+        enter = self._portal.call if inspect.iscoroutinefunction(found) else self._portal.run
+        return partial(enter, found)
+
+    def get_queue_sender(self, queue_name: str) -> PairedSender:
+        """A sender to a queue of the primary namespace, under the pairing."""
+        return PairedSender(self._portal, self._portal.run(self._inner.get_queue_sender, queue_name))
+
+    def get_topic_sender(self, topic_name: str) -> PairedSender:
+        """A sender to a topic of the primary namespace, under the pairing."""
+        return PairedSender(self._portal, self._portal.run(self._inner.get_topic_sender, topic_name))
+
+    def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
+        """A receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        return self._receiver(self._inner.get_queue_receiver, queue_name, options)
+
+    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
+        """A receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        return self._receiver(self._inner.get_subscription_receiver, topic_name, options, subscription_name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the pairing: sends in hand finish or raise, both namespaces' clients are closed, the thread ends."""
+        if not self._portal.is_open:
+            return
+        try:
+            self._portal.call(self._inner.close)
+        finally:
+            self._portal.close()
+            atexit.unregister(self.close)
+
+    def _receiver(self, get: Callable[..., Any], path: str, options: dict[str, Any], *names: str) -> PairedReceiver:
+        if "auto_lock_renewer" in options:
+            raise ValueError("auto_lock_renewer works on the SDK's own receivers only: call renew_message_lock in time")
+        return PairedReceiver(self._portal, self._portal.run(get, path, *names, **options))

@@ -1,0 +1,89 @@
+"""The way into the event loop of a background thread, and out of it again with a result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from console.core.errors import PairingClosedError
+
+JOIN: Final = 10.0
+"""Seconds the thread has to end; it is a daemon, so it holds up no program."""
+
+T = TypeVar("T")
+
+
+class Portal:
+    """A thread with an event loop. Coroutines are made and run there, and the caller waits for what they return."""
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(ready)), name=name, daemon=True)
+        self._thread.start()
+        ready.result()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made: the thread runs, in this process."""
+        return not self.is_foreign and self._thread.is_alive()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one with the thread."""
+        return os.getpid() != self._pid
+
+    def call(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any) -> T:
+        """What `work(*args, **options)` returns, or raises. A caller that is interrupted takes its work along.
+
+        Raises:
+            PairingClosedError: the thread has ended.
+            RuntimeError: in a fork of the process, or on the thread itself, which would wait for ever.
+        """
+        self._refuse()
+        future = asyncio.run_coroutine_threadsafe(_made_there(work, args, options), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # KeyboardInterrupt: nobody waits for it any more; else it is over
+
+    def run(self, act: Callable[..., T], *args: Any, **options: Any) -> T:
+        """What a plain function returns, run on the thread. Raises as `call`."""
+
+        async def acting() -> T:
+            return act(*args, **options)
+
+        return self.call(acting)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self.is_foreign or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(JOIN)
+
+    async def _live(self, ready: Future[None]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        ready.set_result(None)
+        await self._stop.wait()
+
+    def _refuse(self) -> None:
+        if self.is_foreign:
+            raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
+        if not self._thread.is_alive():
+            raise PairingClosedError("the pairing was closed: nothing can be sent through it any more")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "this call would wait for itself: on_event runs on the pairing's thread and must not block"
+            )
+
+
+async def _made_there(work: Callable[..., Coroutine[Any, Any, T]], args: Any, options: Any) -> T:
+    """Make the coroutine on the loop's own thread: what a plain client makes may want the running loop."""
+    return await work(*args, **options)

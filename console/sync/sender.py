@@ -1,0 +1,58 @@
+"""A paired sender for applications without asyncio: the names of the synchronous `ServiceBusSender`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from console.pairing import PairedSender as AsyncSender
+from console.sync.portal import Portal
+
+
+class PairedSender:
+    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over. Made by the
+    paired client; any number of threads may share it. Raises what the asynchronous one raises."""
+
+    def __init__(self, portal: Portal, sender: AsyncSender) -> None:
+        self._portal = portal
+        self._sender = sender
+
+    @property
+    def entity_name(self) -> str:
+        """The entity's path."""
+        return self._sender.entity_name
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._sender.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detach from the primary; a second time, or after the pairing was closed, nothing happens."""
+        if self._portal.is_open:
+            self._portal.call(self._sender.close)
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch as the entity takes it."""
+        return self._portal.call(self._sender.create_message_batch, max_size_in_bytes)
+
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them."""
+        self._portal.call(self._sender.send_messages, message, timeout=timeout)
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog."""
+        return self._portal.call(self._sender.schedule_messages, messages, schedule_time_utc, timeout=timeout)
+
+    def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
+        """Cancel scheduled messages by the numbers the primary gave."""
+        self._portal.call(self._sender.cancel_scheduled_messages, sequence_numbers, timeout=timeout)

@@ -1,0 +1,298 @@
+"""The pairing without asyncio: the SDK's synchronous names, threads, interruptions, the end of the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusMessage
+
+from console.core.entity import State
+from console.core.errors import (
+    ConfigurationError,
+    NamespaceUnreachableError,
+    PairingClosedError,
+    SameNamespaceError,
+    ScheduledInBacklogError,
+)
+from console.core.events import Event, InDoubt
+from console.sandbox import SandboxCredential
+from console.sync import Namespace, PairedServiceBusClient, pair_namespaces
+from console.sync import portal as portals
+
+PATIENCE = 15.0
+QUICK = {
+    "backlog_queue_count": 1,
+    "primary_name": "primary",
+    "send_timeout": 30.0,
+    "ping_primary_interval": 1.0,
+    "failover_interval": 0,
+}
+
+
+def until(what: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def namespace(sandbox: Any, name: str) -> Namespace:
+    return Namespace.from_connection_string(
+        sandbox[name].connection_string, options={"connection_verify": str(sandbox.ca_file)}
+    )
+
+
+def pair(sandbox: Any, events: list[Event] | None = None, **options: Any) -> PairedServiceBusClient:
+    seen = [] if events is None else events
+    chosen = QUICK | options
+    return pair_namespaces(
+        namespace(sandbox, "primary"), namespace(sandbox, "secondary"), on_event=seen.append, **chosen
+    )
+
+
+@contextmanager
+def broken(sandbox: Any, fault: str) -> Iterator[None]:
+    """The primary's orders, for as long as the context lasts."""
+    order = json.dumps({"namespace": "primary", "fault": fault, "entity": "orders"}).encode()
+    with urllib.request.urlopen(f"{sandbox.control_url}/faults", order) as answer:
+        number = json.load(answer)["id"]
+    yield
+    urllib.request.urlopen(urllib.request.Request(f"{sandbox.control_url}/faults/{number}", method="DELETE")).close()
+
+
+@pytest.fixture
+def paired(servicebus_sandbox: Any) -> Iterator[PairedServiceBusClient]:
+    with pair(servicebus_sandbox) as one:
+        yield one
+
+
+def body(message: Any) -> bytes:
+    return b"".join(message.body)
+
+
+def test_an_application_changes_one_line(paired: PairedServiceBusClient) -> None:
+    """`paired` answers to the names of `ServiceBusClient`."""
+    with paired.get_queue_sender("orders") as sender, paired.get_queue_receiver("orders", max_wait_time=1) as receiver:
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage(b"4"))
+        sender.send_messages(ServiceBusMessage(b"1"))
+        sender.send_messages([ServiceBusMessage(b"2"), ServiceBusMessage(b"3")])
+        sender.send_messages(batch)
+        assert [body(message) for message in receiver.peek_messages(10)] == [b"1", b"2", b"3", b"4"]
+        found = []
+        for message in receiver:
+            found.append(body(message))
+            receiver.complete_message(message)
+        assert found == [b"1", b"2", b"3", b"4"]
+        assert receiver.receive_messages(1, max_wait_time=0.2) == []
+    assert paired.backlog_queue_count == 1
+    assert paired.fully_qualified_namespace.startswith("127.0.0.1")
+
+
+def test_sessions_and_schedules_work_as_the_sdks(paired: PairedServiceBusClient) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with paired.get_queue_sender("payments") as sender:
+        sender.send_messages(ServiceBusMessage(b"x", session_id="amsterdam"))
+        sender.cancel_scheduled_messages(
+            sender.schedule_messages(ServiceBusMessage(b"y", session_id="amsterdam"), tomorrow)
+        )
+    with paired.get_queue_receiver("payments", session_id="amsterdam") as receiver:
+        session = receiver.session
+        assert session is not None
+        session.set_state(b"seen")
+        assert session.get_state() == b"seen"
+        (message,) = receiver.receive_messages(5, max_wait_time=5)
+        receiver.complete_message(message)
+        assert session.session_id == "amsterdam"
+
+
+def test_it_fails_over_and_back_and_the_syphon_delivers(servicebus_sandbox: Any) -> None:
+    with (
+        pair(servicebus_sandbox, enable_syphon=True) as paired,
+        paired.get_queue_sender("orders") as sender,
+        paired.get_queue_receiver("orders") as receiver,
+    ):
+        paired.watch("orders")
+        paired.force("orders", by="kim")
+        sender.send_messages(ServiceBusMessage(b"parked"))
+        (number,) = sender.schedule_messages(ServiceBusMessage(b"x"), datetime.now(UTC) + timedelta(days=1))
+        with pytest.raises(ScheduledInBacklogError):
+            sender.cancel_scheduled_messages(number)
+        assert paired.entity_views()[0].state is State.FORCED
+        paired.pin("orders", by="kim")
+        (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        assert body(message) == b"parked"
+
+
+def test_threads_share_a_sender(paired: PairedServiceBusClient, servicebus_sandbox: Any) -> None:
+    """Several callers may share it."""
+    with paired.get_queue_sender("orders") as sender, ThreadPoolExecutor(8) as threads:
+
+        def caller(number: int) -> None:
+            for index in range(40):
+                sender.send_messages(ServiceBusMessage(b"x", message_id=f"{number}-{index:02}"))
+
+        list(threads.map(caller, range(8)))
+    with paired.get_queue_receiver("orders", receive_mode="receiveanddelete", max_wait_time=1) as receiver:
+        found = [str(message.message_id) for message in receiver]
+    assert sorted(found) == sorted(f"{number}-{index:02}" for number in range(8) for index in range(40))
+    for number in range(8):
+        mine = [name for name in found if name.startswith(f"{number}-")]
+        assert mine == sorted(mine)
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+def test_an_interrupted_send_raises_at_once_is_in_doubt_and_leaves_the_sender_usable(servicebus_sandbox: Any) -> None:
+    events: list[Event] = []
+    with pair(servicebus_sandbox, events) as paired, paired.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage(b"before"))
+        with broken(servicebus_sandbox, "unanswered"):
+
+            def interrupt(number: int, frame: Any) -> None:
+                raise KeyboardInterrupt
+
+            before = signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    sender.send_messages(ServiceBusMessage(b"during", message_id="during"))
+            finally:
+                signal.signal(signal.SIGALRM, before)
+            until(lambda: [event.message_id for event in events if isinstance(event, InDoubt)] == ["during"])
+        sender.send_messages(ServiceBusMessage(b"after"))
+
+
+def test_what_is_closed_says_so(servicebus_sandbox: Any) -> None:
+    """Section 9: sends after close raise."""
+    paired = pair(servicebus_sandbox)
+    sender, receiver = paired.get_queue_sender("orders"), paired.get_queue_receiver("orders")
+    paired.close()
+    paired.close()
+    sender.close()
+    receiver.close()
+    with pytest.raises(PairingClosedError, match="the pairing was closed"):
+        sender.send_messages(ServiceBusMessage(b"x"))
+    with pytest.raises(PairingClosedError):
+        paired.get_queue_sender("orders")
+
+
+def test_a_fork_is_told_that_it_has_no_thread(paired: PairedServiceBusClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A paired client does not survive a fork."""
+    with monkeypatch.context() as other:
+        other.setattr(portals.os, "getpid", lambda: -1)
+        with pytest.raises(RuntimeError, match="does not survive a fork"):
+            paired.get_queue_sender("orders")
+        paired.close()  # of the parent's pairing, which goes on
+    paired.get_queue_sender("orders")
+
+
+def test_a_call_on_the_pairings_own_thread_is_refused_instead_of_waiting_for_ever(
+    paired: PairedServiceBusClient,
+) -> None:
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        paired._portal.run(paired.get_queue_sender, "orders")
+
+
+def test_what_is_left_open_is_closed_when_the_program_ends(servicebus_sandbox: Any) -> None:
+    script = """
+        import os
+        from azure.servicebus import ServiceBusMessage
+        from console.sync import Namespace, pair_namespaces
+        options = {"connection_verify": os.environ["CA"]}
+        one, two = (Namespace.from_connection_string(os.environ[name], options=options) for name in ("ONE", "TWO"))
+        paired = pair_namespaces(one, two, backlog_queue_count=1, enable_syphon=True)
+        paired.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"))
+        print("sent")
+    """
+    environment = os.environ | {
+        "CA": str(servicebus_sandbox.ca_file),
+        "ONE": servicebus_sandbox["primary"].connection_string,
+        "TWO": servicebus_sandbox["secondary"].connection_string,
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "sent\n", "")
+
+
+class TestBadInput:
+    def test_a_key_that_is_refused(self, servicebus_sandbox: Any) -> None:
+        """Section 4.5: bad credentials are raised by the pairing call itself."""
+        wrong = servicebus_sandbox["secondary"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
+        secondary = Namespace.from_connection_string(
+            wrong, options={"connection_verify": str(servicebus_sandbox.ca_file)}
+        )
+        with pytest.raises(NamespaceUnreachableError, match="check the key"):
+            pair_namespaces(namespace(servicebus_sandbox, "primary"), secondary)
+        assert not [thread for thread in threading.enumerate() if thread.name == "servicebus-pairing"]
+
+    def test_a_namespace_with_itself(self, servicebus_sandbox: Any) -> None:
+        one = namespace(servicebus_sandbox, "primary")
+        with pytest.raises(SameNamespaceError):
+            pair_namespaces(one, one)
+
+    def test_an_option_that_is_none(self, servicebus_sandbox: Any) -> None:
+        with pytest.raises(TypeError, match="colour"):
+            pair(servicebus_sandbox, colour="blue")
+
+    def test_an_option_out_of_range(self, servicebus_sandbox: Any) -> None:
+        with pytest.raises(ConfigurationError, match="ping_timeout"):
+            pair(servicebus_sandbox, ping_timeout=0)
+
+    def test_no_connection_string(self) -> None:
+        one = Namespace.from_connection_string("nonsense")
+        with pytest.raises(ConfigurationError, match="does not accept these settings"):
+            pair_namespaces(one, one)
+
+    def test_a_renewer_of_locks(self, paired: PairedServiceBusClient) -> None:
+        with pytest.raises(ValueError, match="renew_message_lock"):
+            paired.get_queue_receiver("orders", auto_lock_renewer=object())
+
+    def test_no_secret_is_shown(self) -> None:
+        secret = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=s3cret="
+        assert "s3cret" not in repr(Namespace.from_connection_string(secret))
+
+
+class TestCredentials:
+    """What holders of the synchronous SDK's clients have in hand."""
+
+    def send(self, sandbox: Any, credentials: dict[str, Any], **changes: Any) -> None:
+        options = {"connection_verify": str(sandbox.ca_file)}
+        sides = [
+            Namespace(f"127.0.0.1:{sandbox[name].amqp_port}", one, options=options, messaging={"use_tls": False})
+            for name, one in credentials.items()
+        ]
+        with pair_namespaces(*sides, **(QUICK | changes)) as paired, paired.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage(b"x"))
+
+    def test_a_named_key(self, servicebus_sandbox: Any) -> None:
+        names = ("primary", "secondary")
+        keys = {one: servicebus_sandbox[one] for one in names}
+        self.send(
+            servicebus_sandbox, {one: AzureNamedKeyCredential(key.key_name, key.key) for one, key in keys.items()}
+        )
+
+    def test_a_synchronous_token_credential(self, servicebus_sandbox: Any) -> None:
+        asked = SandboxCredential(servicebus_sandbox.control_url, "Data Owner")
+        self.send(servicebus_sandbox, {"primary": asked, "secondary": asked})
