@@ -44,7 +44,6 @@ from console.core.probing import Probes
 from console.core.rotation import Rotation
 from console.core.verdict import VERDICTS, Verdict
 
-
 AT_ONCE: Final = 50
 """Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
 
