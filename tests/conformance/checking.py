@@ -1,0 +1,90 @@
+"""What cross-checks with foreign clients have in common: a sandbox, checks in a process of theirs, a verdict on each.
+
+The checks print one line of JSON each: {"check", "passed", "error"}. Where the clients come from is said by whoever
+fetches them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CHECKING, ENDING = 300.0, 10.0
+"""Seconds for each step."""
+_ALL: Final = "all checks are run to their end"
+
+
+class Skipped(Exception):
+    """The checks cannot be run here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One check and what came of it; `error` is None where it passed."""
+
+    check: str
+    passed: bool
+    error: str | None
+
+
+def tell(name: str, cross_check: Callable[[], list[Verdict]], *, clients: str) -> int:
+    """Print what came of it; the exit status: 0 all passed, 1 one did not, 2 they were skipped, with the reason."""
+    try:
+        verdicts = cross_check()
+    except Skipped as reason:
+        print(f"{name}: skipped: {reason}", file=sys.stderr)
+        return 2
+    for verdict in verdicts:
+        print(
+            f"{'passed' if verdict.passed else 'FAILED'}  {verdict.check}{f': {verdict.error}' * (not verdict.passed)}"
+        )
+    failed = sum(not verdict.passed for verdict in verdicts)
+    print(f"{len(verdicts) - failed} of {len(verdicts)} checks passed, with {clients}")
+    return 1 if failed else 0
+
+
+def fetch(command: Sequence[str], what: str, *, seconds: float) -> None:
+    """Have a package registry's own client fetch `what`. Raises Skipped."""
+    client = Path(command[0]).name
+    try:
+        subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
+    except subprocess.TimeoutExpired as error:
+        raise Skipped(f"{client} did not fetch {what} within {seconds:g} s") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines() or ["nothing"]
+        raise Skipped(f"{client} cannot fetch {what}: {said[-1]}") from error
+
+
+@contextmanager
+def sandbox() -> Iterator[str]:
+    """A sandbox as anybody starts it; the connection string of its primary namespace."""
+    with subprocess.Popen([sys.executable, "-m", "console.sandbox.entry", "--json"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["namespaces"][0]["connection_string"]
+        finally:
+            process.terminate()
+            try:
+                process.wait(ENDING)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def run(command: Sequence[str], folder: Path) -> list[Verdict]:
+    """What the checks said; one that took the others with it counts as failed."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=CHECKING, check=False)
+        said, ended, complaint = done.stdout, done.returncode == 0, done.stderr
+    except subprocess.TimeoutExpired as error:
+        said, ended = (error.stdout or b"").decode(), False
+        complaint = f"not done within {CHECKING:g} s"
+    verdicts = [Verdict(**json.loads(line)) for line in said.splitlines()]
+    if not ended or not verdicts:
+        verdicts.append(Verdict(_ALL, False, complaint.strip() or f"{Path(command[0]).name} ended early"))
+    return verdicts
