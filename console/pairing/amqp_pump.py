@@ -83,6 +83,7 @@ class AmqpPump:
         self._bytes = 0
         self._largest = float(FIRST_SIZE)
         self._moved: OrderedDict[int, None] = OrderedDict()
+        self._asked: set[int] = set()
         self._bringing: dict[str, asyncio.Task[None]] = {}
         self._backoff = Backoff(random.random)
         self._scanned_at = -RESCAN
@@ -232,6 +233,9 @@ class AmqpPump:
     def _on_delivery(self, event: DeliveryReceived) -> None:
         receiver = self._receiver
         if receiver is None or event.link is not receiver.link:
+            return
+        if not self._is_open:  # it was under way when the syphon was paused, or the pump closed
+            receiver.settle(event.delivery_id, RELEASED)
             return
         size = len(event.payload)
         if size > self._largest:
@@ -408,6 +412,7 @@ class AmqpPump:
     async def _receive_again(self, aside: Aside, numbers: list[int], doom: str) -> None:
         """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason."""
         missing = set(numbers)
+        self._asked |= missing
         self._steering.meter.receives += 1
         try:
             async for data, token in received_again(self._wire, self.path, numbers):
@@ -418,6 +423,8 @@ class AmqpPump:
             for number in missing:  # still there, for all we know
                 aside.add(number)
             raise
+        finally:
+            self._asked.difference_update(numbers)
         aside.in_hand -= len(missing)  # another syphon has them
 
     async def _search(self) -> None:
@@ -435,6 +442,7 @@ class AmqpPump:
         is found when they are gone.
         """
         began = self._steering.clock()
+        before = self._known()
         seen: list[tuple[str, str, int]] = []
         number, in_a_row = 1, 0
         while in_a_row < ENOUGH:
@@ -446,11 +454,16 @@ class AmqpPump:
                 held = held_of(data)
                 number = max(number, held.sequence_number + 1)
                 in_a_row = 0 if held.state == 1 else in_a_row + 1
-                if held.state == 1 and held.sequence_number not in self._in_hand:
+                if held.state == 1 and held.sequence_number not in before:
                     seen.append((*_destination(data), held.sequence_number))
-        self.aside.found(seen)
+        after = self._known()
+        self.aside.found(one for one in seen if one[2] not in after)
         self._scanned_at = self._steering.clock()
         self._scan_took = self._scanned_at - began
+
+    def _known(self) -> set[int]:
+        """The messages that are set aside, in hand, asked for, or about to be settled: a search has not found them."""
+        return self.aside.numbers() | self._in_hand.keys() | self._asked | self._settling.numbers()
 
     # -- locks --------------------------------------------------------------------------------------------------------
 

@@ -82,15 +82,16 @@ class SetAside:
         """Whom they are for."""
         return [aside.path for aside in self.by_key.values()]
 
+    def numbers(self) -> set[int]:
+        """All messages that are known to be deferred."""
+        return {number for aside in self.by_key.values() for number in aside.numbers}
+
     def found(self, seen: Iterable[tuple[str, str, int]]) -> None:
-        """A search met these: path, key, number. Those known already stay known once."""
-        known = {key: set(aside.numbers) for key, aside in self.by_key.items()}
+        """A search met these, which were not known: path, key, number."""
         for path, key, number in seen:
-            if number not in known.setdefault(key, set()):
-                known[key].add(number)
-                aside = self.of(path, key)
-                aside.add(number)
-                aside.is_sorted = False  # it may be on its way here already, and then it comes once more
+            aside = self.of(path, key)
+            aside.add(number)
+            aside.is_sorted = False  # it may be on its way here already, and then it comes once more
 
     def drop_empty(self, key: str) -> bool:
         """Forget a destination that has nothing set aside any more; whether that is so."""

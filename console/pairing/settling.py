@@ -50,12 +50,18 @@ class Settling:
         self._on_settled = on_settled
         self._said: dict[int, tuple[Parcel, str, str]] = {}
         self._by_token: defaultdict[tuple[str, str, bool], list[Parcel]] = defaultdict(list)
+        self._asked: set[int] = set()
         self._is_asking = False
 
     @property
     def is_busy(self) -> bool:
         """Whether something is said and not confirmed."""
         return bool(self._said) or self._is_asking
+
+    def numbers(self) -> set[int]:
+        """The messages of which something is said and not confirmed."""
+        waiting = {parcel.number for parcels in self._by_token.values() for parcel in parcels}
+        return waiting | self._asked | {parcel.number for parcel, *_ in self._said.values()}
 
     def complete(self, parcels: list[Parcel]) -> None:
         """Their destinations have them."""
@@ -111,9 +117,11 @@ class Settling:
             while self._by_token:
                 how, reason, is_again = next(iter(self._by_token))
                 parcels = self._by_token.pop((how, reason, is_again))
+                self._asked = {parcel.number for parcel in parcels}
                 for at in range(0, len(parcels), AT_ONCE):
                     await self._settle(parcels[at : at + AT_ONCE], how, reason, is_again=is_again)
         finally:
+            self._asked = set()
             self._is_asking = False
 
     async def _settle(self, parcels: list[Parcel], how: str, reason: str, *, is_again: bool) -> None:

@@ -23,7 +23,7 @@ from console.amqp.message import (
 )
 from console.amqp.types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Float, Symbol, Timestamp, UByte
 from console.core.envelope import PATH
-from console.core.errors import WireUnavailableError
+from console.core.errors import WireRequestError, WireUnavailableError
 from console.core.events import DeadLettered, Moved, Warned
 from console.core.snapshot import SyphonStatus
 from console.pairing import amqp_pump
@@ -285,12 +285,40 @@ def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbe
     assert taken == sorted(set(numbers))
 
 
-def test_a_search_adds_only_what_was_not_known() -> None:
+def test_what_a_search_finds_is_taken_in_its_place() -> None:
     aside = SetAside()
     aside.of("orders", "orders").add(5)
-    aside.found([("orders", "orders", 5), ("orders", "orders", 3), ("Audit", "audit", 9)])
+    aside.found([("orders", "orders", 3), ("Audit", "audit", 9)])
+    assert aside.numbers() == {3, 5, 9}
     assert aside.by_key["orders"].take(10) == [3, 5]
     assert aside.paths() == ["orders", "Audit"]
+
+
+async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_new(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that is gone fails a whole portion: searches must not put any among what is set aside."""
+    monkeypatch.setattr(amqp_pump, "RESCAN", 0.0)
+    failures: list[object] = []
+    ask = Wire.request
+
+    async def request(self: Wire, *order: Any, **options: Any) -> Any:
+        try:
+            return await ask(self, *order, **options)
+        except WireRequestError as error:
+            failures.append(error)
+            raise
+
+    monkeypatch.setattr(Wire, "request", request)
+    heal = world.fault("disabled", entity="orders")
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    names = [f"{number:04}" for number in range(1500)]
+    put(world, [parked("orders", name) for name in names])
+    await until(lambda: len(deferred(world)) == 1500)
+    heal()
+    await until(lambda: world.depth("orders") == 1500, patience=40)
+    assert world.ids_in("orders") == names
+    assert not failures
 
 
 async def test_set_aside_again_and_again_keeps_the_order_and_loses_nothing(world: World) -> None:
