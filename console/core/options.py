@@ -7,6 +7,7 @@ from what the caller says.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Final, Literal, NamedTuple, get_args
 
 from console.core.errors import ConfigurationError
@@ -26,8 +27,8 @@ class Range(NamedTuple):
     greatest: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Whether `value` lies inside, both ends included; NaN never does."""
-        return self.least <= value and (self.greatest is None or value <= self.greatest)
+        """Whether `value` lies inside, both ends included; NaN and infinity never do."""
+        return self.least <= value < inf and (self.greatest is None or value <= self.greatest)
 
     def __str__(self) -> str:
         return f"at least {self.least:g}" if self.greatest is None else f"{self.least:g} to {self.greatest:g}"
@@ -98,7 +99,7 @@ def _check(name: str, value: object) -> None:
             what = "a whole number" if name in WHOLE else "a number of seconds"
             raise ConfigurationError(f"{name} is {value!r}; it is {what}, {RANGES[name]}")
         if not RANGES[name].holds(value):
-            unit = "" if name in WHOLE else " seconds"
+            unit = "" if name in WHOLE else " seconds, and finite" if value == inf else " seconds"
             raise ConfigurationError(f"{name} is {value!r}; it must be {RANGES[name]}{unit}")
     elif not isinstance(value, bool):
         raise ConfigurationError(f"{name} is {value!r}; it is true or false")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -97,8 +98,7 @@ class PairedSender:
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
             ServiceBusError, TimeoutError: what the attempt on the primary ended with.
         """
-        if timeout is not None and timeout <= 0:
-            raise ValueError(f"timeout is {timeout}; it must be greater than 0")
+        _check(timeout)
         messages = outgoing(message)
         if messages:
             whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
@@ -112,6 +112,7 @@ class PairedSender:
 
         Raises: as `send_messages`.
         """
+        _check(timeout)
         singles = outgoing(messages)
         if not singles:
             return []
@@ -134,6 +135,7 @@ class PairedSender:
                     f"message {name!r} was scheduled while {self.entity_name} was failed over; it goes through the "
                     f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
                 )
+        _check(timeout)
         limit = timeout or self._steering.policy.send_timeout
         with self._steering.in_hand():
             await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
@@ -288,6 +290,11 @@ class PairedSender:
             f"{self.entity_name} is failed over and no backlog queue of the secondary namespace took the message"
             f"{why}. {parts or 'You still own it'}: send it again later"
         )
+
+
+def _check(timeout: float | None) -> None:
+    if timeout is not None and not 0 < timeout < inf:
+        raise ValueError(f"timeout is {timeout}; it must be a finite number greater than 0, in seconds")
 
 
 def _refuse_too_large(parked: Sendable, limit: int) -> None:

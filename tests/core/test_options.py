@@ -30,6 +30,7 @@ DEFAULTS = {
     "undeliverable_after": 15 * MINUTE,
     "throttle_wait": 10,
     "journal": "diverted",
+    "pump": "auto",
 }
 
 ENDS = {
@@ -49,7 +50,12 @@ ENDS = {
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
 
 SWITCHES = ("enable_syphon", "hold_until_failover")
-CHOICES = {"ping": ("message", "link"), "ttl_policy": ("restart", "elapsed"), "journal": ("diverted", "all")}
+CHOICES = {
+    "ping": ("message", "link"),
+    "ttl_policy": ("restart", "elapsed"),
+    "journal": ("diverted", "all"),
+    "pump": ("auto", "amqp", "sdk"),
+}
 BOUNDED = {name: greatest for name, (_, greatest) in ENDS.items() if greatest is not None}
 
 
@@ -110,8 +116,8 @@ def test_not_a_number_is_refused(name: str) -> None:
     assert refused(**{name: math.nan}).startswith(f"{name} is nan; it ")
 
 
-@pytest.mark.parametrize("name", [*BOUNDED, *sorted(WHOLE)])
-def test_infinity_is_refused_where_there_is_an_end(name: str) -> None:
+@pytest.mark.parametrize("name", ENDS)
+def test_infinity_is_refused_also_where_there_is_no_end(name: str) -> None:
     assert refused(**{name: math.inf}).startswith(f"{name} is inf; it ")
 
 
@@ -139,6 +145,7 @@ def test_a_switch_is_true_or_false(name: str) -> None:
     [
         ({"failover_interval": -1}, "failover_interval is -1; it must be 0 to 3600 seconds"),
         ({"throttle_wait": 9.5}, "throttle_wait is 9.5; it must be at least 10 seconds"),
+        ({"cool_down": math.inf}, "cool_down is inf; it must be at least 0 seconds, and finite"),
         ({"backlog_queue_count": 0}, "backlog_queue_count is 0; it must be at least 1"),
         ({"ping_timeout": "2m"}, "ping_timeout is '2m'; it is a number of seconds, 1 to 120"),
     ],

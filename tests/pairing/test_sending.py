@@ -1,0 +1,151 @@
+"""What one sender does with a message, over real AMQP (SPEC.md sections 5 to 7), and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.core.entity import State
+from console.core.errors import BacklogMessageSizeError, ReservedPropertyError
+from console.core.verdict import Judgement, Verdict, judge
+from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+
+from .conftest import World
+from .test_outage import state
+
+PATIENT = {"send_timeout": 30.0, "backlog_queue_count": 1}
+BACKLOG = "primary/x-servicebus-transfer/0"
+
+
+async def diverted(world: World, **options: Any) -> PairedServiceBusClient:
+    paired = await world.pair(**(PATIENT | options))
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    return paired
+
+
+async def test_every_sender_old_or_new_uses_the_backlog(world: World) -> None:
+    """Section 6: "no send touches the primary; every sender of the pairing, old or new, uses the backlog"."""
+    paired = await world.pair(**PATIENT)
+    async with paired.get_queue_sender("orders") as old:
+        await old.send_messages(ServiceBusMessage(b"before"))
+        paired.force("ORDERS", by="kim")
+        async with paired.get_queue_sender("Orders") as new:
+            await new.send_messages(ServiceBusMessage(b"new"))
+        await old.send_messages(ServiceBusMessage(b"old"))
+    assert (world.depth("orders"), world.parked(1)) == (1, 2)
+
+
+async def test_the_verdict_is_replaceable(world: World) -> None:
+    """Section 5: "One replaceable function (`exception -> verdict`)"."""
+
+    def mild(error: BaseException) -> Judgement:
+        found = judge(error)
+        return dataclasses.replace(found, verdict=Verdict.CALLERS)
+
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=world.admin("secondary"),
+        secondary_client=world.client("secondary"),
+        primary_name="primary",
+        failover_interval=0,
+        backlog_queue_count=1,
+    )
+    paired = await world.stack.enter_async_context(await pair_namespaces(world.client("primary"), options, judge=mild))
+    sender = paired.get_queue_sender("orders")
+    world.fault("refused", entity="orders")
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    assert world.parked(1) == 0
+
+
+async def test_a_message_too_large_for_the_backlog_is_refused_before_the_wire_with_both_sizes(world: World) -> None:
+    """Section 7.4: "detect it before the wire, `BacklogMessageSizeError` with both sizes"."""
+    paired = await diverted(world)
+    async with paired.get_queue_sender("orders") as sender:
+        await paired.stands_ready()
+        with pytest.raises(BacklogMessageSizeError, match="'large' takes") as refused:
+            await sender.send_messages(ServiceBusMessage(bytes(262_144), message_id="large"))
+        await sender.send_messages(ServiceBusMessage(b"small"))
+    assert refused.value.size > refused.value.limit == 262_144
+    assert world.parked(1) == 1
+    assert paired.queue_views()[0].in_rotation
+
+
+async def test_a_batch_is_repacked_into_as_many_backlog_batches_as_it_takes(world: World) -> None:
+    """Section 7.4: "a batch is repacked into as many backlog batches as it takes, so only a single message can be too
+    large"."""
+    paired = await world.pair(**PATIENT)
+    names = []
+    async with paired.get_queue_sender("orders") as sender:
+        batch = await sender.create_message_batch()
+        while batch.size_in_bytes < batch.max_size_in_bytes - 1200:
+            names.append(str(len(names)))
+            batch.add_message(ServiceBusMessage(bytes(1000), message_id=names[-1], session_id="s"))
+        paired.force("orders", by="kim")
+        await sender.send_messages(batch)
+    assert world.ids_in(BACKLOG, namespace="secondary") == names
+
+
+async def test_a_send_that_arrived_unheard_and_is_repeated_keeps_its_id(world: World) -> None:
+    """Section 7.3: "so that duplicate detection recognises a send that timed out but arrived"."""
+    paired = await world.pair(send_timeout=1.0, failover_interval=60, backlog_queue_count=1)
+    message = AmqpAnnotatedMessage(data_body=b"x")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before", message_id="before"))
+        heal = world.fault("acknowledgement-lost", entity="orders")
+        with pytest.raises((ServiceBusError, TimeoutError)):
+            await sender.send_messages(message)
+        heal()
+        paired.force("orders", by="kim")
+        await sender.send_messages(message)
+    assert not message.properties
+    first = world.ids_in("orders")[1:]
+    assert len(first) == 1
+    assert world.ids_in(BACKLOG, namespace="secondary") == first
+
+
+@pytest.mark.parametrize("forced", [False, True], ids=["healthy", "failed over"])
+@pytest.mark.parametrize("name", ["x-ms-path", b"x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"])
+async def test_a_reserved_property_is_refused_at_any_time(world: World, name: str | bytes, forced: bool) -> None:
+    """Section 7.2: "A message that already carries one of the four names is refused with a `ValueError` at any
+    time"."""
+    paired = await (diverted(world) if forced else world.pair(**PATIENT))
+    message = ServiceBusMessage(b"x", application_properties={name: "mine"})
+    sender = paired.get_queue_sender("orders")
+    with pytest.raises(ReservedPropertyError):
+        await sender.send_messages([ServiceBusMessage(b"good"), message])
+    assert world.parked(1) == world.depth("orders") == 0
+
+
+@pytest.mark.parametrize("wrong", [7, "text", b"bytes", None, [1], [ServiceBusMessage(b"x"), None], {"colour": 1}])
+@pytest.mark.parametrize("forced", [False, True], ids=["healthy", "failed over"])
+async def test_what_is_no_message_is_the_callers_error_and_moves_nothing(
+    world: World, wrong: Any, forced: bool
+) -> None:
+    """Section 5: "message too large, bad argument or type": "no; raised to the caller"."""
+    paired = await (diverted(world) if forced else world.pair(**PATIENT))
+    sender = paired.get_queue_sender("orders")
+    with pytest.raises(TypeError):
+        await sender.send_messages(wrong)
+    assert state(paired, "orders") is (State.FORCED if forced else State.UNKNOWN)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+async def test_a_timeout_that_is_none_is_refused(world: World, timeout: float) -> None:
+    paired = await world.pair(**PATIENT)
+    with pytest.raises(ValueError, match="it must be a finite number greater than 0"):
+        await paired.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"), timeout=timeout)
+
+
+async def test_nothing_to_send_is_nothing_sent(world: World) -> None:
+    """As the SDK's sender has it."""
+    paired = await world.pair(**PATIENT)
+    sender = paired.get_queue_sender("orders")
+    await sender.send_messages([])
+    await sender.send_messages(await sender.create_message_batch())
+    assert state(paired, "orders") is State.UNKNOWN
