@@ -1,0 +1,110 @@
+"""A process that receives from the primary namespace as any application does, and keeps its list.
+
+It writes down what it was given before it completes it. Whatever goes wrong, it takes a new receiver. Ordered by one
+JSON line on standard input, whose end ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+
+from tests.chaos.lists import Arrived, List, now
+from tests.chaos.plan import SESSIONS, TOPIC
+from tests.chaos.sender import SESSION_IDS
+
+SUBSCRIPTION: Final = "all"
+PATIENCE: Final = 5.0
+"""Seconds for a receiver to open, to be given messages, to settle one, to close."""
+QUIET: Final = 6
+"""Rounds without a message after which a new receiver is taken: a silent connection looks like an empty queue."""
+AGAIN: Final = 0.25
+RENEW_BEFORE: Final = timedelta(seconds=5)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the director wants."""
+
+    name: str
+    folder: str
+    primary: str
+    entities: list[str]
+
+
+def main() -> None:
+    """Receive until standard input ends."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    asyncio.run(_live(order))
+
+
+async def _live(order: Order) -> None:
+    client = ServiceBusClient.from_connection_string(order.primary, retry_total=0)
+    arrivals = List(Path(order.folder), order.name)
+    working = [
+        asyncio.create_task(_receive(entity, of, arrivals))
+        for entity in order.entities
+        for of in _receivers(client, entity)
+    ]
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    for task in working:
+        task.cancel()
+    await asyncio.gather(*working, return_exceptions=True)
+
+
+def _receivers(client: ServiceBusClient, entity: str) -> list[Callable[[], ServiceBusReceiver]]:
+    if entity == TOPIC:
+        return [lambda: client.get_subscription_receiver(TOPIC, SUBSCRIPTION)]
+    if entity == SESSIONS:
+        return [partial(client.get_queue_receiver, SESSIONS, session_id=session) for session in SESSION_IDS]
+    return [lambda: client.get_queue_receiver(entity)]
+
+
+async def _receive(entity: str, of: Callable[[], ServiceBusReceiver], arrivals: List) -> None:
+    while True:
+        receiver = of()
+        with suppress(Exception):  # a namespace in chaos: whatever it was, the next receiver starts afresh
+            async with asyncio.timeout(PATIENCE):
+                await receiver.__aenter__()
+            await _receive_with(receiver, entity, arrivals)
+        with suppress(Exception):
+            async with asyncio.timeout(PATIENCE):
+                await receiver.close()
+        await asyncio.sleep(AGAIN)
+
+
+async def _receive_with(receiver: ServiceBusReceiver, entity: str, arrivals: List) -> None:
+    quiet = 0
+    while quiet < QUIET:
+        async with asyncio.timeout(PATIENCE):
+            await _keep_session(receiver)
+            received = await receiver.receive_messages(50, max_wait_time=0.5)
+        for message in received:
+            number = message.sequence_number or 0
+            arrivals.write(Arrived(at=now(), entity=entity, id=str(message.message_id), number=number))
+        for message in received:
+            async with asyncio.timeout(PATIENCE):
+                await receiver.complete_message(message)
+        quiet = 0 if received else quiet + 1
+
+
+async def _keep_session(receiver: ServiceBusReceiver) -> None:
+    until = receiver.session.locked_until_utc if receiver.session is not None else None
+    if until is not None and until - datetime.now(UTC) < RENEW_BEFORE:
+        await receiver.session.renew_lock()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The checker itself: what it lets pass, and that it sees each thing that must not be, planted into a sound history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from console.core.ledger import Answer
+from tests.chaos.checker import History, Verdict, check
+from tests.chaos.evidence import evidence
+from tests.chaos.lists import Arrived, Attempted, Began, Fact, Found, List, Lying, Recovered, Tail, Told
+from tests.chaos.plan import DEDUP, PLAIN
+
+TIMEOUT = 1.0
+
+
+def sent(name: str, answer: Answer | None = Answer.ACCEPTED, *, at: float = 10.0, takes: float = 0.1) -> list[Fact]:
+    """An attempt and what came of it; None: its sender was killed before it knew."""
+    facts: list[Fact] = [Attempted(at=at, entity=PLAIN, ids=[name])]
+    if answer is not None:
+        facts.append(Told(at=at + takes, ids=[name], answer=answer))
+    return facts
+
+
+def came(name: str, *numbers: int, at: float = 11.0, entity: str = PLAIN) -> list[Fact]:
+    return [Arrived(at=at, entity=entity, id=name, number=number) for number in numbers]
+
+
+def verdict(*facts: list[Fact]) -> Verdict:
+    history = History()
+    for some in facts:
+        history.add(some)
+    return check(history, send_timeout=TIMEOUT)
+
+
+SOUND = (sent("a"), came("a", 1), sent("b"), came("b", 2))
+
+
+def test_a_sound_history_has_no_problems() -> None:
+    found = verdict(*SOUND)
+    assert (found.problems, found.copies, found.ledger.accepted) == ((), {}, 2)
+
+
+def test_a_planted_loss_is_found() -> None:
+    found = verdict(*SOUND, sent("c"))
+    assert found.problems == ("LOST c",)
+    assert found.suspects == ("c",)
+
+
+def test_a_message_that_nobody_sent_is_unexpected() -> None:
+    assert verdict(*SOUND, came("ghost", 9)).problems == ("UNEXPECTED ghost",)
+
+
+def test_a_message_that_was_definitely_refused_is_unexpected() -> None:
+    assert verdict(*SOUND, sent("c", Answer.REFUSED), came("c", 9)).problems == ("UNEXPECTED c",)
+
+
+def test_a_refusal_after_a_doubt_stays_in_doubt() -> None:
+    found = verdict(sent("c", Answer.IN_DOUBT), sent("c", Answer.REFUSED, at=12.0), came("c", 9))
+    assert (found.problems, found.ledger.recovered) == ((), 1)
+
+
+def test_what_a_killed_sender_had_under_way_is_in_doubt() -> None:
+    arrived, not_arrived = verdict(sent("c", None), came("c", 9)), verdict(sent("c", None))
+    assert (arrived.problems, arrived.ledger.recovered) == ((), 1)
+    assert (not_arrived.problems, not_arrived.ledger.in_doubt) == ((), 1)
+
+
+def test_a_second_copy_in_calm_times_is_found() -> None:
+    found = verdict(*SOUND, came("a", 3))
+    assert found.problems == ("DUPLICATE a: 2 copies, and no window was open",)
+    assert found.copies == {PLAIN: 1}
+
+
+def test_a_copy_that_the_broker_gives_out_again_is_no_second_one() -> None:
+    assert verdict(*SOUND, came("a", 1, at=30.0)).copies == {}
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        [*sent("c", Answer.IN_DOUBT), *sent("c", at=12.0)],
+        sent("c", takes=TIMEOUT),
+        [*sent("c"), Began(at=9.0, episode=1, title="", opens=True), Recovered(at=10.5, episode=1)],
+        [*sent("c"), Began(at=10.5, episode=1, title="", opens=True)],
+    ],
+    ids=["in doubt", "an attempt may have timed out", "sent in an episode", "moved in an episode"],
+)
+def test_a_second_copy_is_in_order_where_a_window_was_open(window: list[Fact]) -> None:
+    found = verdict(window, came("c", 1, 2))
+    assert (found.problems, found.copies) == ((), {PLAIN: 1})
+
+
+@pytest.mark.parametrize(
+    "shut",
+    [
+        [Began(at=9.0, episode=1, title="", opens=False)],
+        [Began(at=5.0, episode=1, title="", opens=True), Recovered(at=9.0, episode=1)],
+        [Began(at=12.0, episode=1, title="", opens=True), Recovered(at=15.0, episode=1)],
+    ],
+    ids=["it opens none", "it was over", "it came later"],
+)
+def test_a_second_copy_is_found_beside_an_episode_that_opens_no_window_for_it(shut: list[Fact]) -> None:
+    assert verdict(shut, sent("c"), came("c", 1, 2)).suspects == ("c",)
+
+
+def test_where_duplicates_are_detected_no_window_excuses_one() -> None:
+    doubt: list[Fact] = [Attempted(at=1.0, entity=DEDUP, ids=["c"]), Told(at=1.1, ids=["c"], answer=Answer.IN_DOUBT)]
+    found = verdict(doubt, came("c", 1, 2, entity=DEDUP))
+    assert found.problems == ("DUPLICATE c: 2 copies where the destination detects duplicates",)
+
+
+def test_what_lies_in_a_queue_at_the_end_is_not_lost_and_a_problem_all_the_same() -> None:
+    lying: list[Fact] = [
+        Lying(at=1.0, place="backlog", dead=False, ids=["c"]),
+        Lying(at=1.0, place="backlog", dead=True, ids=["d"]),
+    ]
+    found = verdict(sent("c"), sent("d"), lying)
+    assert found.problems == ("NOT DRAINED c: it lies in the backlog", "DEAD-LETTERED d")
+    assert found.ledger.lost == 0
+
+
+def test_what_the_director_found_is_a_problem() -> None:
+    assert verdict([Found(at=1.0, text="the engine ended by itself")]).problems == ("the engine ended by itself",)
+
+
+def test_lists_are_read_as_they_grow_and_a_torn_line_waits(tmp_path: Path) -> None:
+    lines, tail = List(tmp_path, "sender-1"), Tail(tmp_path)
+    lines.write(*sent("a", None))
+    with (tmp_path / "sender-1.list").open("ab") as torn:
+        torn.write(b'{"type":"Arr')
+    assert list(tail.news()) == sent("a", None)
+    assert list(tail.news()) == []
+
+
+def test_evidence_is_every_line_that_names_the_message(tmp_path: Path) -> None:
+    lines = List(tmp_path, "sender-1")
+    for fact in (*sent("a"), *sent("ab")):
+        lines.write(fact)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "x.jsonl").write_text('{"message_id":"a"}\n{"message_id":"b"}\n')
+    told = list(evidence(tmp_path, ["a"]))
+    assert told[0] == "--- a"
+    assert [line.split(":")[0] for line in told[1:]] == ["sender-1.list", "sender-1.list", "spool/x.jsonl"]
