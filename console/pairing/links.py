@@ -103,7 +103,7 @@ class SenderLink:
                 await self._act(fresh, _attached, gated=True, urgent=False)
                 await self._turn.acquire()
         except BaseException:
-            self._tasks.start(_close(fresh), name=f"close the link to {self.path}")
+            self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
             raise
         try:
             self._refuse_when_closed()
@@ -173,7 +173,15 @@ class SenderLink:
         """Whatever the link is worth, the next send opens another."""
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
-            self._tasks.start(_close(sender), name=f"close the link to {self.path}")
+            self._tasks.start(self._close(sender), name=f"close the link to {self.path}")
+
+    async def _close(self, sender: ServiceBusSender) -> None:
+        """In the background; closing hundreds in one instant would hold everything else up."""
+        if self._gate is None:
+            await _close(sender)
+            return
+        async with self._gate.passage(urgent=False):
+            await _close(sender)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
