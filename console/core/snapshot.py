@@ -11,6 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from console.core.entity import State
+from console.core.options import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteView:
+    """What one entity sent over one route, in messages, since the engine started."""
+
+    route: str
+    """"primary" or "backlog/N"."""
+    accepted: int
+    failed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,14 @@ class EntityView:
     failbacks: int = 0
     seconds_failed_over: float = 0.0
     """The running episode included."""
+    fails_over_at: float | None = None
+    """When a suspect entity fails over unless a send succeeds."""
+    pings_in_a_row: int = 0
+    """Accepted, up to the latest one."""
+    recent_pings: tuple[float | None, ...] = ()
+    """Seconds that each of the latest pings took, newest last, at most 20; None: it was not accepted."""
+    sends: tuple[RouteView, ...] = ()
+    """The routes that were used, the primary first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,19 @@ class QueueView:
     """Messages the syphon moved out of it, since the engine started."""
     pump_text: str = ""
     """What its pump last had to say; empty without a syphon."""
+    scheduled: int | None = None
+    """Of `depth`: set to appear later, as those are that the syphon copied aside."""
+    set_aside: int = 0
+    """Of `depth`: held by this engine's pump until their destinations take them."""
+    growth: float | None = None
+    """Messages a second by which the depth grew over the last readings, negative while it drains; None: too few."""
+    bytes_growth: float | None = None
+    limit_bytes: int | None = None
+    """The queue's size limit, by its owner's settings."""
+    differences: tuple[str, ...] = ()
+    """In what its settings differ from what the pairing would have created."""
+    dead_reasons: tuple[tuple[str, int], ...] = ()
+    """Why this engine dead-lettered messages of it since it started, and how many; the most frequent reasons."""
 
 
 class SyphonStatus(StrEnum):
@@ -175,3 +207,7 @@ class Snapshot:
     """What a demo is showing; empty otherwise."""
     readiness: Readiness | None = None
     """None: not looked yet."""
+    started_at: float | None = None
+    """When this engine started."""
+    policy: Policy | None = None
+    """The options in force."""

@@ -92,6 +92,7 @@ class EngineHost:
         self._paired: Steered | None = None
         self._guard: Guard | None = None
         self._seq = 0
+        self._started_at = clock()
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
         self._reason = ""
@@ -234,6 +235,8 @@ class EngineHost:
             alarms=(*self._own_alarms(), *paired.alarms()),
             caption=self._caption(),
             readiness=self._readiness.latest,
+            started_at=self._started_at,
+            policy=self._policy,
         )
 
     def _own_alarms(self) -> tuple[str, ...]:

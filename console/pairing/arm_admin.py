@@ -65,12 +65,14 @@ class ArmAdmin:
     async def depth(self, path: str) -> Depth:
         """As `Management` says."""
         told = _properties(await self._get(path))
-        dead = (told.count_details.dead_letter_message_count if told.count_details is not None else None) or 0
+        counts = told.count_details
+        dead = (counts.dead_letter_message_count if counts is not None else None) or 0
         accessed = told.accessed_at
         return Depth(
             messages=max(0, (told.message_count or 0) - dead),
             dead_lettered=dead,
             size_bytes=told.size_in_bytes or 0,
+            scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
             last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
         )
 

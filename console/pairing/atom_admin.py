@@ -50,6 +50,7 @@ class AtomAdmin:
             messages=max(0, (told.total_message_count or 0) - dead),
             dead_lettered=dead,
             size_bytes=told.size_in_bytes or 0,
+            scheduled=told.scheduled_message_count or 0,
             last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
         )
 

@@ -33,6 +33,7 @@ CALL: Final = 30.0
 NAME: Final = 5.0
 """Seconds a namespace has to tell its name; only a screen waits for it, or a start."""
 PAUSE: Final = 1.0
+MB: Final = 1024**2
 
 T = TypeVar("T")
 
@@ -43,6 +44,10 @@ class Found:
 
     paths: tuple[str, ...]
     warnings: tuple[str, ...]
+    differences: tuple[tuple[str, ...], ...] = ()
+    """Of each queue, in what its settings differ from the expected ones."""
+    limits: tuple[int, ...] = ()
+    """Bytes that each queue may hold."""
 
 
 def queue_path(primary: str, index: int) -> str:
@@ -65,15 +70,18 @@ async def ensure(admin: Management, primary: str, count: int, *, patience: float
     found: list[str] = []
     warnings: list[str] = []
     refusals: list[str] = []
+    settings: list[QueueFacts | None] = []
     for path in paths:
         facts = existing.get(path.casefold())
         if facts is not None:
             found.append(path)
+            settings.append(facts)
             warnings += [f"backlog queue {path} has {text}" for text in differences(facts)]
             continue
         refusal = await _create(admin, path)
         if refusal is None:
             found.append(path)
+            settings.append(None)  # made as we wanted it, a moment ago
         else:
             refusals.append(refusal)
     if not found:
@@ -82,7 +90,16 @@ async def ensure(admin: Management, primary: str, count: int, *, patience: float
         )
     if len(found) < count:
         warnings.append(f"{len(found)} of {count} backlog queues stand ready: {refusals[0]}")
-    return Found(tuple(found), tuple(warnings))
+    return Found(
+        tuple(found),
+        tuple(warnings),
+        differences=tuple(tuple(differences(facts)) if facts is not None else () for facts in settings),
+        limits=tuple(_limit(facts) for facts in settings),
+    )
+
+
+def _limit(facts: QueueFacts | None) -> int:
+    return (facts.max_size_mb if facts is not None and facts.max_size_mb else MAX_SIZE_MB) * MB
 
 
 def differences(queue: QueueFacts) -> list[str]:

@@ -79,9 +79,7 @@ async def pair_namespaces(
     steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
     told = await backlog.told(admin)
     other = told if told.name else replace(told, name=first_label(secondary))
-    paired = PairedServiceBusClient(
-        primary_client, options, steering, admin, found.paths, primary=name, secondary=other
-    )
+    paired = PairedServiceBusClient(primary_client, options, steering, admin, found, primary=name, secondary=other)
     for text in found.warnings:
         steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text))
     return paired
@@ -97,7 +95,7 @@ class PairedServiceBusClient:
         options: SendAvailabilityPairedNamespaceOptions,
         steering: Steering,
         admin: Management,
-        queues: tuple[str, ...],
+        found: backlog.Found,
         *,
         primary: str,
         secondary: NamespaceInfo,
@@ -110,7 +108,8 @@ class PairedServiceBusClient:
         self._options = options
         self._admin = admin
         self._steering = steering
-        self._queues = queues
+        self._found = found
+        self._queues = queues = found.paths
         self._gate = Gate()
         self._primaries = Primaries(steering, primary_client, self._gate)
         self._standby = Standby(steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit)
@@ -261,7 +260,7 @@ class PairedServiceBusClient:
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every backlog queue in use."""
-        return views.queues(self._steering, self._queues, self._soundings, self._syphon)
+        return views.queues(self._steering, self._found, self._soundings, self._syphon)
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""

@@ -59,6 +59,8 @@ class Depth:
     """All but dead letters; deferred and scheduled ones included."""
     dead_lettered: int
     size_bytes: int
+    scheduled: int = 0
+    """Of `messages`: set to appear later."""
     last_active: float | None = None
     """When it was last sent to or asked for messages, in epoch seconds; None: never, or not told."""
 

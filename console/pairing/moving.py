@@ -7,8 +7,9 @@ not belong here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from console.core.destinations import FATES, Fate
@@ -19,6 +20,8 @@ from console.pairing.steering import Steering
 RESCAN: Final = 60.0
 """Seconds between two searches for messages that somebody else set aside, at least."""
 MOST_NAMES: Final = 3
+MOST_REASONS: Final = 20
+OTHER_REASONS: Final = "other reasons: the journal has each"
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class Progress:
 
     moved: int = 0
     dead_lettered: int = 0
+    dead_reasons: Counter[str] = field(default_factory=Counter)
+    """Why messages were dead-lettered, at most MOST_REASONS reasons; rarer ones are under OTHER_REASONS."""
     repeated: int = 0
     """Messages that may have arrived twice: in doubt when the way to their destination broke, or moved after their
     lock had ended."""
@@ -110,6 +115,8 @@ def buried(steering: Steering, progress: Progress, path: str, queue: int, messag
     now = steering.clock()
     steering.announce(DeadLettered(at=now, entity=path, message_id=message_id, queue=queue, reason=reason))
     progress.dead_lettered += 1
+    known = reason in progress.dead_reasons or len(progress.dead_reasons) < MOST_REASONS
+    progress.dead_reasons[reason if known else OTHER_REASONS] += 1
 
 
 def stopped(steering: Steering, progress: Progress, queue: int, reason: str, *, retry_in: float) -> None:

@@ -55,7 +55,7 @@ class Pinger:
                 self._failed(effect, began, error)
                 return
         now = steering.clock()
-        steering.tally(effect.entity).pings_accepted += 1
+        steering.tally(effect.entity).pinged(now - began)
         self._kept[key] = link
         steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
         if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
@@ -71,6 +71,7 @@ class Pinger:
         steering = self._steering
         now = steering.clock()
         judgement = steering.judge(error)
+        steering.tally(effect.entity).pinged(None)
         steering.tell(
             PingFailed(
                 at=now,
@@ -100,11 +101,10 @@ class Pinger:
                 await self._try(link, steering.policy.send_timeout)
             except Exception as error:  # noqa: BLE001 - whatever was raised, the probe was not accepted
                 failure = steering.judge(error)
-            else:
-                steering.tally(effect.entity).pings_accepted += 1
             finally:
                 link.put_away()
         now = steering.clock()
+        steering.tally(effect.entity).pinged(None if failure is not None else now - began)
         steering.tell(
             EntityProbed(
                 at=now,

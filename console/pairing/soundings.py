@@ -7,17 +7,21 @@ messages are parked. A count read while the namespace cannot be reached is not t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
 from azure.core.exceptions import AzureError
 
+from console.core.trend import Reading
 from console.pairing.backlog import depth
 from console.pairing.management import Depth, Management
 from console.pairing.steering import Steering
 
 QUICK: Final = 5.0
 SLOW: Final = 15.0
+REMEMBERED: Final = 12
+"""Readings of a queue that its trend is made from: a minute's, while messages are parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Soundings:
 
     def __init__(self, steering: Steering, admin: Management, queues: tuple[str, ...]) -> None:
         self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
+        self.readings: dict[int, deque[Reading]] = {index: deque(maxlen=REMEMBERED) for index in range(len(queues))}
+        """The latest readings of each queue, oldest first."""
         self.trouble = ""
         """Why the last reading failed; empty when it did not."""
         self.every = SLOW
@@ -67,4 +73,6 @@ class Soundings:
             self.trouble = self._steering.judge(error).reason
         else:
             self.trouble = ""
-            self.found[index] = Sounding(found, self._steering.clock())
+            now = self._steering.clock()
+            self.found[index] = Sounding(found, now)
+            self.readings[index].append(Reading(now, found.messages, found.size_bytes))

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from console.core.billing import Meter
 from console.core.engine import Announce, Effect, Pairing, ProbeEntity, ProbeQueue, SendPing
@@ -26,6 +26,8 @@ from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
 
 OnEvent = Callable[[Event], object]
+RECENT_PINGS: Final = 20
+"""Pings of an entity whose outcome is remembered."""
 
 
 @dataclass(slots=True)
@@ -48,8 +50,15 @@ class Tally:
     """Messages accepted in each of the last counted spans: seconds, messages."""
     pings_sent: int = 0
     pings_accepted: int = 0
+    recent_pings: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS))
+    """Seconds that the latest pings took; None: it was not accepted."""
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
+
+    def pinged(self, took: float | None) -> None:
+        """A ping was accepted after `took` seconds; None: it was not."""
+        self.pings_accepted += took is not None
+        self.recent_pings.append(took if took is None else round(took, 4))
 
     def on(self, route: Route) -> Sends:
         """The counters of a route."""

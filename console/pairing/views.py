@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from console.core.billing import Meter
 from console.core.entity import Entity
 from console.core.errors import PairedClientError, PairingError
 from console.core.routes import Route
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
+from console.core.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
+from console.core.trend import growth
 from console.core.why import why
+from console.pairing.backlog import Found as BacklogFound
 from console.pairing.soundings import Sounding, Soundings
 from console.pairing.steering import Steering, Tally
 from console.pairing.syphon import Syphon
+
+MOST_REASONS: Final = 5
+"""Reasons for dead-lettering that a snapshot carries for each queue."""
 
 Found = Mapping[int, Sounding | None]
 
@@ -49,7 +55,16 @@ def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
         failovers=entity.failovers,
         failbacks=entity.failbacks,
         seconds_failed_over=entity.seconds_failed_over + running,
+        fails_over_at=entity.fails_over_at,
+        pings_in_a_row=entity.pings_in_a_row,
+        recent_pings=tuple(tally.recent_pings),
+        sends=_sends(tally),
     )
+
+
+def _sends(tally: Tally) -> tuple[RouteView, ...]:
+    used = sorted(tally.routes.items(), key=lambda pair: -1 if pair[0].queue is None else pair[0].queue)
+    return tuple(RouteView(route=str(route), accepted=it.accepted, failed=it.failed) for route, it in used)
 
 
 def _route(entity: Entity, tally: Tally) -> str:
@@ -59,12 +74,13 @@ def _route(entity: Entity, tally: Tally) -> str:
 
 
 def queues(
-    steering: Steering, paths: tuple[str, ...], soundings: Soundings, syphon_: Syphon | None
+    steering: Steering, found: BacklogFound, soundings: Soundings, syphon_: Syphon | None
 ) -> tuple[QueueView, ...]:
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
-    for place, path in zip(steering.machine.rotation.places, paths, strict=True):
+    for place, path in zip(steering.machine.rotation.places, found.paths, strict=True):
         sounding = soundings.found.get(place.index)
+        grown = growth(soundings.readings[place.index])
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
         views.append(
             QueueView(
@@ -80,6 +96,13 @@ def queues(
                 read_every=soundings.every,
                 moved=progress.moved if progress is not None else 0,
                 pump_text=progress.line if progress is not None else "",
+                scheduled=sounding.depth.scheduled if sounding is not None else None,
+                set_aside=progress.set_aside if progress is not None else 0,
+                growth=round(grown.messages, 2) if grown is not None else None,
+                bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
+                limit_bytes=found.limits[place.index],
+                differences=found.differences[place.index],
+                dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
             )
         )
     return tuple(views)

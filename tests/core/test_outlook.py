@@ -1,0 +1,60 @@
+"""What would change the state next, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.core.entity import State
+from console.core.options import Policy
+from console.core.outlook import outlook, percentile, pings
+from console.core.snapshot import EntityView
+
+NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
+
+
+def ways(state: State, policy: Policy | None = None, **more: Any) -> list[tuple[State, str]]:
+    given: dict[str, Any] = {"path": "orders", "state": state, "since": NOON, "why": "", "route": "primary"}
+    counts: dict[str, Any] = {"sends_per_second": 0.0, "accepted": 0, "diverted": 0, "failed": 0}
+    return [tuple(change) for change in outlook(EntityView(**given, **counts, **more), policy)]
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_has_a_way_out(state: State) -> None:
+    assert ways(state)
+
+
+def test_suspect_says_when_it_fails_over() -> None:
+    """Section 6: "suspect -> (timer ends with no successful send; silence counts) failed over"."""
+    first, second = ways(State.SUSPECT, fails_over_at=NOON + 60)
+    assert first == (State.FAILED_OVER, "at 12:01:00, unless a send succeeds before; silence counts as failure")
+    assert second[0] is State.HEALTHY
+
+
+def test_with_no_interval_the_first_failure_fails_over() -> None:
+    """Section 3: "0 = fail over on the first failure that counts"."""
+    assert ways(State.HEALTHY, Policy(failover_interval=0))[0][0] is State.FAILED_OVER
+    assert "fails over 60 s later" in ways(State.HEALTHY, Policy())[0][1]
+
+
+def test_failed_over_counts_the_pings_that_are_missing_and_names_the_cool_down() -> None:
+    """Section 6: "(`failback_pings` pings accepted in a row, and at least `cool_down` in this state) healthy"."""
+    policy = Policy(failback_pings=3, cool_down=300)
+    said = ways(State.FAILED_OVER, policy, pings_in_a_row=1, next_ping_at=NOON + 120)[0][1]
+    assert said == "after 2 more accepted pings in a row; it leaves 12:02:00; not before 12:05:00"
+
+
+@pytest.mark.parametrize(("good", "to"), [(True, State.HEALTHY), (False, State.FAILED_OVER), (None, State.FAILED_OVER)])
+def test_forced_ends_by_a_person_alone(good: bool | None, to: State) -> None:
+    """Section 6: "`release` clears forced or pinned: to healthy if the last ping was accepted, else to failed over"."""
+    ((where, said),) = ways(State.FORCED, last_ping_good=good)
+    assert where is to
+    assert said.startswith("only when released")
+
+
+def test_percentiles_are_of_accepted_pings_by_nearest_rank() -> None:
+    assert pings([0.3, None, 0.1, 0.2]) == (4, 3, 0.2, 0.3)
+    assert pings([None]) == (1, 0, None, None)
+    assert pings([]) == (0, 0, None, None)
+    assert percentile([float(number) for number in range(1, 101)], 0.95) == 95.0

@@ -1,0 +1,50 @@
+"""Growing, steady or draining."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.trend import Reading, Trend, growth, seconds_until, trend
+
+
+def readings(*messages: int, every: float = 5.0) -> list[Reading]:
+    return [Reading(index * every, number, number * 100) for index, number in enumerate(messages)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "word"),
+    [
+        ((0, 50, 100), Trend.GROWING),
+        ((100, 60, 10), Trend.DRAINING),
+        ((7, 7, 7), Trend.STEADY),
+        ((7, 8, 7), Trend.STEADY),
+    ],
+)
+def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -> None:
+    grown = growth(readings(*messages))
+    assert grown is not None
+    assert trend(grown.messages) is word
+
+
+@pytest.mark.parametrize("few", [readings(), readings(1, 9), readings(1, 5, 9, every=1.0)])
+def test_too_few_readings_say_nothing(few: list[Reading]) -> None:
+    assert growth(few) is None
+    assert trend(None) is None
+
+
+@given(st.floats(-1000, 1000), st.integers(3, 12))
+def test_a_straight_line_has_its_own_slope(slope: float, number: int) -> None:
+    line = [Reading(index * 5.0, round(1e6 + slope * index * 5), 0) for index in range(number)]
+    grown = growth(line)
+    assert grown is not None
+    assert grown.messages == pytest.approx(slope, abs=0.2)
+
+
+def test_the_time_until_a_goal() -> None:
+    assert seconds_until(100, 200, 10) == 10
+    assert seconds_until(100, 0, -10) == 10
+    assert seconds_until(100, 200, -10) is None, "it goes the other way"
+    assert seconds_until(100, 200, 0) is None
+    assert seconds_until(100, 200, None) is None
