@@ -22,6 +22,7 @@ from console.core.errors import (
     PairedClientError,
     PairingClosedError,
     ScheduledInBacklogError,
+    SendError,
 )
 from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
@@ -96,7 +97,8 @@ class PairedSender:
         Raises:
             ReservedPropertyError: before anything is sent.
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
-            ServiceBusError, TimeoutError: what the attempt on the primary ended with.
+            ServiceBusError, TimeoutError: what the attempt on the primary ended with. One that reads as a refusal, such
+                as "server busy", means that no message of the call has arrived.
         """
         _check(timeout)
         messages = outgoing(message)
@@ -151,6 +153,7 @@ class PairedSender:
         journey = Journey(self._memory, steering.policy, at=steering.clock(), timeout=timeout)
         left = list(messages)
         failure: BaseException | None = None
+        doubt: BaseException | None = None  # the latest failure after which messages may have arrived all the same
         while True:
             steering.refuse_when_ended()
             now = steering.clock()
@@ -165,8 +168,12 @@ class PairedSender:
                     judgement = self._failed(step.route, error, messages=len(left), ids=left)
                     if isinstance(steering.ended, PairedClientError):
                         steering.refuse_when_ended()
+                    doubt = error if _is_doubtful(judgement, error) else doubt
                     if judgement.verdict is Verdict.CALLERS:
-                        raise
+                        ended = self._in_the_end(error, doubt, len(left), len(messages))
+                        if ended is error:
+                            raise
+                        raise ended from error
                     journey.ended(step.route, judgement.verdict, at=steering.clock())
                     failure = error
                 except asyncio.CancelledError:
@@ -175,7 +182,8 @@ class PairedSender:
                 else:
                     return
             else:
-                raise self._given_up(step, failure, len(left), len(messages)) from failure
+                error = self._given_up(step, failure, len(left), len(messages))
+                raise self._in_the_end(error, doubt, len(left), len(messages)) from failure
 
     async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
         if step.route.queue is None:
@@ -255,7 +263,7 @@ class PairedSender:
         steering, name = self._steering, self.entity_name
         judgement = steering.judge(error)
         now = steering.clock()
-        if judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt):
+        if _is_doubtful(judgement, error):
             self._in_doubt(route, ids, judgement.reason)
         steering.tell(
             SendFailed(
@@ -274,6 +282,17 @@ class PairedSender:
         now = steering.clock()
         for message in messages:
             steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
+
+    def _in_the_end(self, error: BaseException, doubt: BaseException | None, left: int, all_of: int) -> BaseException:
+        """What a call raises instead of an error that reads as a refusal, where that would not be the whole truth."""
+        if isinstance(error, SendError):
+            return error
+        if left < all_of:
+            return BacklogUnavailableError(
+                f"{all_of - left} of {all_of} messages for {self.entity_name} were parked, {left} were not; last: "
+                f"{self._steering.judge(error).reason}. Send those again"
+            )
+        return doubt or error
 
     def _given_up(self, step: GiveUp, failure: BaseException | None, left: int, all_of: int) -> BaseException:
         """The error a call ends with; what the SDK raised itself where it says it best."""
@@ -295,6 +314,11 @@ class PairedSender:
 def _check(timeout: float | None) -> None:
     if timeout is not None and not 0 < timeout < inf:
         raise ValueError(f"timeout is {timeout}; it must be a finite number greater than 0, in seconds")
+
+
+def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
+    """Whether what was sent may have arrived all the same."""
+    return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)
 
 
 def _refuse_too_large(parked: Sendable, limit: int) -> None:

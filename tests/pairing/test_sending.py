@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from console.core.entity import State
-from console.core.errors import BacklogMessageSizeError, ReservedPropertyError
+from console.core.errors import BacklogMessageSizeError, BacklogUnavailableError, ReservedPropertyError
+from console.core.events import Diverted, Event
 from console.core.verdict import Judgement, Verdict, judge
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
@@ -149,3 +150,34 @@ async def test_nothing_to_send_is_nothing_sent(world: World) -> None:
     await sender.send_messages([])
     await sender.send_messages(await sender.create_message_batch())
     assert state(paired, "orders") is State.UNKNOWN
+
+
+async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(world: World) -> None:
+    """Section 11: "what the caller was told in the end is accepted, refused or in doubt (timed out, unknown)"."""
+    paired = await world.pair(failover_interval=0, backlog_queue_count=1)
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("unanswered", entity="orders")
+        world.fault("busy", namespace="secondary")
+        with pytest.raises((ServiceBusError, TimeoutError)) as told:
+            await sender.send_messages(ServiceBusMessage(b"x"))
+    assert world.depth("orders") == 1
+    assert not isinstance(told.value, ServiceBusServerBusyError)
+    assert isinstance(told.value.__cause__, ServiceBusServerBusyError)
+
+
+@pytest.mark.parametrize("kind", ["busy", "unauthorized"])
+async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it(world: World, kind: str) -> None:
+    """A refusal of the rest reads as one of all of them: their caller would send nothing again, or everything."""
+    paired = await diverted(world, send_timeout=1.0)
+
+    def refuse(event: Event) -> None:
+        if isinstance(event, Diverted):
+            world.also = None
+            world.fault(kind, namespace="secondary")
+
+    world.also = refuse
+    async with paired.get_queue_sender("orders") as sender:
+        large = [ServiceBusMessage(bytes(200_000)) for _ in range(2)]
+        with pytest.raises(BacklogUnavailableError, match="1 of 2 messages.* parked, 1 were not"):
+            await sender.send_messages(large)
+    assert world.parked(1) == 1
