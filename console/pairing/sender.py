@@ -182,8 +182,8 @@ class PairedSender:
                 else:
                     return
             else:
-                error = self._given_up(step, failure, len(left), len(messages))
-                raise self._in_the_end(error, doubt, len(left), len(messages)) from failure
+                told = self._given_up(step, failure, len(left), len(messages))
+                raise self._in_the_end(told, doubt, len(left), len(messages)) from failure
 
     async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
         if step.route.queue is None:
