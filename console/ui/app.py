@@ -8,10 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
 
+from rich.console import RenderableType
 from textual import events
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 from textual.worker import WorkerFailed
 
 from console.core.errors import ControlError
@@ -19,6 +22,7 @@ from console.core.snapshot import Snapshot
 from console.ui import actions, view
 from console.ui.actions import Action
 from console.ui.feed import Feed
+from console.ui.paint import Painted
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen, fits
 from console.ui.screens.help import HelpScreen
@@ -52,7 +56,10 @@ class PairedApp(App[int]):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "say_how_to_quit", show=False, system=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
+        Binding("ctrl+l", "repaint", show=False, system=True),
+    ]
     TITLE = "paired"
 
     def __init__(
@@ -76,6 +83,7 @@ class PairedApp(App[int]):
         self._monotonic = monotonic
         self._report: Report = report or (lambda _: None)
         self._on_ready = on_ready
+        self._painted = Painted()
         self._news: list[News] = []
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
@@ -101,10 +109,12 @@ class PairedApp(App[int]):
         self._show(replace(self.view, fits=fits(self.size)))
         self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
         self.set_interval(CHECK_EVERY, self._check_silence)
+        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote in between
         self.call_after_refresh(self._on_ready or (lambda: None))
 
     def on_resize(self, event: events.Resize) -> None:
         """A terminal that became too small is told so, and one that grew is used."""
+        self.action_repaint()
         self._show(replace(self.view, fits=fits(event.size)))
 
     def tell(self, news: News) -> None:
@@ -187,6 +197,19 @@ class PairedApp(App[int]):
     def next_theme(self) -> None:
         """Uses the theme after this one."""
         self.theme = self._themes.after(self.theme).name
+
+    # -- onto the terminal -----------------------------------------------------------------------------------------
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        """Writes what differs from what stands on the terminal (paint.py), not what the library repainted."""
+        if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
+            renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
+        super()._display(screen, renderable)
+
+    def action_repaint(self) -> None:
+        """Writes everything again: the terminal may show something else than we wrote."""
+        self._painted.forget()
+        self.refresh()
 
     # -- when something unforeseen happens -------------------------------------------------------------------------
 

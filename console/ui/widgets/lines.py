@@ -1,16 +1,14 @@
-"""The one way anything is painted: lines computed from the View, compared with what stands there, changed ones only.
+"""The one way anything is drawn: lines computed from the View, compared with those before, changed ones only.
 
 A subclass says what its lines are; they may be a lazy sequence, since only visible ones are asked for. A line that is
-as it was costs nothing; one that changed is written up to its last difference (the terminal library always starts at
-the widget's left edge). Roles become colours here and nowhere else, in as few runs as possible: each run of one colour
-costs some twenty bytes on the wire.
+as it was costs nothing; which cells of a changed one go to the terminal is decided behind it (paint.py). Roles become
+colours here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,9 +19,6 @@ from textual.strip import Strip
 
 from console.ui.line import BLANK, Line, Role
 from console.ui.view import View
-
-REVERSED: Final = frozenset({Role.ENVIRONMENT, Role.PRODUCTION, Role.STATEMENT})
-"""Roles whose ground is their colour, so that a space in them is seen."""
 
 
 class Lines(ScrollView, can_focus=False):
@@ -80,7 +75,7 @@ class Lines(ScrollView, can_focus=False):
         line = self._line_at(y)
         self._painted[y] = line
         ground = self._style(line.ground) if line.ground else self.rich_style
-        segments = [Segment(text, self._span_style(role, line, ground)) for text, role in _runs(line)]
+        segments = [Segment(span.text, self._span_style(span.role, line, ground)) for span in line.spans]
         return Strip(segments).adjust_cell_length(self.size.width, ground)
 
     def _draw(self, view: View) -> None:
@@ -88,11 +83,8 @@ class Lines(ScrollView, can_focus=False):
         if self.virtual_size.height != len(self._lines):
             self.virtual_size = Size(self.size.width, len(self._lines))
         for y in range(self.size.height):
-            before, after = self._painted.get(y), self._line_at(y)
-            if before is None:
+            if self._painted.get(y) != self._line_at(y):
                 self.refresh(Region(0, y, self.size.width, 1))
-            elif before != after:
-                self.refresh(Region(0, y, _end_of_difference(before, after, self.size.width), 1))
 
     def _line_at(self, y: int) -> Line:
         place = y + self.scroll_offset.y
@@ -109,29 +101,3 @@ class Lines(ScrollView, can_focus=False):
         if line.ground is Role.STATEMENT:
             return ground
         return self._style(role) + Style(bgcolor=ground.bgcolor)
-
-
-def _runs(line: Line) -> Iterator[tuple[str, Role]]:
-    """The line's text in runs of one role. Spaces look alike in all roles but the reversed ones, so they join the run
-    before or after them."""
-    text, role = "", Role.TEXT
-    for span in line.spans:
-        if span.role is role or (not span.text.strip(" ") and not {span.role, role} & REVERSED):
-            text += span.text
-        elif not text.strip(" ") and not {span.role, role} & REVERSED:
-            text, role = text + span.text, span.role
-        else:
-            if text:
-                yield text, role
-            text, role = span.text, span.role
-    if text:
-        yield text, role
-
-
-def _end_of_difference(before: Line, after: Line, width: int) -> int:
-    """The cell after the last span that differs. Spans are compared as wholes, so wide characters are never cut."""
-    if before.ground is not after.ground or before.width != after.width:
-        return width
-    pairs = zip(reversed(before.spans), reversed(after.spans), strict=False)
-    alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
-    return min(width, after.width - sum(span.width for _, span in alike))

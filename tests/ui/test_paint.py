@@ -1,0 +1,118 @@
+"""Whatever is written, the terminal ends up with what the frame says: checked against a small terminal of our own."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from console.ui.paint import Painted
+
+CONSOLE = Console(color_system="256", force_terminal=True, legacy_windows=False)
+STYLES = [Style.parse(text) for text in ("red", "bold red", "on blue", "green on blue", "reverse", "white on blue")]
+TOKENS = re.compile(r"\x1b\[([0-9;]*)([HmJ])|(.)", re.DOTALL)
+
+
+class Screen:
+    """A terminal that knows moves, colours, clearing and wide characters."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.clear()
+
+    def clear(self) -> None:
+        self.rows = [[(" ", "")] * self.width for _ in range(self.height)]
+
+    def write(self, text: str) -> None:
+        x, y, ink = 0, 0, ""
+        for numbers, command, glyph in TOKENS.findall(text):
+            if command == "H":
+                y, x = (int(number) - 1 for number in numbers.split(";"))
+            elif command == "J":
+                self.clear()
+            elif command == "m":
+                ink = numbers.removeprefix("0;") if numbers != "0" else ""
+            else:
+                width = cell_len(glyph)
+                self.rows[y][x : x + width] = [(glyph, ink), ("", ink)][:width]
+                x += width
+        assert ink == "", "the next to write finds the terminal as it was"
+
+    def text(self) -> list[str]:
+        return ["".join(glyph for glyph, _ in row) for row in self.rows]
+
+
+def strip(*parts: tuple[str, Style | None], width: int) -> Strip:
+    return Strip([Segment(text, style) for text, style in parts]).adjust_cell_length(width)
+
+
+def text_of(strips: list[Strip]) -> list[str]:
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+def test_the_same_frame_again_is_nothing() -> None:
+    painted = Painted()
+    frame = [strip(("abc", STYLES[0]), width=20), strip(("def", None), width=20)]
+    assert painted.difference(frame, CONSOLE) is not None
+    assert painted.difference(list(frame), CONSOLE) is None
+
+
+def test_one_changed_number_is_a_move_and_the_number() -> None:
+    painted = Painted()
+    red = STYLES[0]
+    painted.difference([strip(("● orders       ", red), ("412", red), ("  09:12:40", red), width=40)], CONSOLE)
+    update = painted.difference([strip(("● orders       ", red), ("97 ", red), ("  09:12:40", red), width=40)], CONSOLE)
+    assert update is not None
+    assert update.text == "\x1b[1;16H\x1b[31m97 \x1b[m"
+
+
+def test_spaces_take_the_ink_of_what_is_around_them() -> None:
+    painted = Painted()
+    update = painted.difference([strip(("a", STYLES[0]), (" ", None), ("b", STYLES[0]), width=3)], CONSOLE)
+    assert update is not None
+    assert update.text.endswith("\x1b[31ma b\x1b[m")
+
+
+def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
+    painted, screen = Painted(), Screen(6, 1)
+    painted.difference([strip(("abc", None), width=4)], CONSOLE)
+    wider = painted.difference([strip(("abc", None), width=6)], CONSOLE)
+    assert wider is not None
+    screen.write(wider.text)
+    assert screen.text() == ["abc   "]
+    painted.forget()
+    again = painted.difference([strip(("abc", None), width=6)], CONSOLE)
+    assert again is not None
+    assert again.text == wider.text
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_frame_after_any_other_is_shown(seed: int) -> None:
+    draw = random.Random(seed)
+    painted, screen, fresh = Painted(), Screen(30, 4), Screen(30, 4)
+
+    def part() -> tuple[str, Style | None]:
+        text = "".join(draw.choice("ab  ●é漢e") for _ in range(draw.randrange(1, 8)))
+        return text, draw.choice([None, *STYLES])
+
+    frame = [strip(*[part() for _ in range(8)], width=30) for _ in range(4)]
+    for _ in range(40):
+        frame = [strip(*[part() for _ in range(8)], width=30) if draw.random() < 0.4 else row for row in frame]
+        if draw.random() < 0.5:
+            row = draw.randrange(4)
+            parts = [(segment.text, segment.style) for segment in frame[row]]
+            parts[draw.randrange(len(parts))] = part()
+            frame[row] = strip(*parts, width=30)
+        update = painted.difference(frame, CONSOLE)
+        screen.write(update.text if update else "")
+        assert screen.text() == text_of(frame)
+        whole = Painted().difference(frame, CONSOLE)
+        fresh.write(whole.text if whole else "")
+        coloured = [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in screen.rows]
+        assert coloured == [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in fresh.rows]
