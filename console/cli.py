@@ -1,8 +1,8 @@
 """The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
 
-Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no,
-2 for anything a person can put right, with one sentence on standard error that says what, where and what would be
-right. Never a traceback.
+Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no, 3
+where how things stand was asked and nobody answers, 2 for anything a person can put right, with one sentence on
+standard error that says what, where and what would be right. Never a traceback.
 """
 
 from __future__ import annotations
@@ -130,6 +130,40 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
         return UNREACHABLE
     _print([as_json(checked, settings.name)] if json else as_lines(checked, settings.name))
     return checked.status
+
+
+@app.command
+def status(
+    *,
+    config: Annotated[
+        Path | None, Parameter(help="This pairing's engine alone; else all engines of this user here.")
+    ] = None,
+    json: JsonLine = False,
+    watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
+) -> int:
+    """How do the engines of this machine stand? Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
+    from console.ui.watching import run_status, run_watch
+
+    chosen = places_of(load_config(find_config(config)).name) if config is not None else None
+    if watch and json:
+        raise PairedError("--watch writes lines for people and --json one object: choose one of them")
+    return run_watch(chosen) if watch else run_status(chosen, json_line=json)
+
+
+@app.command
+def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
+    """The dashboard as a picture, as it would look now; needs no terminal."""
+    from console.ui.screenshot import picture  # with Textual behind it
+
+    settings = load_config(find_config(config))
+    holder = _running(settings, places_of(settings.name))
+    drawn = asyncio.run(picture(Path(holder.socket)))
+    try:
+        svg.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise PairedError(f"{svg} cannot be written: {error.strerror or error}") from error
+    print(f"{svg} shows the engine of {settings.name}")
+    return 0
 
 
 @app.command

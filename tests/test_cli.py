@@ -39,6 +39,10 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["up", "--headless"], "or name it with --config"),
         (["attach"], "there is no pairing.toml"),
         (["down"], "there is no pairing.toml"),
+        (["status", "--config", "missing.toml"], "missing.toml is not a file"),
+        (["status", "--watch", "--json"], "choose one of them"),
+        (["snapshot"], "--svg"),
+        (["snapshot", "--svg", "x.svg"], "there is no pairing.toml"),
         (["down", "--config", "missing.toml"], "missing.toml is not a file"),
     ],
 )

@@ -1,7 +1,7 @@
 """One engine a pairing: the lock that the running one holds, and what it says of itself there.
 
-The lock is the kernel's (flock) and goes with the process, however that ends; the text in the file is only believed
-while somebody holds the lock.
+The lock is the kernel's (flock) and goes with the process, however that ends. An engine that ends in order takes its
+text with it; text that nobody holds the lock for is of one that was killed.
 """
 
 from __future__ import annotations
@@ -64,18 +64,35 @@ def _lock(fd: int) -> None:
     return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def leave(fd: int) -> None:
+    """Ends in order: nobody will be missed. `fd` is what `take` returned; the lock is held until it is closed."""
+    os.ftruncate(fd, 0)
+
+
 def running(path: Path) -> Holder | None:
     """The engine that holds the lock; None if none does."""
+    holder, held = _look(path)
+    return holder if held else None
+
+
+def fallen(path: Path) -> Holder | None:
+    """The last engine, if it ended without leaving, and none runs now."""
+    holder, held = _look(path)
+    return None if held else holder
+
+
+def _look(path: Path) -> tuple[Holder | None, bool]:
+    """What stands in the file, and whether somebody holds the lock."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        return None, False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(fd)
+        return _read(fd), True
     else:
-        return None
+        return _read(fd), False
     finally:
         os.close(fd)
 

@@ -31,6 +31,11 @@ class Places:
     socket: Path
 
     @property
+    def name(self) -> str:
+        """The pairing's name."""
+        return self.state.name
+
+    @property
     def spool(self) -> Path:
         """The journal's folder."""
         return self.state / "spool"
@@ -77,8 +82,17 @@ def places_of(name: str) -> Places:
     Raises:
         ConfigurationError: no place for the socket has a path that is short enough.
     """
-    state = _folder("XDG_STATE_HOME", Path.home() / ".local" / "state") / "paired" / name
+    state = _states() / name
     return Places(state=state, socket=_socket(state, name))
+
+
+def all_places() -> tuple[Places, ...]:
+    """The places of every pairing that ever had an engine here, under the present environment; by name."""
+    return tuple(places_of(lock.parent.name) for lock in sorted(_states().glob("*/lock")))
+
+
+def _states() -> Path:
+    return _folder("XDG_STATE_HOME", Path.home() / ".local" / "state") / "paired"
 
 
 def _folder(variable: str, otherwise: Path) -> Path:

@@ -30,7 +30,7 @@ from console.engine.first_contact import check_entities, check_ports
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report
-from console.engine.lock import Holder, take
+from console.engine.lock import Holder, leave, take
 from console.engine.logs import log_to
 from console.engine.naming import primary_told
 from console.engine.places import Places, places_of
@@ -68,8 +68,14 @@ def _run(config_path: Path, log_path: Path, starting: _Starting) -> None:
     config = load_config(config_path)
     places = places_of(config.name)
     places.prepare()
-    take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
-    asyncio.run(_serve(config, places, starting, log_path))
+    held = take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
+    try:
+        asyncio.run(_serve(config, places, starting, log_path))
+    except BaseException:
+        if not starting.over:  # it never served: nobody will look for it
+            leave(held)
+        raise
+    leave(held)
 
 
 def _explained(error: BaseException, log_path: Path) -> Failed:
@@ -89,6 +95,11 @@ class _Starting:
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
+
+    @property
+    def over(self) -> bool:
+        """Whether the report was given."""
+        return self._fd is None
 
     def ready(self, outcome: Ready) -> None:
         """Raises:

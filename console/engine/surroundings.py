@@ -5,26 +5,21 @@ this user on this machine, and the settings of the primary's entities.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from azure.core.exceptions import AzureError
 
 from console.config import PairingConfig
-from console.core.errors import ConfigurationError, ControlError
+from console.core.errors import ConfigurationError
 from console.core.readiness import Evidence, ExpiryEvidence
-from console.core.snapshot import Snapshot, SyphonStatus
-from console.engine.client import ControlClient
+from console.core.snapshot import SyphonStatus
 from console.engine.connecting import open_admin
-from console.engine.lock import running
+from console.engine.here import engines_here, look_at
 from console.engine.places import Places
 from console.pairing.deadlines import Clock
 from console.pairing.readiness import expiry
 
-NEIGHBOUR: Final = 5.0
-"""Seconds that another engine has to say how it stands."""
 SETTINGS_EVERY: Final = 3600.0
 """Seconds between two readings of the entities' settings, which only their owner changes."""
 SETTINGS: Final = 60.0
@@ -65,33 +60,12 @@ class Around:
 
 async def syphons_here(places: Places, *, primary: str, secondary: str) -> tuple[str, ...]:
     """Engines of this user on this machine, this pairing's own aside, that run a syphon for the same namespaces."""
-    locks = [lock for lock in sorted(places.state.parent.glob("*/lock")) if lock != places.lock]
-    sockets = [Path(holder.socket) for holder in map(running, locks) if holder is not None]
-    return await _syphons(sockets, (primary.casefold(), secondary.casefold()))
-
-
-async def _syphons(sockets: Sequence[Path], namespaces: tuple[str, str]) -> tuple[str, ...]:
-    snapshots = await asyncio.gather(*(first_snapshot(socket) for socket in sockets))
+    others = await look_at(other for other in engines_here() if other.lock != places.lock)
+    namespaces = (primary.casefold(), secondary.casefold())
     return tuple(
         one.engine
-        for one in snapshots
+        for one in (other.snapshot for other in others)
         if one is not None
         and (one.primary.casefold(), one.secondary.casefold()) == namespaces
         and one.syphon.status in (SyphonStatus.IDLE, SyphonStatus.RUNNING)
     )
-
-
-async def first_snapshot(socket: Path) -> Snapshot | None:
-    """How an engine stands; None where it does not say."""
-    try:
-        async with asyncio.timeout(NEIGHBOUR):
-            client = await ControlClient.connect(socket)
-            try:
-                async for update in client.updates():
-                    if isinstance(update, Snapshot):
-                        return update
-            finally:
-                await client.close()
-    except (ControlError, OSError, TimeoutError):
-        return None
-    return None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from console.core.errors import EngineNotRunningError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
+from console.engine.client import ControlClient
 from console.ui.app import PairedApp
 from console.ui.feed import Tell
 from console.ui.theme import load_all
@@ -82,3 +85,42 @@ def render_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tupl
         RuntimeError: called inside a running event loop; `draw_svg` is for there.
     """
     return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme))
+
+
+SIZE: Final = (140, 40)
+STORY: Final = 5.0
+"""Seconds that an engine has to tell how it stands and how it came to that."""
+
+
+async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "dark") -> str:
+    """The dashboard on the engine behind `socket`, as SVG.
+
+    Raises:
+        ControlError: the engine cannot be reached, or says nothing.
+    """
+    client = await ControlClient.connect(socket)
+    try:
+        snapshot, records = await _story(client, socket)
+    finally:
+        await client.close()
+    return await draw_svg(snapshot, records, size=size, theme=theme)
+
+
+async def _story(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
+    """The second snapshot, and the events before it: the engine tells its history after the first."""
+    found: Snapshot | None = None
+    records: list[Record] = []
+    try:
+        async with asyncio.timeout(STORY):
+            async for update in client.updates():
+                if isinstance(update, Record):
+                    records.append(update)
+                elif isinstance(update, Snapshot):
+                    if found is not None:
+                        return update, records
+                    found = update
+    except TimeoutError:
+        pass  # an engine that makes no second one: the first has its time on it
+    if found is None:
+        raise EngineNotRunningError(f"the engine at {socket} did not say within {STORY:g} s how it stands")
+    return found, records

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from console.core.errors import ConfigurationError, EngineRunningError
-from console.engine.lock import Holder, running, take
+from console.engine.lock import Holder, fallen, leave, running, take
 from console.engine.places import LONGEST_SOCKET_PATH, Places, places_of
 
 HOLDER = Holder(pid=4711, socket="/run/x.sock", log="/x.log")
@@ -118,8 +118,18 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], timeout=30, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert (tmp_path / "lock").stat().st_size > 0
     assert running(tmp_path / "lock") is None
+    fell = fallen(tmp_path / "lock")
+    assert fell is not None
+    assert fell.pid > 0
+
+
+def test_one_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
+    fd = take(tmp_path / "lock", HOLDER)
+    assert fallen(tmp_path / "lock") is None, "it still runs"
+    leave(fd)
+    os.close(fd)
+    assert fallen(tmp_path / "lock") is None
 
 
 def test_one_who_only_looks_keeps_no_engine_out(tmp_path: Path) -> None:

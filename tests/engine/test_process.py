@@ -250,6 +250,47 @@ def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
     assert "did not answer within" in done.stderr
 
 
+async def test_status_and_picture_need_no_terminal(site: Site) -> None:
+    none = site.paired("status")
+    assert (none.returncode, none.stdout) == (
+        3,
+        "orders: unreachable\n  no engine runs here: start one with paired up\n",
+    )
+    holder = site.up()
+    well = site.paired("status")
+    assert (well.returncode, well.stderr) == (0, ""), well.stdout
+    picture = site.folder / "now.svg"
+    assert site.paired("snapshot", "--svg", str(picture)).returncode == 0
+    assert "payments" in picture.read_text()
+    refused(site.paired("snapshot", "--svg", "/dev/null/x.svg"), "/dev/null/x.svg cannot be written")
+    client = await ControlClient.connect(Path(holder.socket))
+    await client.command("pause-syphon", by="ada", why="drill")
+    await client.close()
+    paused = site.paired("status", "--json")
+    told = json.loads(paused.stdout)
+    assert (paused.returncode, told["status"], told["engines"][0]["status"]) == (1, "degraded", "degraded")
+    assert any(text.startswith("syphon paused") for text in told["engines"][0]["complaints"])
+    os.kill(holder.pid, signal.SIGKILL)
+    assert site.gone()
+    killed = site.paired("status")
+    assert (killed.returncode, "did not end in order" in killed.stdout) == (3, True)
+
+
+def test_watching_prints_lines_until_nobody_reads(site: Site) -> None:
+    site.up()
+    watching = subprocess.Popen(
+        site.command("status", "--watch"), env=site.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    assert b"engine reached: all 3 entities unknown" in watching.stdout.readline()
+    watching.stdout.close()
+    assert site.paired("down").returncode == 0
+    assert watching.wait(WAIT) == 0
+    assert watching.stderr.read() == b""
+    watching.stderr.close()
+
+
 def test_a_second_engine_for_a_pairing_is_refused(site: Site) -> None:
     holder = site.up()
     refused(site.paired("up", "--headless"), "runs already", str(holder.pid), "paired attach", "paired down")

@@ -1,0 +1,87 @@
+"""The engines of this user on this machine: found by the locks they hold, looked at through their sockets.
+
+An engine that was killed is found too, by what it left behind: nobody should have to remember that there was one. One
+that ended in order is not. Nothing here contacts a namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from console.core.errors import ControlError, EngineNotRunningError
+from console.core.snapshot import Snapshot
+from console.engine.client import ControlClient
+from console.engine.lock import Holder, fallen, running
+from console.engine.places import Places, all_places
+
+LOOK: Final = 5.0
+"""Seconds that an engine has to say how it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one engine stands: its snapshot, or why there is none."""
+
+    pairing: str
+    snapshot: Snapshot | None = None
+    trouble: str = ""
+
+
+def engines_here() -> tuple[Places, ...]:
+    """Where the engines are that run here, and those that were killed; by name."""
+    return tuple(places for places in all_places() if running(places.lock) or fallen(places.lock))
+
+
+def socket_of(places: Places) -> Path | None:
+    """Where the running engine listens; None: none runs."""
+    holder = running(places.lock)
+    return Path(holder.socket) if holder is not None else None
+
+
+async def look_at(engines: Iterable[Places]) -> tuple[Standing, ...]:
+    """How they stand, asked at the same time. Never raises for an engine's sake."""
+    return tuple(await asyncio.gather(*(standing_of(places) for places in engines)))
+
+
+async def standing_of(places: Places) -> Standing:
+    """How the engine there stands."""
+    socket = socket_of(places)
+    if socket is None:
+        return Standing(pairing=places.name, trouble=_absent(fallen(places.lock)))
+    try:
+        return Standing(pairing=places.name, snapshot=await first_snapshot(socket))
+    except ControlError as error:
+        return Standing(pairing=places.name, trouble=str(error))
+
+
+def _absent(last: Holder | None) -> str:
+    if last is None:
+        return "no engine runs here: start one with paired up"
+    return f"the engine (pid {last.pid}) did not end in order; its log is {last.log}: start another with paired up"
+
+
+async def first_snapshot(socket: Path) -> Snapshot:
+    """How the engine behind a socket stands now.
+
+    Raises:
+        EngineNotRunningError: nothing answers there, or it does not say within LOOK seconds.
+        ControlError: what answers is somebody else's, or of a version that this program doesn't understand.
+    """
+    try:
+        async with asyncio.timeout(LOOK):
+            client = await ControlClient.connect(socket)
+            try:
+                async for update in client.updates():
+                    if isinstance(update, Snapshot):
+                        return update
+            finally:
+                await client.close()
+    except TimeoutError as error:
+        raise EngineNotRunningError(
+            f"the engine at {socket} did not say within {LOOK:g} s how it stands; its log says why"
+        ) from error
+    raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")

@@ -1,0 +1,44 @@
+"""`paired status`: what it prints, once or for as long as somebody watches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from console.engine.here import engines_here, look_at
+from console.engine.places import Places
+from console.secret import masked
+from console.ui.following import follow
+from console.ui.line import harmless
+from console.ui.status import as_json, as_lines, health
+
+
+def run_status(chosen: Places | None, *, json_line: bool) -> int:
+    """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
+    standings = asyncio.run(look_at(_engines(chosen)()))
+    now = time.time()
+    for line in [as_json(standings, now)] if json_line else as_lines(standings, now):
+        _print(line)
+    return int(health(standings, now))
+
+
+def run_watch(chosen: Places | None) -> int:
+    """Prints a line for each change until interrupted, or until nobody reads any more."""
+    try:
+        asyncio.run(follow(_engines(chosen), _print, named=chosen is None))
+    except* BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush has no reader either
+    return 0
+
+
+def _engines(chosen: Places | None) -> Callable[[], Sequence[Places]]:
+    return engines_here if chosen is None else lambda: (chosen,)
+
+
+def _print(line: str) -> None:
+    """One that holds texts from outside: nothing in it can move a terminal's cursor."""
+    sys.stdout.write(f"{harmless(masked(line))}\n")
+    sys.stdout.flush()

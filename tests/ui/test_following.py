@@ -1,0 +1,88 @@
+"""Engines followed without a screen: "One line a change, the same sentences, no colour codes"."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core import events as e
+from console.engine.places import Places
+from console.ui import following
+from console.ui.following import Follower, follow
+from console.ui.view import Missed, Reached, Records, Unreachable
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def test_a_change_is_a_line(made: Any, said: list[str]) -> None:
+    """`14:01:58 payments failed over: no send accepted for 60 s after "connection lost"`"""
+    follower = Follower("orders", said.append, named=False)
+    follower.tell(Records([made.records()[1]]))
+    assert said == ['14:01:58 payments failed over: no send accepted since "connection lost"; first ping 14:02:58']
+
+
+def test_following_begins_with_how_it_stands_and_tells_no_old_story(made: Any, said: list[str]) -> None:
+    follower = Follower("orders", said.append, named=True)
+    follower.tell(Reached())
+    follower.tell(made.snapshot(seq=10))
+    follower.tell(Records(made.records()))  # numbers 9 to 12
+    follower.tell(made.snapshot(seq=12))
+    assert said[0] == "14:02:11 orders@web-1 engine reached: all 3 entities healthy · nothing parked · syphon idle"
+    assert [line.split(maxsplit=3)[2] for line in said[1:]] == ["backlog/6", "payments"]
+
+
+def test_an_engine_that_is_lost_is_said_once_and_so_is_its_return(made: Any, said: list[str]) -> None:
+    follower = Follower("orders", said.append, named=False)
+    follower.tell(made.snapshot())
+    for _ in range(3):
+        follower.tell(Unreachable(made.at("14:05:00"), "it ended"))
+    follower.tell(Missed(4))
+    follower.tell(made.snapshot(boot="b2", seq=1))
+    follower.tell(Records([made.record(e.Warned(at=made.AT, about="journal", text="again"), 1, "b2")]))
+    assert said[1] == "14:05:00 engine unreachable: it ended"
+    assert "4 events are missing here" in said[2]
+    assert said[3].startswith("14:02:11 engine reached: ")
+    assert said[4] == "14:02:11 journal again", "all of a new boot is news"
+
+
+def test_what_comes_from_outside_cannot_move_a_cursor(made: Any, said: list[str]) -> None:
+    follower = Follower("orders", said.append, named=False)
+    follower.tell(Records([made.record(e.Warned(at=made.AT, about="x", text="\x1b[2Jred\nline"))]))
+    assert said == ["14:02:11 x \\x1b[2Jred\\x0aline"]
+
+
+async def test_an_engine_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_AROUND", 0.0)
+    places = Places(state=tmp_path / "orders", socket=tmp_path / "s")
+    found: list[Places] = []
+    started: list[Path] = []
+    monkeypatch.setattr(following, "socket_of", lambda each: each.socket)
+
+    class Feed:
+        def __init__(self, socket: Path) -> None:
+            started.append(socket)
+
+        async def run(self, tell: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(following, "EngineFeed", Feed)
+    task = asyncio.create_task(follow(lambda: found, said.append, named=True))
+    async with asyncio.timeout(10):
+        while not said:
+            await asyncio.sleep(0)
+        found.append(places)
+        while not started:
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert "no engine runs here yet" in said[0]
+    assert started == [tmp_path / "s"], "followed once"

@@ -1,0 +1,97 @@
+"""How engines stand, without a screen: a table, a JSON object, an exit status."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.entity import State
+from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
+from console.engine.here import Standing
+from console.ui.status import Health, as_json, as_lines, complaints, health
+
+
+def standing(snapshot: Any) -> Standing:
+    return Standing(pairing=snapshot.pairing, snapshot=snapshot)
+
+
+GONE = Standing(pairing="billing", trouble="the engine (pid 7) did not end in order; its log is /l")
+
+
+def test_an_engine_with_nothing_wrong_is_healthy(made: Any) -> None:
+    unknown = made.snapshot(made.entity("orders"), made.entity("audit", State.UNKNOWN))
+    assert health([standing(unknown)], made.AT) is Health.HEALTHY
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED])
+def test_an_entity_that_is_not_on_its_primary_by_rule_is_a_complaint(made: Any, state: State) -> None:
+    found = made.snapshot(made.entity("orders"), made.entity("payments", state, why="because"))
+    assert complaints(found, made.AT) == (f"payments {state}: because",)
+    assert health([standing(found)], made.AT) is Health.DEGRADED
+
+
+def test_alarms_pulled_queues_and_a_syphon_that_does_not_move_are_complaints(made: Any) -> None:
+    queues = made.queues(number=2)
+    pulled = replace(queues[1], in_rotation=False, pulled_reason="timeout")
+    syphon = made.syphon(SyphonStatus.PAUSED, text="paused by kim")
+    found = made.snapshot(queues=(queues[0], pulled), alarms=("an alarm",), syphon=syphon)
+    assert complaints(found, made.AT) == (
+        "an alarm",
+        "backlog/1 is out of the rotation: timeout",
+        "syphon paused: paused by kim",
+    )
+
+
+def test_figures_of_long_ago_are_never_healthy(made: Any) -> None:
+    """Numbers on the screen carry when they were read."""
+    assert complaints(made.snapshot(), made.AT + 60) == ("these figures are of 14:02:11: the engine makes no new ones",)
+
+
+def test_the_worst_of_all_is_the_exit_status(made: Any) -> None:
+    healthy, degraded = standing(made.snapshot()), standing(made.outage())
+    assert health([healthy, degraded], made.AT) == 1
+    assert health([healthy, GONE, degraded], made.AT) == 3
+    assert health([], made.AT) == 3
+
+
+def test_the_table_has_engines_entities_backlog_syphon_alarms_and_readiness(made: Any) -> None:
+    finding = Finding(what="syphon", verdict=Answer.WARN, evidence="one")
+    ready = Readiness(at=made.at("14:02:00"), findings=(finding,))
+    lines = as_lines([standing(made.outage(readiness=ready, alarms=("an alarm",))), GONE], made.AT)
+    text = "\n".join(lines)
+    assert lines[0] == "orders@web-1: degraded (contoso with contoso-backup, production), 14:02:11"
+    assert "! an alarm" in text
+    assert '! payments failed over: no send accepted since "connection lost"' in text
+    row = next(line for line in lines if line.startswith("  payments"))
+    assert row.split() == ["payments", "failed", "over", "14:01:58", "backlog/3", "38", "412,000", "1,204"]
+    assert "backlog   1,221 parked in 10 queues, read 14:02:10" in text
+    assert "syphon    running, 22 msg/s, moved 8,112" in text
+    assert "failover  would work, 1 to look at, looked 14:02:00 (paired check)" in text
+    assert "billing: unreachable\n  the engine (pid 7) did not end in order; its log is /l" in text
+    assert max(map(len, lines)) <= 100
+
+
+def test_unknown_is_not_zero(made: Any) -> None:
+    queues = tuple(replace(queue, depth=None, dead_lettered=None) for queue in made.queues())
+    found = standing(made.snapshot(queues=queues))
+    text = "\n".join(as_lines([found], made.AT))
+    assert "backlog   10 queues, parked messages not known" in text
+    assert "not looked yet" in text
+    assert json.loads(as_json([found], made.AT))["engines"][0]["backlog"]["parked"] is None
+
+
+def test_the_object_has_its_documented_names(made: Any) -> None:
+    said = json.loads(as_json([standing(made.outage()), GONE], made.AT))
+    assert (said["status"], said["exit"], said["at"]) == ("unreachable", 3, made.AT)
+    degraded, gone = said["engines"]
+    assert set(degraded) == set(gone) == {"pairing", "engine", "status", "complaints", "backlog", "snapshot"}
+    assert (degraded["status"], degraded["backlog"]["parked"]) == ("degraded", 1_221)
+    assert degraded["snapshot"]["entities"][1]["state"] == "failed over"
+    assert (gone["engine"], gone["snapshot"], gone["complaints"]) == (None, None, [GONE.trouble])
+
+
+def test_without_any_engine_it_says_what_to_do(made: Any) -> None:
+    assert as_lines([], made.AT) == ["no engine runs here: start one with paired up"]
