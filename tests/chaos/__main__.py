@@ -40,6 +40,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     unexpected: int
     copies: dict[str, int]
     kills: dict[str, int]
+    slowest_recovery: float
+    """Seconds."""
     problems: list[str]
     folder: str
 
@@ -109,6 +111,7 @@ def _result(verdict: Verdict, director: Director, seed: int, seconds: float, fol
         unexpected=ledger.unexpected,
         copies=verdict.copies,
         kills={str(kill): count for kill, count in director.reached.items()},
+        slowest_recovery=round(director.slowest, 1),
         problems=list(verdict.problems),
         folder=str(folder) if verdict.problems else "",
     )
@@ -122,6 +125,7 @@ def _for_a_person(result: Result) -> str:
         f"  {result.lost} lost, {result.unexpected} unexpected; "
         f"copies too many: {', '.join(f'{count} of {name}' for name, count in result.copies.items()) or 'none'}",
         *(f"  killed {who}: {count} times" for who, count in result.kills.items()),
+        f"  the longest recovery took {result.slowest_recovery:.1f} s",
         *(f"  {problem}" for problem in result.problems),
     ]
     if result.problems:

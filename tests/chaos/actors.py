@@ -36,6 +36,7 @@ class Actor:
         self._process: Process | None = None
         self._killed = False
         self.name = ""
+        self.has_syphon = False
 
     async def start(self, order: msgspec.Struct, name: str) -> None:
         """Start it, and wait until it works."""
@@ -76,6 +77,10 @@ class Actor:
         self._killed = True
         self._process.kill()
         await self._process.wait()
+
+    async def control(self) -> ControlClient:
+        """Its control socket, where it is an engine."""
+        return await ControlClient.connect(self._folder / f"{self.name}.sock")
 
     @property
     def is_running(self) -> bool:

@@ -39,6 +39,9 @@ SETTLED: Final = 2.0
 ENOUGH: Final = 5
 """Messages that have to be parked before a kill between send and completion."""
 BY: Final = "chaos"
+PUMPS: Final = ("amqp", "sdk")
+SYPHONS: Final = 0.25
+"""The share of senders that have a syphon as well, beside the engine's."""
 _OUR_ERROR: Final = re.compile(r"^\S+( \S+)? (ERROR|CRITICAL) +(console|tests)\b")
 SEND_TIMEOUT: Final = 1.0
 
@@ -90,6 +93,8 @@ class Director:
         self.reached = dict.fromkeys((kill for kill in Kill if kill is not Kill.NOBODY), 0)
         """How often the moment for each kind of kill came."""
         self.episodes = 0
+        self.slowest = 0.0
+        """Seconds of the longest recovery."""
 
     # -- from start to end --------------------------------------------------------------------------------------------
 
@@ -177,12 +182,13 @@ class Director:
         await control.close()
 
     async def _kill_between(self, episode: Episode) -> None:
-        """Messages of one entity are parked while the syphon is paused; when it goes on, the backlog queues swallow
-        its completions: what arrived then has been sent and is not completed."""
-        control = await self._engine.control()
-        await control.command("pause-syphon", by=BY)
-        silent = Strike(namespace=PRIMARY, fault="black-holed", entities=(episode.entity,))
-        await self._sandbox.strike(silent)
+        """Messages of one entity are parked while all syphons are paused; when they go on, the backlog queues swallow
+        their completions: what arrived then has been sent and is not completed."""
+        victims: list[Actor | Engine] = [self._engine, *(actor for actor in self._senders if actor.has_syphon)]
+        controls = [await victim.control() for victim in victims]
+        for control in controls:
+            await control.command("pause-syphon", by=BY)
+        await self._sandbox.strike(Strike(namespace=PRIMARY, fault="black-holed", entities=(episode.entity,)))
         began = now() + 0.5
 
         def parked() -> set[str]:
@@ -195,11 +201,13 @@ class Director:
         await self._sandbox.strike(
             Strike(namespace=SECONDARY, fault="black-holed", entities=BACKLOG, operations=("settle",))
         )
-        await control.command("resume-syphon", by=BY)
+        for control in controls:
+            await control.command("resume-syphon", by=BY)
         if await self._until(lambda: bool(held & self._seen.arrived), REACHED):
             self.reached[Kill.BETWEEN] += 1
-        await self._engine.kill()
-        await control.close()
+        await asyncio.gather(*(victim.kill() for victim in victims))
+        for control in controls:
+            await control.close()
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
@@ -210,20 +218,30 @@ class Director:
         for actor in self._senders:
             await self._ask(actor.tell(f"prove {number}"), actor.name)
         wanted = {f"proof-{number}.{actor.name}.{entity}" for actor in self._senders for entity in ENTITIES}
-        names = [actor.name for actor in self._senders]
+        waited_for: list[str] = []
 
-        def ill() -> list[str]:
-            states = {f"{entity} of {name}": self._seen.states.get(name, {}).get(entity, "unknown")
-                      for name in names for entity in ENTITIES}  # fmt: skip
-            return [f"{who} is {state}" for who, state in states.items() if state != "healthy"]
+        def works() -> bool:
+            missing = [*sorted(wanted - self._seen.arrived), *self._ill()]
+            waited_for[:] = missing or waited_for
+            return not missing
 
-        proven = await self._until(lambda: wanted <= self._seen.arrived and not ill(), WORKS_AGAIN)
+        proven = await self._until(works, WORKS_AGAIN)
         self._look_for_the_fallen()
         if not proven:
-            missing = ", ".join([*sorted(wanted - self._seen.arrived), *ill()])
-            self._found(f"DOES NOT WORK AGAIN within {WORKS_AGAIN:g} s after {after}: {missing}")
-        self._say(f"   {'works again' if proven else 'DOES NOT WORK'} after {now() - began:.1f} s")
+            self._found(f"DOES NOT WORK AGAIN within {WORKS_AGAIN:g} s after {after}: {', '.join(waited_for)}")
+        took = now() - began
+        self.slowest = max(self.slowest, took)
+        self._say(f"   {'works again' if proven else 'DOES NOT WORK'} after {took:.1f} s; last {waited_for[:3]}")
         return proven
+
+    def _ill(self) -> list[str]:
+        """Entities that are not healthy."""
+        return [
+            f"{entity} of {actor.name} is {state}"
+            for actor in self._senders
+            for entity in ENTITIES
+            if (state := self._seen.states.get(actor.name, {}).get(entity, "unknown")) != "healthy"
+        ]
 
     async def _drain(self) -> None:
         """Wait until all that was accepted has arrived and the backlog is empty; then write down what lies where."""
@@ -255,12 +273,13 @@ class Director:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     async def _start_engine(self) -> None:
-        pump = self._rng.choice(("amqp", "sdk"))
+        pump = self._rng.choice(PUMPS)
         await self._engine.start(pump)
         self._say(f"   the engine runs, its pump is {pump}")
 
     async def _start_sender(self, actor: Actor) -> None:
         self._lives += 1
+        actor.has_syphon = self._rng.random() < SYPHONS
         order = sender.Order(
             name=f"sender-{self._lives}",
             folder=str(self._folder),
@@ -269,7 +288,7 @@ class Director:
             ca_file=self._sandbox.ca_file,
             retry_total=self._rng.choice((0, 0, 3)),
             seed=self._seed,
-            options=self._options,
+            options=self._options | {"enable_syphon": actor.has_syphon, "pump": self._rng.choice(PUMPS)},
         )
         await actor.start(order, order.name)
 

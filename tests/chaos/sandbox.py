@@ -85,7 +85,7 @@ class Sandbox:
     async def parked(self) -> dict[str, list[str]]:
         """The ids of what lies in the backlog queues, by path."""
         async with self._client(SECONDARY) as client:
-            return {path: await _peeked(client.get_queue_receiver(path)) for path in BACKLOG}
+            return await _all_peeked({path: client.get_queue_receiver(path) for path in BACKLOG})
 
     async def dead(self) -> dict[str, list[str]]:
         """The ids of all dead letters, by path."""
@@ -94,10 +94,15 @@ class Sandbox:
             receivers = {path: primary.get_queue_receiver(path, sub_queue=sub) for path in (DEDUP, SESSIONS, PLAIN)}
             receivers[TOPIC] = primary.get_subscription_receiver(TOPIC, SUBSCRIPTION, sub_queue=sub)
             receivers |= {path: secondary.get_queue_receiver(path, sub_queue=sub) for path in BACKLOG}
-            return {path: await _peeked(receiver) for path, receiver in receivers.items()}
+            return await _all_peeked(receivers)
 
     def _client(self, name: str) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.connection_string[name])
+
+
+async def _all_peeked(receivers: dict[str, ServiceBusReceiver]) -> dict[str, list[str]]:
+    found = await asyncio.gather(*map(_peeked, receivers.values()))
+    return dict(zip(receivers, found, strict=True))
 
 
 async def _peeked(receiver: ServiceBusReceiver) -> list[str]:
