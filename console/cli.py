@@ -35,6 +35,13 @@ Config = Annotated[
 ]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 
+Size = Annotated[int, Parameter(help="Bytes of a message's body.")]
+LatencyMs = Annotated[float, Parameter(help="Milliseconds that a round trip takes longer, in the sandbox.")]
+Elsewhere = Annotated[
+    Path | None,
+    Parameter(name="--config", help="Measure on the namespaces of this pairing.toml, in queues made for it."),
+]
+
 app = App(
     name="paired",
     help="Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and watch it.",
@@ -253,6 +260,64 @@ def bench_sandbox(
     from console.bench.command import run_bench_sandbox  # with the SDK and the sandbox behind it
 
     return run_bench_sandbox(messages=messages, size=size, json_line=json)
+
+
+@bench.command(name="syphon")
+def bench_syphon(
+    *,
+    json: JsonLine = False,
+    messages: Annotated[int, Parameter(help="How many the syphon moves in a round.")] = 20_000,
+    size: Size = 1024,
+    latency_ms: LatencyMs = 0.0,
+    rounds: Annotated[int, Parameter(help="How often each way takes its turn.")] = 3,
+    peer: Annotated[str | None, Parameter(help="rabbitmq: a shovel beside it, where rabbitmq-server is there.")] = None,
+    config: Elsewhere = None,
+) -> int:
+    """How fast a backlog is moved, beside two loops on the SDK and a plain copy on our AMQP."""
+    from console.bench.command import run_bench_syphon  # with the SDK and the sandbox behind it
+    from console.bench.syphon import SyphonPlan
+
+    plan = SyphonPlan(
+        messages=messages, size=size, latency_ms=latency_ms, rounds=rounds, peer=peer, config=_pairing(config)
+    )
+    return run_bench_syphon(plan, json_line=json)
+
+
+@bench.command(name="send")
+def bench_send(
+    *,
+    json: JsonLine = False,
+    messages: Annotated[int, Parameter(help="How many one caller sends in a round.")] = 300,
+    size: Size = 1024,
+    latency_ms: LatencyMs = 0.0,
+    rounds: Annotated[int, Parameter(help="How often each way takes its turn.")] = 7,
+    config: Elsewhere = None,
+) -> int:
+    """What a healthy send costs under a pairing, beside the plain SDK."""
+    from console.bench.command import run_bench_send  # with the SDK and the sandbox behind it
+    from console.bench.send import SendPlan
+
+    plan = SendPlan(messages=messages, size=size, latency_ms=latency_ms, rounds=rounds, config=_pairing(config))
+    return run_bench_send(plan, json_line=json)
+
+
+@bench.command(name="failover")
+def bench_failover(
+    *,
+    json: JsonLine = False,
+    messages: Annotated[int, Parameter(help="How many failovers; each takes a second or two.")] = 20,
+    size: Size = 1024,
+    latency_ms: LatencyMs = 0.0,
+) -> int:
+    """How long a send waits at a failover with failover_interval 0, and at the failback."""
+    from console.bench.command import run_bench_failover  # with the SDK and the sandbox behind it
+
+    return run_bench_failover(messages=messages, size=size, latency_ms=latency_ms, json_line=json)
+
+
+def _pairing(config: Path | None) -> PairingConfig | None:
+    """The pairing.toml that was named; none is looked for."""
+    return None if config is None else load_config(find_config(config))
 
 
 def _start(settings: PairingConfig, places: Places) -> Ready:

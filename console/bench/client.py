@@ -89,15 +89,19 @@ class Client(asyncio.Protocol):
 
         idle_timeout: seconds within which the namespace has to be heard; it sends empty frames to that end.
         """
+        client = await cls.connect_anonymously(namespace.amqp_port, name, idle_timeout=idle_timeout)
+        await client._authorize(namespace)
+        return client
+
+    @classmethod
+    async def connect_anonymously(cls, port: int, name: str, *, idle_timeout: float | None = None) -> Client:
+        """Connect, and show nothing. Raises BenchError."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(ANSWER):
-                _, client = await loop.create_connection(
-                    lambda: cls(name, idle_timeout=idle_timeout), HOST, namespace.amqp_port
-                )
+                _, client = await loop.create_connection(lambda: cls(name, idle_timeout=idle_timeout), HOST, port)
         except (OSError, TimeoutError) as error:
-            raise BenchError(f"the sandbox takes no connection on port {namespace.amqp_port}: {error}") from error
-        await client._authorize(namespace)
+            raise BenchError(f"there is no connection to be had on port {port}: {error}") from error
         return client
 
     # ------------------------------------------------------------------ the transport's side

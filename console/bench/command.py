@@ -9,26 +9,66 @@ from typing import Final
 
 import msgspec
 
+from console.bench import tables
+from console.bench.failover import measure_failover
 from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
+from console.bench.send import SendPlan, measure_send
+from console.bench.syphon import SyphonPlan, measure_syphon
 
 LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
+MOST_LATENCY_MS: Final = 1000.0
+PEERS: Final = ("rabbitmq",)
 
 
 def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
-    """Measure the sandbox; the exit status is 0 whether or not the targets are reached: the figures say that.
+    """Measure the sandbox; the exit status is 0 whether or not targets are reached: the figures say that.
 
     messages: how many are held in the end. size: bytes of a body. Raises BenchError.
     """
-    if messages < 1:
-        raise BenchError(f"--messages is {messages}; it must be 1 at least")
-    if not 0 <= size <= LARGEST:
-        raise BenchError(f"--size is {size}; it must be between 0 and {LARGEST} bytes")
+    _check(messages, size)
     figures = asyncio.run(measure_sandbox(Plan(messages=messages, size=size)))
     sys.stdout.write(as_json(figures) if json_line else as_table(figures))
     return 0
+
+
+def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
+    """Measure how fast a backlog is moved; exit status as above. Raises BenchError."""
+    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    if plan.peer not in (None, *PEERS):
+        raise BenchError(f"--peer is {plan.peer!r}; known are {', '.join(PEERS)}")
+    figures = asyncio.run(measure_syphon(plan))
+    sys.stdout.write(tables.as_json("syphon", figures) if json_line else tables.syphon_table(figures))
+    return 0
+
+
+def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
+    """Measure what a healthy send costs; exit status as above. Raises BenchError."""
+    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    figures = asyncio.run(measure_send(plan))
+    sys.stdout.write(tables.as_json("send", figures) if json_line else tables.send_table(figures))
+    return 0
+
+
+def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line: bool) -> int:
+    """Measure how long a send waits at a failover, `messages` times; exit status as above. Raises BenchError."""
+    _check(messages, size, latency_ms)
+    figures = asyncio.run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
+    sys.stdout.write(tables.as_json("failover", figures) if json_line else tables.failover_table(figures))
+    return 0
+
+
+def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
+    if messages < 1:
+        raise BenchError(f"--messages is {messages}; it must be 1 at least")
+    if rounds < 1:
+        raise BenchError(f"--rounds is {rounds}; it must be 1 at least")
+    if not 0 <= size <= LARGEST:
+        raise BenchError(f"--size is {size}; it must be between 0 and {LARGEST} bytes")
+    if not 0 <= latency_ms <= MOST_LATENCY_MS:
+        raise BenchError(f"--latency-ms is {latency_ms:g}; it must be between 0 and {MOST_LATENCY_MS:g}")
 
 
 def as_json(figures: SandboxFigures) -> str:

@@ -14,6 +14,7 @@ from console.amqp.message import (
     write_properties,
 )
 from console.amqp.types import Timestamp
+from console.core.envelope import PATH
 
 _PLACE: Final = "@@@@@@@@-@@@@-@@@@-@@@@-@@@@@@@@@@@@"
 """Where the id goes; as long as the ids that applications use."""
@@ -23,8 +24,10 @@ _SENT_AT: Final = 1_767_225_600_000
 class Letters:
     """Encoded messages of `size` bytes in all; each one's id is a number that is never used again here."""
 
-    def __init__(self, body: int) -> None:
-        """body: bytes of it."""
+    def __init__(self, body: int, *, destination: str | None = None) -> None:
+        """body: bytes of it. destination: the path that its envelope names; None: it has no envelope."""
+        envelope = {} if destination is None else {PATH: destination}
+        sent_at = Timestamp(_SENT_AT) if destination is None else str(_SENT_AT)  # the SDK cannot send on a timestamp
         whole = Sections(
             header=write_header(Header(durable=True)),
             properties=write_properties(
@@ -38,8 +41,9 @@ class Letters:
                     "attempt": 1,
                     "priority": 0.5,
                     "express": True,
-                    "sent-at": Timestamp(_SENT_AT),
+                    "sent-at": sent_at,
                     "trace": b"0123456789abcdef",
+                    **envelope,
                 }
             ),
             body=write_data(bytes(body)),

@@ -10,9 +10,11 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final
 
+import aiohttp
 import msgspec
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -35,6 +37,7 @@ class BenchError(PairedError):
 class Namespace(msgspec.Struct, frozen=True):
     """A namespace as the sandbox announces it."""
 
+    name: str
     connection_string: str
     amqp_port: int
     key_name: str
@@ -44,14 +47,31 @@ class Namespace(msgspec.Struct, frozen=True):
 class _Announced(msgspec.Struct, frozen=True):
     namespaces: list[Namespace]
     ca_file: str
+    control_url: str
 
 
 class SandboxProcess:
-    """A sandbox that runs; `namespace` is its first, with the queues that were asked for."""
+    """A sandbox that runs: a primary namespace and a secondary one, each with the queues that were asked for."""
 
-    def __init__(self, pid: int, namespace: Namespace) -> None:
+    def __init__(self, pid: int, announced: _Announced) -> None:
         self.pid = pid
-        self.namespace = namespace
+        self.namespace, self.secondary = announced.namespaces
+        self.ca_file = announced.ca_file
+        self._control_url = announced.control_url
+
+    async def delay(self, milliseconds: float) -> None:
+        """Have every answer of both namespaces take so much longer, which makes round trips so much longer.
+
+        Raises:
+            BenchError: the sandbox refused it.
+        """
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CREATE)) as session:
+            for namespace in (self.namespace, self.secondary):
+                order = {"fault": "latency", "namespace": namespace.name, "direction": "out"}
+                url = f"{self._control_url}/faults"
+                async with session.post(url, json={**order, "delay_s": milliseconds / 1000}) as answer:
+                    if answer.status != HTTPStatus.CREATED:
+                        raise BenchError(f"the sandbox does not delay its answers: {await answer.text()}")
 
     def cpu_seconds(self) -> float:
         """The CPU time that the process has used so far, in all its threads."""
@@ -64,20 +84,20 @@ class SandboxProcess:
 
 @asynccontextmanager
 async def sandbox_process(queues: Sequence[str], log: Path) -> AsyncIterator[SandboxProcess]:
-    """A sandbox with these queues, gone in the end; its standard error goes to `log`.
+    """A sandbox with these queues in both of its namespaces, gone in the end; its standard error goes to `log`.
 
     Raises:
         BenchError: it did not start, or this is not Linux.
     """
     if not sys.platform.startswith("linux"):
-        raise BenchError(f"paired bench sandbox weighs a process as Linux tells it; this is {sys.platform}")
+        raise BenchError(f"paired bench weighs the sandbox's process as Linux tells it; this is {sys.platform}")
     with log.open("ab") as errors:
         process = await _start(errors)
     try:
         announced = await _announced(process, log)
-        namespace = announced.namespaces[0]
-        await _create(namespace, announced.ca_file, queues)
-        yield SandboxProcess(process.pid, namespace)
+        for namespace in announced.namespaces:
+            await _create(namespace, announced.ca_file, queues)
+        yield SandboxProcess(process.pid, announced)
     finally:
         await _end(process)
 

@@ -98,6 +98,11 @@ class AmqpPump:
         """Messages received and not settled."""
         return len(self._in_hand)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing in hand, every settlement confirmed."""
+        return not self._in_hand and not self._settling.is_busy
+
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

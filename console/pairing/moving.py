@@ -58,6 +58,10 @@ class Worker(Protocol):
     path: str
     progress: Progress
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing in hand: no message that is not settled, and no settlement that is not confirmed."""
+
     async def run(self) -> None:
         """Move messages until cancelled."""
 

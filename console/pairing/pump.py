@@ -77,6 +77,11 @@ class Pump:
         self._scanned_at = 0.0
         self._window_ends = 0.0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing in hand."""
+        return not self._in_hand
+
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
         while True:

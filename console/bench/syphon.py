@@ -1,0 +1,194 @@
+"""`paired bench syphon`: how fast a backlog is moved, beside the loops that people write and beside what is possible.
+
+Five ways take turns in each round: the syphon as it is, with receipts; the naive loop and the best loop on the SDK;
+and twice the plain copy on our own AMQP, which is the limit here and gives the band. A peer moves as many messages of
+the same size in the same rounds, where one is asked for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from console.bench.letters import Letters
+from console.bench.movers import AHEAD, BATCH, WINDOW, Careful, Mover, Naive, Raw, fill, ours, sdk_links, wires
+from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
+from console.bench.venue import Venue, venue
+from console.config import PairingConfig
+
+SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
+TARGET: Final = "bench-target"
+PATIENCE: Final = 3.0
+"""Seconds for a lap of the naive loop."""
+CAREFUL_SECONDS: Final = 3.0
+CAREFUL_RATE: Final = 1000
+"""What the best loop is expected to move in a second, to choose how much it gets."""
+NAIVE_RATE: Final = 1500
+SETTINGS: Final = ((400, 0.01), (0, 0.005))
+"""Prefetch and socket_timeout of the best loop: which is better depends on the latency, so both are tried."""
+SAMPLE: Final = 600
+NAIVE_TARGET: Final = 20.0
+NAIVE_TARGET_LATE: Final = 300.0
+RAW_TARGET: Final = 0.5
+RAW_TARGET_LATE: Final = 0.75
+RAW_TARGET_LARGE: Final = 0.8
+PEER_TARGET: Final = 1.5
+CPU_TARGET_US: Final = 30.0
+LATE: Final = 10.0
+"""Milliseconds of latency from which on the targets for it are meant."""
+LARGE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonPlan:
+    """What is measured. size: bytes of a body. peer: what moves messages beside us; only "rabbitmq" is known."""
+
+    messages: int = 20_000
+    size: int = 1024
+    latency_ms: float = 0.0
+    rounds: int = 3
+    config: PairingConfig | None = None
+    peer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonFigures:
+    """ratio_…: how many times faster ours is. aa_…: between what the ratio of two equal copies lay."""
+
+    size: int
+    latency_ms: float
+    rounds: int
+    ours: Pace
+    naive: Pace
+    best_sdk: Pace
+    raw: Pace
+    peer: Pace | None
+    ratio_vs_naive: float
+    ratio_vs_best_sdk: float
+    ratio_vs_raw: float
+    ratio_vs_peer: float | None
+    aa_low: float
+    aa_high: float
+
+    @property
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """What each ratio should be at least, as far as that was said for such messages; and whether it is."""
+        is_late, is_large = self.latency_ms >= LATE, self.size >= LARGE
+        wanted = {
+            "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
+            "ratio_vs_raw": RAW_TARGET_LARGE if is_large else RAW_TARGET_LATE if is_late else RAW_TARGET,
+            "ratio_vs_peer": None if self.peer is None else PEER_TARGET,
+        }
+        return {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
+
+    @property
+    def reached(self) -> bool:
+        """Whether every target was."""
+        return all(reached for _, reached in self.targets.values()) and self.ours.cpu_us <= CPU_TARGET_US
+
+
+async def measure_syphon(plan: SyphonPlan) -> SyphonFigures:
+    """All figures. Raises BenchError."""
+    laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "naive", "best", "raw", "again", "peer")}
+    async with AsyncExitStack() as stack:
+        sources = tuple(SOURCES.values())
+        where = await stack.enter_async_context(
+            venue(plan.config, primary=(TARGET,), secondary=sources, latency_ms=plan.latency_ms)
+        )
+        course = _Course(where, plan)
+        ways = await course.ways(stack)
+        if plan.peer is not None:
+            from console.bench.shovel import shovel
+
+            peer = await stack.enter_async_context(shovel(plan.size))
+            ways["peer"] = peer
+        names = list(ways)
+        for number in range(plan.rounds):
+            for name in in_turn(names, number):
+                laps[name].append(await course.lap(name, ways[name]))
+    return _figures(plan, laps)
+
+
+class _Course:
+    """The queues, and how many messages each way gets in a lap."""
+
+    def __init__(self, where: Venue, plan: SyphonPlan) -> None:
+        self._where = where
+        self._plan = plan
+        self._letters = Letters(plan.size, destination=TARGET)
+        self._lying: dict[str, int] = {}
+
+    async def ways(self, stack: AsyncExitStack) -> dict[str, Mover]:
+        """All ways with their links open."""
+        where, window = self._where, max(8, min(WINDOW, AHEAD // self._letters.size))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")))
+        links = await stack.enter_async_context(wires(where))
+        receiver, sender = await stack.enter_async_context(sdk_links(where, SOURCES["naive"], TARGET))
+        copies = [Raw(SOURCES["raw"], TARGET, links, window) for _ in range(2)]
+        return {
+            "ours": await stack.enter_async_context(ours(where, SOURCES["ours"], folder)),
+            "naive": Naive(SOURCES["naive"], receiver, sender, PATIENCE),
+            "best": await self._careful(stack),
+            "raw": copies[0],
+            "again": copies[1],
+        }
+
+    async def lap(self, name: str, way: Mover) -> Lap:
+        """One turn, with as many messages as it takes."""
+        count = self._count(name)
+        if name == "peer":
+            return await way.lap(count)
+        lying = self._lying.get(way.source, 0)
+        await fill(self._where, way.source, self._letters, max(1, count - lying))
+        lap = await way.lap(count)
+        if name == "naive":  # it may have left some, for lack of time
+            self._lying[way.source] = max(0, max(count, lying + 1) - lap.messages - 1)
+        return lap
+
+    def _count(self, name: str) -> int:
+        if name == "naive":
+            return min(self._plan.messages, int(PATIENCE * NAIVE_RATE))
+        if name == "best":
+            return min(self._plan.messages, int(CAREFUL_SECONDS * CAREFUL_RATE))
+        return self._plan.messages
+
+    async def _careful(self, stack: AsyncExitStack) -> Careful:
+        """The faster of the best loops."""
+        batch = max(1, BATCH * 1024 // max(1024, self._letters.size))
+        sample = min(self._plan.messages, 3 * batch if self._letters.size > LARGE else SAMPLE)
+        tried: list[tuple[float, Careful]] = []
+        for number, (prefetch, timeout) in enumerate(SETTINGS):
+            source = SOURCES[f"best-{number}"]
+            links = await stack.enter_async_context(
+                sdk_links(self._where, source, TARGET, prefetch_count=prefetch, socket_timeout=timeout)
+            )
+            way = Careful(source, *links, batch)
+            await fill(self._where, way.source, self._letters, sample)
+            lap = await way.lap(sample)
+            tried.append((lap.per_second, way))
+        return max(tried, key=lambda one: one[0])[1]
+
+
+def _figures(plan: SyphonPlan, laps: dict[str, Sequence[Lap]] | dict[str, list[Lap]]) -> SyphonFigures:
+    mine = laps["ours"]
+    band = Band.of(laps["raw"], laps["again"])
+    return SyphonFigures(
+        size=plan.size,
+        latency_ms=plan.latency_ms,
+        rounds=plan.rounds,
+        ours=Pace.of(mine),
+        naive=Pace.of(laps["naive"]),
+        best_sdk=Pace.of(laps["best"]),
+        raw=Pace.of(laps["raw"]),
+        peer=Pace.of(laps["peer"]) if laps["peer"] else None,
+        ratio_vs_naive=ratio(mine, laps["naive"]),
+        ratio_vs_best_sdk=ratio(mine, laps["best"]),
+        ratio_vs_raw=ratio(mine, laps["raw"]),
+        ratio_vs_peer=ratio(mine, laps["peer"]) if laps["peer"] else None,
+        aa_low=band.low,
+        aa_high=band.high,
+    )

@@ -1,0 +1,114 @@
+"""Figures of benches as they are printed: one JSON object for programs, rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from console.bench.failover import FailoverFigures
+from console.bench.rounds import Pace
+from console.bench.send import SendFigures
+from console.bench.syphon import CPU_TARGET_US, SyphonFigures
+
+Targets = Mapping[str, tuple[float, bool]]
+
+
+def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures) -> str:
+    """One line; `targets` says of each figure that has one what it should be, and whether it is."""
+    told: dict[str, Any] = {
+        "bench": bench,
+        **asdict(figures),
+        "targets": {
+            name: {"target": target, "reached": reached} for name, (target, reached) in figures.targets.items()
+        },
+        "reached": figures.reached,
+    }
+    return msgspec.json.encode(told).decode() + "\n"
+
+
+def syphon_table(figures: SyphonFigures) -> str:
+    """For people."""
+    paces = [
+        ("the syphon, with receipts", figures.ours),
+        ("the naive loop on the SDK", figures.naive),
+        ("the best loop on the SDK", figures.best_sdk),
+        ("a plain copy on our AMQP", figures.raw),
+        ("the peer", figures.peer),
+    ]
+    title = (
+        f"moving a backlog, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.rounds} rounds"
+    )
+    rows = [_pace(what, pace) for what, pace in paces if pace is not None]
+    ratios = [
+        ("ours / naive", "ratio_vs_naive", figures.ratio_vs_naive),
+        ("ours / best on the SDK", "ratio_vs_best_sdk", figures.ratio_vs_best_sdk),
+        ("ours / plain copy", "ratio_vs_raw", figures.ratio_vs_raw),
+        ("ours / peer", "ratio_vs_peer", figures.ratio_vs_peer),
+    ]
+    rows += _ratios(ratios, figures.targets)
+    cpu = "reached" if figures.ours.cpu_us <= CPU_TARGET_US else "missed"
+    rows.append(f"{'our CPU a message':28} {figures.ours.cpu_us:>9.1f} µs  at most {CPU_TARGET_US:g} µs: {cpu}")
+    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "copy / copy"))
+
+
+def send_table(figures: SendFigures) -> str:
+    """For people."""
+    title = f"sending while healthy, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added"
+    rows = [
+        _pace("a paired sender", figures.paired),
+        _pace("a plain sender", figures.plain),
+        _pace(f"{figures.callers} callers, one paired sender", figures.paired_callers),
+        _pace(f"{figures.callers} plain senders", figures.plain_callers),
+    ]
+    ratios = [
+        ("paired / plain", "ratio_vs_sdk", figures.ratio_vs_sdk),
+        (f"{figures.callers} callers / plain senders", "ratio_callers", figures.ratio_callers),
+    ]
+    rows += _ratios(ratios, figures.targets)
+    target, reached = figures.targets["added_us"]
+    word = "reached" if reached else "missed"
+    rows.append(f"{'added to a send, SDK stubbed':28} {figures.added_us:>9.1f} µs  at most {target:g} µs: {word}")
+    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "plain / plain"))
+
+
+def failover_table(figures: FailoverFigures) -> str:
+    """For people."""
+    rows = [
+        f"{'failure known to accepted by the backlog':42} p50 {figures.p50_ms:7.1f} ms  p99 {figures.p99_ms:7.1f} ms",
+        f"{'accepted ping to accepted by the primary':42} p50 {figures.back_p50_ms:7.1f} ms  "
+        f"p99 {figures.back_p99_ms:7.1f} ms",
+    ]
+    target, reached = figures.targets["p99_ms"]
+    rows.append(f"p99 at most {target:g} ms: {'reached' if reached else 'missed'}")
+    title = f"failing over, {figures.senders} senders, {len(figures.over_ms)} rounds, {figures.latency_ms:g} ms added"
+    return _joined(title, rows, "")
+
+
+def _pace(what: str, pace: Pace) -> str:
+    return (
+        f"{what:28} {pace.per_second:>9,.0f}/s  from {pace.low:,.0f} to {pace.high:,.0f}, "
+        f"client {pace.cpu_us:,.1f} µs a message"
+    )
+
+
+def _ratios(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -> list[str]:
+    rows = []
+    for what, name, found in ratios:
+        if found is not None:
+            row = f"{what:28} {found:>9.2f}"
+            if name in targets:
+                target, reached = targets[name]
+                row += f"    at least {target:g}: {'reached' if reached else 'missed'}"
+            rows.append(row)
+    return rows
+
+
+def _band(low: float, high: float, what: str) -> str:
+    return f"{what:28} {low:>9.2f} to {high:.2f}: what a ratio of equals was in this run"
+
+
+def _joined(title: str, rows: Iterable[str], last: str) -> str:
+    return "\n".join([title, *rows, *([last] if last else [])]) + "\n"

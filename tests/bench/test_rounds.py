@@ -1,0 +1,109 @@
+"""Medians, ratios, bands and turns; and that the benches run, small, and say what they promise. How fast anything was
+is not judged here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from console import cli
+from console.bench import shovel, syphon, tables
+from console.bench.failover import FailoverFigures, measure_failover
+from console.bench.process import BenchError
+from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
+from console.bench.send import SendPlan, measure_send
+from console.bench.syphon import SyphonPlan, measure_syphon
+
+
+def laps(*rates: float) -> list[Lap]:
+    return [Lap(messages=100, seconds=100 / rate, cpu_seconds=0.001) for rate in rates]
+
+
+def test_a_pace_is_the_median_of_its_laps() -> None:
+    pace = Pace.of(laps(10, 40, 20))
+    assert (pace.low, pace.per_second, pace.high) == (10, 20, 40)
+    assert pace.cpu_us == 10
+
+
+def test_a_ratio_compares_what_took_turns_and_not_the_medians() -> None:
+    assert ratio(laps(10, 40, 20), laps(5, 10, 10)) == 2
+
+
+def test_a_band_is_what_equals_were() -> None:
+    band = Band.of(laps(10, 12, 9), laps(10, 10, 10))
+    assert (band.low, band.high) == (0.9, 1.2)
+
+
+def test_each_way_goes_first_once() -> None:
+    assert [in_turn("abc", number) for number in range(4)] == [list("abc"), list("bca"), list("cab"), list("abc")]
+
+
+def test_the_99th_of_a_hundred_counts() -> None:
+    figures = FailoverFigures.of([1.0] * 98 + [30.0] * 2, [2.0], size=1, latency_ms=0, senders=1)
+    assert (figures.p50_ms, figures.p99_ms, figures.reached) == (1, 30, False)
+    late = FailoverFigures.of([1.0] * 98 + [30.0] * 2, [2.0], size=1, latency_ms=10, senders=1)
+    assert late.reached
+
+
+def told(line: str) -> dict[str, Any]:
+    found = json.loads(line)
+    assert isinstance(found, dict)
+    assert line.count("\n") == 1
+    return found
+
+
+def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syphon, "PATIENCE", 0.2)
+    monkeypatch.setattr(syphon, "SAMPLE", 220)
+    figures = asyncio.run(measure_syphon(SyphonPlan(messages=300, latency_ms=1, rounds=2)))
+    found = told(tables.as_json("syphon", figures))
+    assert found["bench"] == "syphon"
+    assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
+    assert found["ratio_vs_peer"] is None
+    assert found["ours"]["per_second"] > 0
+    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw"}
+    assert "ours / plain copy" in tables.syphon_table(figures)
+
+
+def test_the_bench_of_sends_runs() -> None:
+    figures = asyncio.run(measure_send(SendPlan(messages=4, rounds=2)))
+    found = told(tables.as_json("send", figures))
+    assert {"ratio_vs_sdk", "aa_low", "aa_high", "added_us", "ratio_callers"} <= set(found)
+    assert set(found["targets"]) == {"added_us", "ratio_vs_sdk", "ratio_callers"}
+    assert "plain / plain" in tables.send_table(figures)
+
+
+def test_the_bench_of_failovers_runs() -> None:
+    figures = asyncio.run(measure_failover(rounds=1, senders=2))
+    found = told(tables.as_json("failover", figures))
+    assert 0 < found["p50_ms"] <= found["p99_ms"]
+    assert "p99" in tables.failover_table(figures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["syphon", "--messages", "0"], "--messages is 0"),
+        (["syphon", "--rounds", "0"], "--rounds is 0"),
+        (["syphon", "--peer", "kafka"], "known are rabbitmq"),
+        (["send", "--latency-ms", "-1"], "--latency-ms is -1"),
+        (["failover", "--size", "300000"], "between 0 and 250000"),
+        (["send", "--config", "nowhere.toml"], "nowhere.toml is not a file"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shovel, "PLACES", ())
+    with pytest.raises(BenchError, match="needs rabbitmq-server"):
+        async with shovel.shovel(100):
+            pass
