@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     unexpected: int
     copies: dict[str, int]
-    kills: dict[str, int]
+    acts: dict[str, int]
     slowest_recovery: float
     """Seconds."""
     problems: list[str]
@@ -110,7 +110,7 @@ def _result(verdict: Verdict, director: Director, seed: int, seconds: float, fol
         lost=ledger.lost,
         unexpected=ledger.unexpected,
         copies=verdict.copies,
-        kills={str(kill): count for kill, count in director.reached.items()},
+        acts={str(act): count for act, count in director.reached.items()},
         slowest_recovery=round(director.slowest, 1),
         problems=list(verdict.problems),
         folder=str(folder) if verdict.problems else "",
@@ -124,7 +124,7 @@ def _for_a_person(result: Result) -> str:
         f"{result.in_doubt} in doubt of which {result.recovered} arrived",
         f"  {result.lost} lost, {result.unexpected} unexpected; "
         f"copies too many: {', '.join(f'{count} of {name}' for name, count in result.copies.items()) or 'none'}",
-        *(f"  killed {who}: {count} times" for who, count in result.kills.items()),
+        *(f"  {count} times {act}" for act, count in result.acts.items()),
         f"  the longest recovery took {result.slowest_recovery:.1f} s",
         *(f"  {problem}" for problem in result.problems),
     ]

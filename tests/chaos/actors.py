@@ -82,6 +82,11 @@ class Actor:
         """Its control socket, where it is an engine."""
         return await ControlClient.connect(self._folder / f"{self.name}.sock")
 
+    def stall(self, *, on: bool) -> None:
+        """Let it stand still, or go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
     @property
     def is_running(self) -> bool:
         """Whether its process lives."""
@@ -148,6 +153,11 @@ class Engine:
     async def kill(self) -> None:
         """SIGKILL."""
         await self._signalled(signal.SIGKILL)
+
+    def stall(self, *, on: bool) -> None:
+        """Let it stand still, or go on."""
+        assert self._ready is not None
+        os.kill(self._ready.pid, signal.SIGSTOP if on else signal.SIGCONT)
 
     async def end(self) -> bool:
         """In order; whether it ended in time."""

@@ -61,6 +61,7 @@ class History:
     """From when to when an episode that opens windows lasted, by its number."""
     parked: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
+    changed: dict[str, str] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
 
     def add(self, facts: Iterable[Fact]) -> None:
@@ -74,16 +75,20 @@ class History:
                     for name in fact.ids:
                         self.lives[name].told.append((fact.at, fact.answer))
                 case Arrived():
-                    self.lives.setdefault(fact.id, Life(fact.entity)).numbers.setdefault(fact.number, fact.at)
+                    self._arrived(fact)
                 case Began(opens=True):
                     self.disturbed[fact.episode] = (fact.at, FOR_EVER)
-                case Recovered():
-                    if fact.episode in self.disturbed:
-                        self.disturbed[fact.episode] = (self.disturbed[fact.episode][0], fact.at)
+                case Recovered() if fact.episode in self.disturbed:
+                    self.disturbed[fact.episode] = (self.disturbed[fact.episode][0], fact.at)
                 case Lying():
                     (self.dead if fact.dead else self.parked).update(fact.ids)
                 case Found():
                     self.found.append(fact.text)
+
+    def _arrived(self, fact: Arrived) -> None:
+        self.lives.setdefault(fact.id, Life(fact.entity)).numbers.setdefault(fact.number, fact.at)
+        if fact.changed:
+            self.changed[fact.id] = fact.changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,7 @@ def check(history: History, *, send_timeout: float) -> Verdict:
         **{name: f"LOST {name}" for name in ledger.lost_ids},
         **{name: f"UNEXPECTED {name}" for name in ledger.unexpected_ids},
         **{name: f"DUPLICATE {name}: {why}" for name, why in wrong.items() if why},
+        **{name: f"CHANGED {name}: {how}" for name, how in history.changed.items()},
         **{name: f"NOT DRAINED {name}: it lies in the backlog" for name in sorted(history.parked)},
         **{name: f"DEAD-LETTERED {name}" for name in sorted(history.dead)},
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,15 +21,15 @@ from console.engine.client import ControlClient
 from tests.chaos import receiver, sender
 from tests.chaos.actors import Actor, Engine
 from tests.chaos.lists import Arrived, Attempted, Began, Found, List, Lying, Recovered, Stood, Tail, Told, now
-from tests.chaos.plan import BACKLOG, ENTITIES, PRIMARY, SECONDARY, Episode, Kill, Strike
-from tests.chaos.sandbox import Sandbox
+from tests.chaos.plan import BACKLOG, ENTITIES, PRIMARY, SECONDARY, Act, Episode, Strike
+from tests.chaos.sandbox import LOCK_SECONDS, Sandbox
 
 SENDERS: Final = 2
 RECEIVERS: Final = 2
 CALM: Final = 3.0
 """Seconds after an episode in which nothing is wrong."""
 REACHED: Final = 30.0
-"""Seconds in which the moment for a kill has to come."""
+"""Seconds in which the moment for an act has to come."""
 WORKS_AGAIN: Final = 45.0
 """Seconds after mending in which a message to each entity has to arrive and each entity has to be healthy again. The
 policy's own promise is some seconds, or `throttle_wait` more; the rest is for a busy machine."""
@@ -37,7 +37,7 @@ DRAINED: Final = 120.0
 LOOK: Final = 0.1
 SETTLED: Final = 2.0
 ENOUGH: Final = 5
-"""Messages that have to be parked before a kill between send and completion."""
+"""Messages that have to be parked before something is done between send and completion."""
 BY: Final = "chaos"
 PUMPS: Final = ("amqp", "sdk")
 SYPHONS: Final = 0.25
@@ -90,8 +90,8 @@ class Director:
         self._engine = Engine(folder, sandbox, self._options)
         self._proofs = 0
         self._lives = 0
-        self.reached = dict.fromkeys((kill for kill in Kill if kill is not Kill.NOBODY), 0)
-        """How often the moment for each kind of kill came."""
+        self.reached: dict[Act, int] = dict.fromkeys((act for act in Act if act is not Act.NOTHING), 0)
+        """How often the moment for each act came."""
         self.episodes = 0
         self.slowest = 0.0
         """Seconds of the longest recovery."""
@@ -118,15 +118,15 @@ class Director:
         number = self.episodes
         self._say(f"{number}. {episode.title}")
         self._list.write(Began(at=now(), episode=number, title=episode.title, opens=episode.opens))
-        match episode.kill:
-            case Kill.PINGING:
+        match episode.act:
+            case Act.PINGING:
                 await self._kill_pinging(episode)
-            case Kill.BETWEEN:
-                await self._kill_between(episode)
+            case Act.BETWEEN | Act.STALLED | Act.AGED:
+                await self._between(episode)
             case _:
                 await self._strike(episode)
-                if episode.kill is Kill.SENDING:
-                    self.reached[Kill.SENDING] += 1
+                if episode.act is Act.SENDING:
+                    self.reached[Act.SENDING] += 1
                     await self._rng.choice(self._senders).kill()
         await self._sandbox.mend()
         await self._start_the_killed()
@@ -176,12 +176,12 @@ class Director:
         victim = self._rng.choice(self._senders)
         pinging = await self._until(lambda: "failed over" in self._seen.states.get(victim.name, {}).values(), REACHED)
         if pinging and await _pings(control, episode.entity):
-            self.reached[Kill.PINGING] += 1
+            self.reached[Act.PINGING] += 1
         await asyncio.sleep(episode.seconds)
         await asyncio.gather(self._engine.kill(), victim.kill())
         await control.close()
 
-    async def _kill_between(self, episode: Episode) -> None:
+    async def _between(self, episode: Episode) -> None:
         """Messages of one entity are parked while all syphons are paused; when they go on, the backlog queues swallow
         their completions: what arrived then has been sent and is not completed."""
         victims: list[Actor | Engine] = [self._engine, *(actor for actor in self._senders if actor.has_syphon)]
@@ -189,14 +189,7 @@ class Director:
         for control in controls:
             await control.command("pause-syphon", by=BY)
         await self._sandbox.strike(Strike(namespace=PRIMARY, fault="black-holed", entities=(episode.entity,)))
-        began = now() + 0.5
-
-        def parked() -> set[str]:
-            of = self._seen.entity
-            return {name for name, at in self._seen.accepted.items() if at > began and of[name] == episode.entity}
-
-        await self._until(lambda: len(parked()) >= ENOUGH, REACHED)
-        held = parked()
+        held = await self._parked(episode.entity)
         await self._sandbox.mend()
         await self._sandbox.strike(
             Strike(namespace=SECONDARY, fault="black-holed", entities=BACKLOG, operations=("settle",))
@@ -204,10 +197,36 @@ class Director:
         for control in controls:
             await control.command("resume-syphon", by=BY)
         if await self._until(lambda: bool(held & self._seen.arrived), REACHED):
-            self.reached[Kill.BETWEEN] += 1
-        await asyncio.gather(*(victim.kill() for victim in victims))
+            self.reached[episode.act] += 1
+        await self._do(episode.act, victims)
         for control in controls:
             await control.close()
+
+    async def _parked(self, entity: str) -> set[str]:
+        """Messages that were accepted, and not by the entity, which is silent from now on."""
+        began = now() + SEND_TIMEOUT
+
+        def parked() -> set[str]:
+            of = self._seen.entity
+            return {name for name, at in self._seen.accepted.items() if at > began and of[name] == entity}
+
+        await self._until(lambda: len(parked()) >= ENOUGH, REACHED)
+        return parked()
+
+    async def _do(self, act: Act, victims: Sequence[Actor | Engine]) -> None:
+        if act is Act.BETWEEN:
+            await asyncio.gather(*(victim.kill() for victim in victims))
+            return
+        if act is Act.STALLED:
+            for victim in victims:
+                victim.stall(on=True)
+        await self._sandbox.mend()
+        if act is Act.STALLED:
+            await asyncio.sleep(LOCK_SECONDS + 1)
+            for victim in victims:
+                victim.stall(on=False)
+        else:
+            await self._sandbox.age(LOCK_SECONDS + 1)
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 

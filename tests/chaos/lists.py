@@ -44,12 +44,14 @@ class Stood(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A receiver was given a message. `number`: the broker's own of it, the same when it is given out again."""
+    """A receiver was given a message. `number`: the broker's own of it, the same when it is given out again.
+    `changed`: what of it is not as it was sent."""
 
     at: float
     entity: str
     id: str
     number: int
+    changed: str = ""
 
 
 class Began(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -1,6 +1,6 @@
 """What is broken and in which order: a pure function of the seed, so that a run can be played again.
 
-An episode breaks something, or kills somebody, for some seconds; then everything is mended and proven. A round is a
+An episode breaks something for some seconds, or somebody; then everything is mended and proven. A round is a
 list of episodes in which each kind of fault and each special case comes once; rounds go on without end.
 """
 
@@ -31,13 +31,15 @@ _ANSWERED: Final = (FaultKind.BUSY, FaultKind.FULL, FaultKind.LATE, FaultKind.DI
 """Whoever meets one of these knows for certain what became of a message."""
 
 
-class Kill(StrEnum):
-    """Who is killed with SIGKILL, and when."""
+class Act(StrEnum):
+    """What is done to processes and to the clock; to die is to be killed with SIGKILL."""
 
-    NOBODY = "nobody"
-    SENDING = "a sender and the engine it is, while sending"
-    PINGING = "the engine and a sender, while pinging"
-    BETWEEN = "the engine between the pump's send and its completion"
+    NOTHING = "nothing"
+    SENDING = "a sender, and the engine it is, dies while sending"
+    PINGING = "the engine and a sender die while pinging"
+    BETWEEN = "the engine dies between the pump's send and its completion"
+    STALLED = "the engine stands still between the pump's send and its completion, until its locks have ended"
+    AGED = "the clock of both namespaces jumps over the end of every lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +92,14 @@ class Episode:
     title: str
     seconds: float
     strikes: tuple[Strike, ...] = ()
-    kill: Kill = Kill.NOBODY
+    act: Act = Act.NOTHING
     entity: str = PLAIN
-    """Where the kill is prepared."""
+    """Where the act is prepared."""
 
     @property
     def opens(self) -> bool:
         """Whether it can open one of the windows in which duplicates arise."""
-        return self.kill is not Kill.NOBODY or any(strike.opens for strike in self.strikes)
+        return self.act is not Act.NOTHING or any(strike.opens for strike in self.strikes)
 
 
 def episodes(seed: int) -> Iterator[Episode]:
@@ -118,9 +120,12 @@ def _specials(rng: random.Random) -> list[Episode]:
         Episode(
             title="the secondary fails while the primary is down", seconds=rng.uniform(6, 9), strikes=(down[0], later)
         ),
-        Episode(title=Kill.SENDING, seconds=rng.uniform(1, 2), strikes=(slow,), kill=Kill.SENDING),
-        Episode(title=Kill.PINGING, seconds=rng.uniform(1, 3), kill=Kill.PINGING, entity=rng.choice(ENTITIES)),
-        Episode(title=Kill.BETWEEN, seconds=0.0, kill=Kill.BETWEEN, entity=rng.choice(ENTITIES)),
+        Episode(title=Act.SENDING, seconds=rng.uniform(1, 2), strikes=(slow,), act=Act.SENDING),
+        Episode(title=Act.PINGING, seconds=rng.uniform(1, 3), act=Act.PINGING, entity=rng.choice(ENTITIES)),
+        *(
+            Episode(title=act, seconds=0.0, act=act, entity=rng.choice(ENTITIES))
+            for act in (Act.BETWEEN, Act.STALLED, Act.AGED)
+        ),
     ]
 
 

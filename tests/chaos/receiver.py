@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
+from tests.chaos.letters import SESSION_IDS, changes
 from tests.chaos.lists import Arrived, List, now
 from tests.chaos.plan import SESSIONS, TOPIC
-from tests.chaos.sender import SESSION_IDS
 
 SUBSCRIPTION: Final = "all"
 PATIENCE: Final = 5.0
@@ -93,7 +93,8 @@ async def _receive_with(receiver: ServiceBusReceiver, entity: str, arrivals: Lis
             received = await receiver.receive_messages(50, max_wait_time=0.5)
         for message in received:
             number = message.sequence_number or 0
-            arrivals.write(Arrived(at=now(), entity=entity, id=str(message.message_id), number=number))
+            changed = changes(entity, message)
+            arrivals.write(Arrived(at=now(), entity=entity, id=str(message.message_id), number=number, changed=changed))
         for message in received:
             async with asyncio.timeout(PATIENCE):
                 await receiver.complete_message(message)

@@ -22,7 +22,8 @@ START: Final = 30.0
 STOP: Final = 10.0
 CALL: Final = 10.0
 PEEK: Final = 30.0
-LOCK: Final = "PT10S"
+LOCK_SECONDS: Final = 10
+LOCK: Final = f"PT{LOCK_SECONDS}S"
 """A backlog queue that its owner made with shorter locks than ours: what a killed syphon held comes again soon."""
 
 _PLAIN: Final = f'lock_duration = "{LOCK}", max_delivery_count = 2147483647'
@@ -65,6 +66,7 @@ class Sandbox:
         self.ca_file = announced.ca_file
         self.connection_string = {one.name: one.connection_string for one in announced.namespaces}
         self._url = announced.control_url + "/faults"
+        self._clock = announced.control_url + "/clock"
         self._session = session
 
     async def strike(self, strike: Strike) -> None:
@@ -81,6 +83,12 @@ class Sandbox:
             async with self._session.delete(f"{self._url}/{fault['id']}") as answer:
                 if answer.status not in (200, 404):
                     raise RuntimeError(f"a fault was not ended: {await answer.text()}")
+
+    async def age(self, seconds: float) -> None:
+        """Set the clock of both namespaces forward."""
+        async with self._session.post(self._clock, json={"advance_s": seconds}) as answer:
+            if answer.status != 200:
+                raise RuntimeError(f"the clock was not set: {await answer.text()}")
 
     async def parked(self) -> dict[str, list[str]]:
         """The ids of what lies in the backlog queues, by path."""

@@ -14,6 +14,8 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,16 +41,19 @@ from console.pairing import (
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
 )
+from tests.chaos.letters import letter
 from tests.chaos.lists import Attempted, List, Stood, Told, now
-from tests.chaos.plan import ENTITIES, PRIMARY, SESSIONS, TOPIC
+from tests.chaos.plan import ENTITIES, PRIMARY, TOPIC
 
 LOG: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-SESSION_IDS: Final = ("amsterdam", "bergen", "cork")
 EVERY: Final = 0.3
 """Seconds between two sends of a stream, on average."""
 BATCH: Final = 3
 ONCE: Final = 0.2
 """The share of messages that are given up after one attempt."""
+LATER: Final = 0.1
+"""The share of messages that are scheduled."""
+SOON: Final = timedelta(seconds=1)
 RETRY_AFTER: Final = 0.25
 GIVE_UP_AFTER: Final = 40.0
 """Seconds after `stop` in which a message that is still refused is sent again."""
@@ -163,33 +168,28 @@ class Sending:
     def prove(self, number: str) -> None:
         """Send a message to each entity, again until it is accepted."""
         for entity in ENTITIES:
-            message = self._message(entity, f"proof-{number}.{self._name}.{entity}", 0)
-            task = asyncio.create_task(self._send(entity, [message], once=False))
+            message = letter(entity, f"proof-{number}.{self._name}.{entity}", 0)
+            task = asyncio.create_task(self._send(entity, [message]))
             self._proofs.add(task)
             task.add_done_callback(self._proofs.discard)
 
     async def _stream(self, entity: str, size: int) -> None:
         rng = random.Random(f"{self._seed} {self._name} {entity} {size}")
-        number = 0
-        while self._stopped_at is None:
-            messages = []
-            for _ in range(size):
-                number += 1
-                messages.append(self._message(entity, f"{self._name}.{entity}.{size}-{number}", number))
-            await self._send(entity, messages, once=rng.random() < ONCE)
+        for number in count():
+            if self._stopped_at is not None:
+                return
+            names = [f"{self._name}.{entity}.{size}-{number}-{index}" for index in range(size)]
+            letters = [letter(entity, name, number) for name in names]
+            await self._send(entity, letters, once=rng.random() < ONCE, later=rng.random() < LATER)
             await asyncio.sleep(EVERY * size * rng.uniform(0.5, 1.5))
 
-    def _message(self, entity: str, name: str, number: int) -> ServiceBusMessage:
-        session = SESSION_IDS[number // BATCH % len(SESSION_IDS)] if entity == SESSIONS else None
-        return ServiceBusMessage(
-            name.encode() * 20, message_id=name, session_id=session, application_properties={"number": number}
-        )
-
-    async def _send(self, entity: str, messages: list[ServiceBusMessage], *, once: bool) -> None:
+    async def _send(
+        self, entity: str, messages: list[ServiceBusMessage], *, once: bool = False, later: bool = False
+    ) -> None:
         ids = [str(message.message_id) for message in messages]
         while True:
             self._list.write(Attempted(at=now(), entity=entity, ids=ids))
-            answer, error = await self._attempt(entity, messages)
+            answer, error = await self._attempt(entity, messages, later=later)
             self._list.write(Told(at=now(), ids=ids, answer=answer, error=error))
             if answer is Answer.ACCEPTED or once:
                 return
@@ -197,9 +197,13 @@ class Sending:
                 return
             await asyncio.sleep(RETRY_AFTER)
 
-    async def _attempt(self, entity: str, messages: list[ServiceBusMessage]) -> tuple[Answer, str]:
+    async def _attempt(self, entity: str, messages: list[ServiceBusMessage], *, later: bool) -> tuple[Answer, str]:
+        sender = self._senders[entity]
         try:
-            await self._senders[entity].send_messages(messages[0] if len(messages) == 1 else messages)
+            if later:
+                await sender.schedule_messages(messages, datetime.now(UTC) + SOON)
+            else:
+                await sender.send_messages(messages[0] if len(messages) == 1 else messages)
         except DEFINITE as error:
             return Answer.REFUSED, f"{type(error).__name__}: {error}"
         except Exception as error:

@@ -121,6 +121,11 @@ def test_what_lies_in_a_queue_at_the_end_is_not_lost_and_a_problem_all_the_same(
     assert found.ledger.lost == 0
 
 
+def test_a_message_that_is_not_as_it_was_sent_is_found() -> None:
+    arrived: list[Fact] = [Arrived(at=1.0, entity=PLAIN, id="c", number=1, changed="subject is None, was 'c'")]
+    assert verdict(sent("c"), arrived).problems == ("CHANGED c: subject is None, was 'c'",)
+
+
 def test_what_the_director_found_is_a_problem() -> None:
     assert verdict([Found(at=1.0, text="the engine ended by itself")]).problems == ("the engine ended by itself",)
 

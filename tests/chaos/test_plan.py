@@ -9,9 +9,9 @@ import pytest
 from console.sandbox.fault_orders import FIELDS, read_order
 from console.sandbox.fault_table import FaultKind
 from console.sandbox.fault_terms import Fault
-from tests.chaos.plan import SECONDARY, Episode, Kill, Strike, episodes
+from tests.chaos.plan import SECONDARY, Act, Episode, Strike, episodes
 
-SPECIALS = 5
+SPECIALS = 7
 ROUND = SPECIALS + 6
 
 
@@ -29,7 +29,7 @@ def test_a_round_has_every_kind_of_fault_and_every_special_case(seed: int) -> No
     for start in (0, ROUND):
         round_ = plan(seed, 2 * ROUND)[start : start + ROUND]
         assert {strike.fault for episode in round_ for strike in episode.strikes} >= set(FaultKind)
-        assert {episode.kill for episode in round_} == set(Kill)
+        assert {episode.act for episode in round_} == set(Act)
         titles = {episode.title for episode in round_}
         assert {"both namespaces are down", "the secondary fails while the primary is down"} <= titles
 
