@@ -23,10 +23,12 @@ from console.core.errors import ConfigurationError
 from console.core.options import RANGES, WHOLE, WORDS, Policy
 from console.secret import Secret
 from console.settings import (
+    Address,
     Place,
     Reader,
     as_it_is,
     one_of,
+    read_address,
     read_arm_url,
     read_connection_string,
     read_duration,
@@ -95,6 +97,8 @@ class PairingConfig:
     entities: tuple[str, ...]
     primary: NamespaceConfig
     secondary: NamespaceConfig
+    metrics: Address | None = None
+    """Where Prometheus may ask; None: nowhere."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
 
@@ -144,6 +148,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         read_only=pairing.get("read_only", False),
         policy=policy,
         entities=pairing.get("entities", ()),
+        metrics=pairing.get("metrics"),
         probe=_probe(path, pairing),
         primary=_namespace(path, document, "primary", environ),
         secondary=_namespace(path, document, "secondary", environ),
@@ -190,6 +195,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "read_only": read_flag,
     "entities": read_entities,
     "probe": read_entities,
+    "metrics": read_address,
     **{key: _policy_reader(key) for key in _POLICY},
 }
 NAMESPACE_KEYS: Final[dict[str, Reader]] = {

@@ -6,6 +6,7 @@ there are, and which go together (config.py).
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,37 @@ def read_endpoint(place: Place, value: object) -> str:
     if url is None or url.scheme != "sb" or not url.hostname or url.path not in ("", "/"):
         raise place.error(f'is {shown(value)}; it is an address such as "sb://gateway.example.com:443"')
     return f"sb://{url.netloc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something of ours listens."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(place: Place, value: object) -> Address:
+    """A port alone is one of loopback."""
+    url = split_url(f"//127.0.0.1:{value}" if isinstance(value, int) else f"//{value}")
+    host, port = (url.hostname, url.port) if url is not None else (None, None)
+    try:
+        found = Address(host or "", port or 0)
+        if isinstance(value, bool) or not found.port or found.loopback is None:
+            raise ValueError
+    except ValueError as error:
+        raise place.error(
+            f'is {shown(value)}; it is a port of this machine such as 9464, or an address such as "127.0.0.1:9464"'
+        ) from error
+    return found
 
 
 def read_arm_url(place: Place, value: object) -> str:

@@ -56,6 +56,23 @@ def test_the_smallest_file_has_the_defaults_and_a_syphon(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("given", "address", "loopback"),
+    [
+        ("9464", "127.0.0.1:9464", True),
+        ('"127.0.0.1:9464"', "127.0.0.1:9464", True),
+        ('"localhost:9464"', "localhost:9464", True),
+        ('"[::1]:9464"', "[::1]:9464", True),
+        ('"0.0.0.0:9464"', "0.0.0.0:9464", False),
+    ],
+)
+def test_metrics_are_for_this_machine_unless_told_otherwise(
+    tmp_path: Path, given: str, address: str, loopback: bool
+) -> None:
+    found = read(tmp_path, with_pairing(f"metrics = {given}")).metrics
+    assert (str(found), found and found.loopback) == (address, loopback)
+
+
+@pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ("backlog_queue_count = 3", {"backlog_queue_count": 3}),
@@ -194,6 +211,11 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing('entities = ["a", ""]'), "[pairing] entities is ['a', '']", "lists queues and topics"),
         (with_pairing('entities = ["a", "A"]'), "names an entity twice", "without case"),
         (with_pairing('entities = ["a"]\nprobe = ["b"]'), "[pairing] probe names 'b'", "entities does not list"),
+        (with_pairing("metrics = true"), "[pairing] metrics is True", "a port of this machine such as 9464"),
+        (with_pairing("metrics = 0"), "[pairing] metrics is 0", "9464"),
+        (with_pairing("metrics = 70000"), "[pairing] metrics is 70000", "9464"),
+        (with_pairing('metrics = "example.com:9464"'), "[pairing] metrics is", "127.0.0.1:9464"),
+        (with_pairing('metrics = ":9464"'), "[pairing] metrics is", "127.0.0.1:9464"),
         (with_pairing("probe = true"), "[pairing] probe is True", "lists queues and topics"),
         (with_pairing("environment = 3"), "[pairing] environment is 3", "a text"),
         (with_pairing("").replace('"orders"', '"or/ders"'), "[pairing] name is 'or/ders'", "letters, digits"),

@@ -122,6 +122,8 @@ class SyphonView:
     """Messages moved in each of the last seconds, newest last, at most 60."""
     moved: int = 0
     dead_lettered: int = 0
+    elsewhere: tuple[str, ...] = ()
+    """Other engines known to run a syphon for the same namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,17 @@ class BilledView:
     def total(self) -> int:
         """All of them."""
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalView:
+    """The journal of one engine, since it started."""
+
+    lines: int = 0
+    lost: int = 0
+    """Of these: events that the disk did not take."""
+    trouble: str = ""
+    """Why it is not written at present; empty while it is."""
 
 
 class Answer(StrEnum):
@@ -211,3 +224,4 @@ class Snapshot:
     """When this engine started."""
     policy: Policy | None = None
     """The options in force."""
+    journal: JournalView | None = None

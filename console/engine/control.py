@@ -124,7 +124,8 @@ class ControlServer:
         self._history: deque[tuple[int, bytes]] = deque()
         self._forgotten = 0
         self._forgotten_seq = 0
-        self._snapshot: Snapshot | None = None
+        self.snapshot: Snapshot | None = None
+        """The newest that was told."""
         self._server: asyncio.AbstractServer | None = None
         self._crew = Crew()
         self.farewell = "the engine ended"
@@ -164,7 +165,7 @@ class ControlServer:
 
     def tell_snapshot(self, snapshot: Snapshot) -> None:
         """Sends a snapshot to every console that reads; newer ones replace it where it is still unsent."""
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         for console in self._consoles:
             console.mailbox.put_state(snapshot)
 
@@ -226,8 +227,8 @@ class ControlServer:
             console.mailbox.put_event(Skipped(forgotten))
         for line in missed:
             console.mailbox.put_event(line)
-        if self._snapshot is not None:
-            console.mailbox.put_state(self._snapshot)
+        if self.snapshot is not None:
+            console.mailbox.put_state(self.snapshot)
 
     async def _tell(self, console: _Console) -> None:
         try:

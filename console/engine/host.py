@@ -167,6 +167,10 @@ class EngineHost:
         """Why the journal is not written at present; empty if it is."""
         return self._journal.trouble
 
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot; None before the pairing was adopted."""
+        return self._control.snapshot
+
     def stop(self, reason: str) -> None:
         """Asks for the end of the engine; the first reason stays."""
         self._reason = self._reason or reason
@@ -237,6 +241,7 @@ class EngineHost:
             readiness=self._readiness.latest,
             started_at=self._started_at,
             policy=self._policy,
+            journal=self._journal.view(),
         )
 
     def _own_alarms(self) -> tuple[str, ...]:

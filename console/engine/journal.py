@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from console.core.snapshot import JournalView
 from console.engine import spool
 from console.engine.crew import Crew
 from console.engine.spool import Recovered, SpoolFile
@@ -104,6 +105,10 @@ class Journal:
         except OSError as error:
             self.lost += 1
             self._fail(error)
+
+    def view(self) -> JournalView:
+        """How it stands."""
+        return JournalView(lines=self.lines, lost=self.lost, trouble=self.trouble)
 
     async def sync(self) -> bool:
         """Makes what was appended survive the machine; whether it does. Callers at the same time share the work."""

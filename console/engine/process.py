@@ -32,6 +32,7 @@ from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report
 from console.engine.lock import Holder, leave, take
 from console.engine.logs import log_to
+from console.engine.metrics import serve
 from console.engine.naming import primary_told
 from console.engine.places import Places, places_of
 from console.engine.renewal import Renewal
@@ -141,6 +142,9 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         paired = await _pair(config, clients, places, host, renewal)
         crew = Crew()
         crew.start(renewal.run(), name="the renewal of keys")
+        if config.metrics is not None:
+            told = serve(config.metrics, host.latest, lambda text: _warn(host, "metrics", text))
+            crew.start(told, name="the metrics")
         try:
             await host.adopt(paired)
             _on_end(lambda: host.stop("told to end by a signal"))

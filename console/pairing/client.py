@@ -264,7 +264,7 @@ class PairedServiceBusClient:
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""
-        return views.syphon(self._syphon, self._soundings.found)
+        return replace(views.syphon(self._syphon, self._soundings.found), elsewhere=self._syphons_elsewhere)
 
     def billed(self) -> BilledView:
         """Operations since the start."""

@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -251,6 +252,10 @@ def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
 
 
 async def test_status_and_picture_need_no_terminal(site: Site) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    site.write(f'entities = ["orders", "payments", "audit"]\nbacklog_queue_count = 2\nmetrics = {port}')
     none = site.paired("status")
     assert (none.returncode, none.stdout) == (
         3,
@@ -259,6 +264,8 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     holder = site.up()
     well = site.paired("status")
     assert (well.returncode, well.stderr) == (0, ""), well.stdout
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT) as answer:
+        assert 'paired_entity_state{entity="audit",pairing="orders",state="unknown"} 1.0' in answer.read().decode()
     picture = site.folder / "now.svg"
     assert site.paired("snapshot", "--svg", str(picture)).returncode == 0
     assert "payments" in picture.read_text()

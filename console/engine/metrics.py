@@ -1,0 +1,198 @@
+"""An engine's figures for Prometheus: out of its latest snapshot, on HTTP, for those that are told the address.
+
+Rules: what is not known has no sample, and is never zero; what was read somewhere has a metric that tells when. Names
+are only added. Each sample carries `pairing`, so that one rule serves many engines. Counters count from the engine's
+start. A scrape costs the engine's loop nothing: it is answered in a thread, from a value that does not change.
+
+Not here: what is an alarm (pairing/views.py, host.py), and rules that wake somebody (the README has an example).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from console.core.entity import State
+from console.core.snapshot import Answer, Snapshot, SyphonStatus
+from console.engine.identity import program_version
+from console.settings import Address
+
+OPEN: Final = 10.0
+"""Seconds that opening the port may take."""
+AGAIN: Final = 30.0
+"""Seconds until a port that was taken is tried again."""
+SYPHONS: Final = (SyphonStatus.IDLE, SyphonStatus.RUNNING)
+"""Those that would move a parked message."""
+
+Rows = Iterable[tuple[tuple[str, ...], float | None]]
+"""Label values behind the pairing's, and the figure; None has no sample."""
+
+
+async def serve(address: Address, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
+    """Answers at `address` with what `latest` gives, until cancelled. A port that is taken is said once and tried
+    again, since an engine does not end for the sake of its figures."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Figures(latest))
+    said = False
+    while True:
+        try:
+            server = await _listening(address, registry)
+            break
+        except OSError as error:
+            if not said:
+                warn(f"metrics are not served at {address} ({error.strerror or error}); tried again")
+            said = True
+        await asyncio.sleep(AGAIN)
+    if said or not address.loopback:
+        warn(f"metrics are served at {address}{'' if address.loopback else ', to other machines too'}")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+async def _listening(address: Address, registry: CollectorRegistry) -> WSGIServer:
+    """In a thread: the library asks for the machine's name, which may take its time.
+
+    Raises:
+        OSError: the port is taken, say; TimeoutError is one.
+    """
+    async with asyncio.timeout(OPEN):
+        server, _ = await asyncio.to_thread(start_http_server, address.port, address.host, registry)
+        return server
+
+
+class Figures(Collector):
+    """Makes the families of one snapshot, the newest, at each scrape."""
+
+    def __init__(self, latest: Callable[[], Snapshot | None]) -> None:
+        self._latest = latest
+
+    def collect(self) -> Iterator[Metric]:
+        """Nothing before the first snapshot."""
+        snapshot = self._latest()
+        if snapshot is not None:
+            yield from families(snapshot)
+
+
+def families(of: Snapshot) -> Iterator[Metric]:
+    """Every family there is, those without a sample too."""
+    yield from _engine(of)
+    yield from _entities(of)
+    yield from _backlog(of)
+    yield from _syphon(of)
+    yield from _trouble(of)
+
+
+def _engine(of: Snapshot) -> Iterator[Metric]:
+    info = InfoMetricFamily("paired_engine", "The engine that answers.", labels=["pairing"])
+    about = {"engine": of.engine, "environment": of.environment, "primary": of.primary, "secondary": of.secondary}
+    info.add_metric([of.pairing], about | {"version": program_version(), "boot": of.boot})
+    yield info
+    yield _gauge(of, "paired_snapshot_timestamp_seconds", "When these figures were put together.", (), [((), of.at)])
+    yield _gauge(of, "paired_start_time_seconds", "When the engine started.", (), [((), of.started_at)])
+    billed = of.billed
+    causes = ("sends", "parked", "pings", "receives", "moves", "settlements")
+    rows = [((cause,), float(getattr(billed, cause))) for cause in causes]
+    yield _counter(of, "paired_billed_operations", "Operations by what caused them.", ("cause",), rows)
+
+
+def _entities(of: Snapshot) -> Iterator[Metric]:
+    every = of.entities
+    states = [((each.path, state), float(each.state is state)) for each in every for state in State]
+    yield _gauge(of, "paired_entity_state", "1 for the state that the entity is in.", ("entity", "state"), states)
+    since = [((each.path,), each.since) for each in every]
+    yield _gauge(of, "paired_entity_state_timestamp_seconds", "When it came into its state.", ("entity",), since)
+    sends = [
+        ((each.path, sent.route, outcome), float(number))
+        for each in every
+        for sent in each.sends
+        for outcome, number in (("accepted", sent.accepted), ("failed", sent.failed))
+    ]
+    labels = ("entity", "route", "outcome")
+    yield _counter(of, "paired_sends", "Messages sent, by route: primary or backlog/N.", labels, sends)
+    for name, text, field in _COUNTED:
+        yield _counter(of, name, text, ("entity",), [((each.path,), getattr(each, field)) for each in every])
+
+
+_COUNTED: Final = (
+    ("paired_pings_sent", "Pings and probes that left for the primary.", "pings_sent"),
+    ("paired_pings_accepted", "Those that the primary accepted.", "pings_accepted"),
+    ("paired_failovers", "Times the entity left the primary.", "failovers"),
+    ("paired_failbacks", "Times it came back.", "failbacks"),
+    ("paired_failed_over_seconds", "Time away from the primary.", "seconds_failed_over"),
+    ("paired_too_large_messages", "Accepted by the primary, too large for a backlog queue.", "too_large"),
+)
+
+
+def _backlog(of: Snapshot) -> Iterator[Metric]:
+    for name, text, field in _READ:
+        yield _gauge(of, name, text, ("queue",), [((str(each.index),), getattr(each, field)) for each in of.queues])
+    rotation = [((str(each.index),), float(each.in_rotation)) for each in of.queues]
+    yield _gauge(of, "paired_backlog_in_rotation", "1 where senders may pick the queue.", ("queue",), rotation)
+    moved = [((str(each.index),), float(each.moved)) for each in of.queues]
+    yield _counter(of, "paired_backlog_moved_messages", "Moved out of the queue by this engine.", ("queue",), moved)
+
+
+_READ: Final = (
+    ("paired_backlog_messages", "Parked messages when last read.", "depth"),
+    ("paired_backlog_dead_lettered_messages", "Dead-lettered messages when last read.", "dead_lettered"),
+    ("paired_backlog_size_bytes", "Size when last read.", "size_bytes"),
+    ("paired_backlog_limit_bytes", "The queue's size limit.", "limit_bytes"),
+    ("paired_backlog_read_timestamp_seconds", "When the queue was last read.", "read_at"),
+    ("paired_backlog_read_interval_seconds", "Between two readings just now.", "read_every"),
+)
+
+
+def _syphon(of: Snapshot) -> Iterator[Metric]:
+    syphon = of.syphon
+    status = [((status.value,), float(syphon.status is status)) for status in SyphonStatus]
+    yield _gauge(of, "paired_syphon_status", "1 for the status of this engine's syphon.", ("status",), status)
+    known = float((syphon.status in SYPHONS) + len(syphon.elsewhere))
+    text = "Syphons known that would move parked messages: here, and of other engines on this machine."
+    yield _gauge(of, "paired_syphons_known", text, (), [((), known)])
+    yield _counter(of, "paired_syphon_moved_messages", "Moved to destinations.", (), [((), float(syphon.moved))])
+    dead = [((), float(syphon.dead_lettered))]
+    yield _counter(of, "paired_syphon_dead_lettered_messages", "Dead-lettered by the syphon.", (), dead)
+
+
+def _trouble(of: Snapshot) -> Iterator[Metric]:
+    yield _gauge(of, "paired_alarms", "Alarms; paired status says which.", (), [((), float(len(of.alarms)))])
+    ready, journal = of.readiness, of.journal
+    would = [((), float(ready.ready))] if ready is not None else []
+    yield _gauge(of, "paired_ready", "Whether a failover would work.", (), would)
+    looked = [((), ready.at)] if ready is not None else []
+    yield _gauge(of, "paired_ready_timestamp_seconds", "When that was looked at.", (), looked)
+    found = ready.findings if ready is not None else ()
+    rows = [((one.what, answer.value), float(one.verdict is answer)) for one in found for answer in Answer]
+    text = "1 for what was found about a thing that a failover rests on."
+    yield _gauge(of, "paired_readiness", text, ("what", "verdict"), rows)
+    healthy = [((), float(not journal.trouble))] if journal is not None else []
+    yield _gauge(of, "paired_journal_written", "1 while the journal's disk takes it.", (), healthy)
+    lines = [((), float(journal.lines))] if journal is not None else []
+    yield _counter(of, "paired_journal_events", "Events appended, the missing ones too.", (), lines)
+    lost = [((), float(journal.lost))] if journal is not None else []
+    yield _counter(of, "paired_journal_missing_events", "Events that the disk did not take.", (), lost)
+
+
+def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+
+
+def _counter(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
+    for values, figure in rows:
+        if figure is not None:
+            family.add_metric([of.pairing, *values], figure)
+    return family
