@@ -145,15 +145,20 @@ class PairedSender:
     # -- one call's way ---------------------------------------------------------------------------------------
 
     async def _deliver(
-        self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
+        self,
+        messages: Sequence[Sendable],
+        whole: ServiceBusMessageBatch | None,
+        timeout: float | None,
+        *,
+        doubt: BaseException | None = None,
     ) -> None:
-        """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
+        """Try, wait and divert as the journey says until the messages are accepted or it gives up. `doubt`: the latest
+        failure after which messages may have arrived all the same."""
         steering = self._steering
         machine = steering.machine
         journey = Journey(self._memory, steering.policy, at=steering.clock(), timeout=timeout)
         left = list(messages)
         failure: BaseException | None = None
-        doubt: BaseException | None = None  # the latest failure after which messages may have arrived all the same
         while True:
             steering.refuse_when_ended()
             now = steering.clock()
@@ -217,11 +222,12 @@ class PairedSender:
 
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
         steering = self._steering
+        doubt: BaseException | None = None
         if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
-            numbers = await self._schedule_at_primary(singles, when, timeout)
+            numbers, doubt = await self._schedule_at_primary(singles, when, timeout)
             if numbers is not None:
                 return numbers
-        await self._deliver([_scheduled(single, when) for single in singles], None, timeout)
+        await self._deliver([_scheduled(single, when) for single in singles], None, timeout, doubt=doubt)
         first = -len(self._numbers) - 1
         given = [first - index for index in range(len(singles))]
         self._numbers.update(zip(given, map(id_of, singles), strict=True))
@@ -229,8 +235,9 @@ class PairedSender:
 
     async def _schedule_at_primary(
         self, singles: list[Sendable], when: datetime, timeout: float | None
-    ) -> list[int] | None:
-        """The numbers the primary gave; None when this call has to go on to the backlog."""
+    ) -> tuple[list[int] | None, BaseException | None]:
+        """The numbers the primary gave; None when this call has to go on to the backlog, and the failure if messages
+        may have arrived all the same."""
         limit = timeout or self._steering.policy.send_timeout
         payload: Any = list(singles)
         try:
@@ -238,13 +245,13 @@ class PairedSender:
                 lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit
             )
         except Exception as error:
-            self._failed(PRIMARY, error, messages=len(singles), ids=singles)
+            judgement = self._failed(PRIMARY, error, messages=len(singles), ids=singles)
             now = self._steering.clock()
             if self._steering.machine.entity(self.entity_name, at=now).diverting:
-                return None
+                return None, error if _is_doubtful(judgement, error) else None
             raise
         self._accepted(PRIMARY, singles)
-        return numbers
+        return numbers, None
 
     # -- what came of it --------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -152,14 +153,16 @@ async def test_nothing_to_send_is_nothing_sent(world: World) -> None:
     assert state(paired, "orders") is State.UNKNOWN
 
 
-async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(world: World) -> None:
+@pytest.mark.parametrize("scheduled", [False, True], ids=["sent", "scheduled"])
+async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(world: World, scheduled: bool) -> None:
     """Section 11: "what the caller was told in the end is accepted, refused or in doubt (timed out, unknown)"."""
     paired = await world.pair(failover_interval=0, backlog_queue_count=1)
     async with paired.get_queue_sender("orders") as sender:
         world.fault("unanswered", entity="orders")
         world.fault("busy", namespace="secondary")
+        message, when = ServiceBusMessage(b"x"), datetime.now(UTC)
         with pytest.raises((ServiceBusError, TimeoutError)) as told:
-            await sender.send_messages(ServiceBusMessage(b"x"))
+            await (sender.schedule_messages(message, when) if scheduled else sender.send_messages(message))
     assert world.depth("orders") == 1
     assert not isinstance(told.value, ServiceBusServerBusyError)
     assert isinstance(told.value.__cause__, ServiceBusServerBusyError)
@@ -178,6 +181,6 @@ async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it
     world.also = refuse
     async with paired.get_queue_sender("orders") as sender:
         large = [ServiceBusMessage(bytes(200_000)) for _ in range(2)]
-        with pytest.raises(BacklogUnavailableError, match="1 of 2 messages.* parked, 1 were not"):
+        with pytest.raises(BacklogUnavailableError, match=r"1 of 2 messages.* parked, 1 were not"):
             await sender.send_messages(large)
     assert world.parked(1) == 1
