@@ -1,6 +1,6 @@
 """Where the dashboard's own trouble goes: a file in the pairing's state folder, never the screen.
 
-Without locals, since a local may hold what nobody should read.
+Without locals, since a local may hold what nobody should read, and masked, since a sentence may quote it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 from console.engine.places import places_of
+from console.secret import masked
 
 NAME: Final = "dashboard.log"
+
+
+class _Masked(logging.Formatter):
+    """Masks the whole line, its traceback included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
 
 
 class CrashLog:
@@ -32,14 +40,14 @@ class CrashLog:
         except OSError:  # no folder: then nowhere, but not on the screen
             handler = logging.NullHandler()
         handler.setLevel(logging.WARNING)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Masked("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
 
     def report(self, error: BaseException) -> None:
         """Writes the exception down and keeps the sentence about it."""
         what = f"the dashboard ended on an unexpected error ({type(error).__name__}); the engine goes on"
         try:
-            self._append("".join(traceback.format_exception(error)))
+            self._append(masked("".join(traceback.format_exception(error))))
             self.said = f"{what}. What happened is in {self._path}"
         except OSError as trouble:
             self.said = f"{what}. It could not be written to {self._path}: {trouble.strerror or trouble}"

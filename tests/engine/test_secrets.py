@@ -103,6 +103,15 @@ class Site:
         finally:
             writer.close()
 
+    async def look(self) -> None:
+        """All that can be asked without a terminal, kept as it was said."""
+        for arguments in (["status"], ["status", "--json"], ["check"], ["find", "some-id"]):
+            await self.paired(*arguments)
+        picture = self.folder / "now.svg"
+        status, said = await self.paired("snapshot", "--svg", str(picture))
+        assert status == 0, said
+        self.seen.append(picture.read_bytes())
+
     def holder(self) -> Holder | None:
         return running(self.places.lock)
 
@@ -150,12 +159,43 @@ async def test_a_life_with_a_changed_key_shows_no_secret(site: Site) -> None:
             await asyncio.sleep(0.1)
     fault = site.sandbox["primary"].node.faults.add("reset")
     await site.listen(1.5)
+    await site.look()
     site.sandbox["primary"].node.faults.remove(fault.id)
     assert site.holder() == holder, "no restart"
     status, said = await site.paired("down")
     assert status == 0, said
     assert RENEWED in site.warnings()
     assert site.leaks() == []
+
+
+CRASH = """
+import sys
+from console import cli, config
+
+def broken(path):
+    connection_string = config.load_config(path).primary.connection_string.reveal()
+    raise RuntimeError(f"cannot use {connection_string}")
+
+cli.load_config = broken
+sys.exit(cli.main(sys.argv[1:]))
+"""
+"""A fault of ours with a connection string in a local and in what it says."""
+
+
+async def test_a_crash_report_of_the_command_shows_no_secret(site: Site) -> None:
+    """A canary connection string appears in no … crash report."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CRASH, "down", "--config", str(site.folder / "pairing.toml"), cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(site.folder), "PROXY": f"http://me:{PASSWORD}@127.0.0.1:{site.proxy.port}"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    (report,) = site.folder.glob("paired-failure-*.log")
+    assert process.returncode == 2
+    assert b"this should not have happened (RuntimeError)" in said
+    text = report.read_text() + said.decode()
+    assert "cannot use Endpoint=sb://" in text
+    assert not [secret for secret in site.secrets if secret in text]
 
 
 @pytest.mark.parametrize("wrong", ["key", "password", "file"])

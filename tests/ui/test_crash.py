@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import pty
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,20 @@ from textual.worker import WorkerFailed
 
 from console.ui.crash import CrashLog
 
-CANARY = "SharedAccessKey=canary"
+KEY = "c4n4ry"
+CANARY = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={KEY}"
+PROGRAM = """
+import sys
+from pathlib import Path
+from console.ui import app, run_dashboard
+
+def broken(*_):
+    connection_string = sys.argv[2]
+    raise RuntimeError(f"cannot use {connection_string}")
+
+app.PairedApp.compose = broken
+sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders"))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +51,7 @@ def root_logger() -> Iterator[logging.Logger]:
 def crash_with(log: CrashLog) -> None:
     secret = CANARY  # noqa: F841 - a local that must not be written
     try:
-        raise RuntimeError("something unforeseen")
+        raise RuntimeError("something unforeseen") from ValueError(CANARY)
     except RuntimeError as error:
         log.report(error)
 
@@ -44,7 +61,7 @@ def test_the_file_has_the_traceback_and_no_locals(state_folder: Path) -> None:
     crash_with(log)
     file = next(state_folder.rglob("dashboard.log"))
     assert "RuntimeError: something unforeseen" in file.read_text()
-    assert CANARY not in file.read_text()
+    assert KEY not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
     assert log.said.endswith(f"What happened is in {file}")
     assert "\n" not in log.said
@@ -64,8 +81,10 @@ def test_libraries_log_into_the_file(
 ) -> None:
     CrashLog("orders").quiet_libraries()
     assert list(state_folder.rglob("dashboard.log")) == [], "made when there is something to write"
-    logging.getLogger("some.library").warning("a library's log line")
-    assert "a library's log line" in next(state_folder.rglob("dashboard.log")).read_text()
+    logging.getLogger("some.library").warning("a library's log line about %s", CANARY)
+    written = next(state_folder.rglob("dashboard.log")).read_text()
+    assert "a library's log line" in written
+    assert KEY not in written
     assert "library" not in "".join(capsys.readouterr())
 
 
@@ -107,3 +126,22 @@ async def test_the_app_ends_with_1_and_prints_nothing(
     assert app.return_code == 1
     assert [str(error) for error in reported] == ["something unforeseen"]
     assert "".join(capsys.readouterr()) == ""
+
+
+def test_a_crash_of_a_real_dashboard_shows_no_secret_on_the_terminal_or_in_its_file(state_folder: Path) -> None:
+    """A canary connection string appears in no log, screen, journal, crash report or `ps` line."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environ = {**os.environ, "TERM": "xterm-256color"}
+        os.execve(sys.executable, [sys.executable, "-c", PROGRAM, str(state_folder / "s"), CANARY], environ)
+    painted = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(terminal, 65536):
+            painted += chunk
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    file = next(state_folder.rglob("dashboard.log"))
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert b"the dashboard ended on an unexpected error (RuntimeError)" in painted
+    assert "cannot use Endpoint=sb://" in file.read_text()
+    assert KEY not in file.read_text() + painted.decode(errors="replace")
