@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PairedServiceBusClient,
         SendAvailabilityPairedNamespaceOptions,
         pair_namespaces,
+        tls_context,
     )
 
 _ERRORS = "console.core.errors"
@@ -61,6 +62,7 @@ _HOMES = {
     "Verdict": _VERDICT,
     "judge": _VERDICT,
     "pair_namespaces": _PAIRING,
+    "tls_context": _PAIRING,
 }
 
 __all__ = [
@@ -87,6 +89,7 @@ __all__ = [
     "Verdict",
     "judge",
     "pair_namespaces",
+    "tls_context",
 ]
 
 

@@ -29,7 +29,12 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from console.core.events import Event, PingFailed
 from console.core.namespaces import UNTOLD, NamespaceInfo
-from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing import (
+    PairedServiceBusClient,
+    SendAvailabilityPairedNamespaceOptions,
+    pair_namespaces,
+    tls_context,
+)
 from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
 from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
 
@@ -136,8 +141,9 @@ async def _sdk(pings: _Pings, names: list[str], interval: float) -> AsyncIterato
     async with Sandbox.start(specs) as sandbox:
         primary, secondary = sandbox["primary"].connection_string, sandbox["secondary"].connection_string
         admin = ServiceBusAdministrationClient.from_connection_string(secondary, connection_verify=str(sandbox.ca_file))
-        options = _options(admin, ServiceBusClient.from_connection_string(secondary, retry_total=0), interval)
-        client = ServiceBusClient.from_connection_string(primary, retry_total=0)
+        shared: dict[str, Any] = {"retry_total": 0, "ssl_context": tls_context()}
+        options = _options(admin, ServiceBusClient.from_connection_string(secondary, **shared), interval)
+        client = ServiceBusClient.from_connection_string(primary, **shared)
         async with await pair_namespaces(client, options, on_event=pings.on_event) as paired:
             senders = [paired.get_queue_sender(name) for name in names]
             await asyncio.gather(*(sender.__aenter__() for sender in senders))

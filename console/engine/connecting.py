@@ -7,9 +7,11 @@ access.py.
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from azure.core import AzureClouds
@@ -25,6 +27,7 @@ from console.engine.web import Proxy, Transport, Unsigned
 from console.pairing import ArmAdmin
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.management import Management, management_of
+from console.pairing.trust import tls_context
 
 CLOUDS: Final = {
     "login.microsoftonline.us": AzureClouds.AZURE_US_GOVERNMENT,
@@ -99,12 +102,18 @@ def _client(namespace: NamespaceConfig, access: Access, stack: AsyncExitStack) -
         options["custom_endpoint_address"] = namespace.custom_endpoint
     elif websocket and namespace.emulated:
         options["custom_endpoint_address"] = f"sb://{namespace.host}"
-    if namespace.ca_file is not None and not plain:
-        options["connection_verify"] = str(namespace.ca_file)
+    options["ssl_context"] = _trusted(None if plain else namespace.ca_file)
     host = namespace.host if plain or not namespace.emulated else _without_port(namespace.host)
     client = ServiceBusClient(host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
+
+
+def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return tls_context(ca_file)
+    except OSError as error:
+        raise ConfigurationError(f"ca_file {ca_file} cannot be used as certificates in PEM: {error}") from error
 
 
 def _without_port(host: str) -> str:

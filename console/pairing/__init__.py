@@ -9,6 +9,7 @@ from console.pairing.client import PairedServiceBusClient, pair_namespaces
 from console.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from console.pairing.receiver import PairedReceiver
 from console.pairing.sender import PairedSender
+from console.pairing.trust import tls_context
 
 __all__ = [
     "ArmAdmin",
@@ -18,4 +19,5 @@ __all__ = [
     "PairedServiceBusClient",
     "SendAvailabilityPairedNamespaceOptions",
     "pair_namespaces",
+    "tls_context",
 ]

@@ -66,7 +66,7 @@ async def _pair(
         try:
             clients = primary.client(), secondary.client()
             manager = admin()
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # OSError: a file of certificates that cannot be read
             raise ConfigurationError(f"the SDK does not accept these settings of a namespace: {error}") from error
         for one in (*clients, manager):
             stack.push_async_callback(one.close)

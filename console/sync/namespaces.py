@@ -15,6 +15,8 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from console.pairing.trust import tls_context
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Namespace:
@@ -47,6 +49,8 @@ class Namespace:
     def client(self) -> ServiceBusClient:
         """Its messaging client; needs the running loop."""
         chosen: dict[str, Any] = {"retry_total": 0, **self.options, **self.messaging}
+        if "ssl_context" not in chosen:
+            chosen["ssl_context"] = tls_context(chosen.get("connection_verify"))
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **chosen)
         return ServiceBusClient(self.fully_qualified_namespace, _asynchronous(self.credential), **chosen)

@@ -14,10 +14,17 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.events import Event
-from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing import (
+    PairedServiceBusClient,
+    SendAvailabilityPairedNamespaceOptions,
+    pair_namespaces,
+    tls_context,
+)
 from console.sandbox import Sandbox
 
 PATIENCE = 15.0
+TRUST = tls_context()
+"""Shared: the SDK would make one for each link, which is most of what a test here would cost."""
 
 
 async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:
@@ -39,7 +46,9 @@ class World:
     pump: str = "auto"
 
     def client(self, namespace: str) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(self.sandbox[namespace].connection_string, retry_total=0)
+        return ServiceBusClient.from_connection_string(
+            self.sandbox[namespace].connection_string, retry_total=0, ssl_context=TRUST
+        )
 
     def admin(self, namespace: str, connection_string: str = "") -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(
