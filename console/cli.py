@@ -116,7 +116,7 @@ def down(*, config: Config = None) -> int:
     settings = load_config(find_config(config))
     places = places_of(settings.name)
     holder = _running(settings, places)
-    asyncio.run(_order_stop(Path(holder.socket)))
+    asyncio.run(_order_stop(Path(holder.socket), settings.name))
     if not wait_until_gone(places, DOWN_TIMEOUT):
         return _say(f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}")
     print(f"the engine of {settings.name} has ended")
@@ -345,10 +345,10 @@ def _running(settings: PairingConfig, places: Places) -> Holder:
     return holder
 
 
-async def _order_stop(socket: Path) -> None:
+async def _order_stop(socket: Path, pairing: str) -> None:
     client = await ControlClient.connect(socket)
     try:
-        await client.command("stop", by=getpass.getuser(), why="paired down")
+        await client.order("stop", by=getpass.getuser(), why="paired down", typed=pairing)
     finally:
         await client.close()
 

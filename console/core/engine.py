@@ -96,6 +96,9 @@ class Pairing:
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
         )
         self.syphon_paused = False
+        self.paused_queues: set[int] = set()
+        self.paused_destinations: dict[str, str] = {}
+        """Those paused one by one, by path without case: the path as it was named."""
         self._entities: dict[str, Entity] = {}
         self._deadlines: list[tuple[float, str]] = []
 
@@ -123,8 +126,14 @@ class Pairing:
 
     def may_deliver(self, path: str, *, at: float) -> bool:
         """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
+        if path.casefold() in self.paused_destinations:
+            return False
         found = self._entities.get(path.casefold())
         return (found is None or not found.diverting) and self.destinations.available(path, at)
+
+    def may_pump(self, queue: int) -> bool:
+        """Whether an operator lets messages be moved out of this backlog queue."""
+        return not self.syphon_paused and queue not in self.paused_queues
 
     @property
     def next_deadline(self) -> float | None:
@@ -332,16 +341,34 @@ class Pairing:
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
 
     def _syphon_paused(self, event: SyphonPaused) -> list[Effect]:
-        if self.syphon_paused:
-            raise IllegalEventError("the syphon is paused already")
-        self.syphon_paused = True
+        if self._is_paused(event):
+            raise IllegalEventError(f"{_named(event)} is paused already")
+        if event.queue is not None:
+            self.paused_queues.add(event.queue)
+        elif event.destination:
+            self.paused_destinations[event.destination.casefold()] = event.destination
+        else:
+            self.syphon_paused = True
         return [Announce(event)]
 
     def _syphon_resumed(self, event: SyphonResumed) -> list[Effect]:
-        if not self.syphon_paused:
-            raise IllegalEventError("the syphon is not paused")
-        self.syphon_paused = False
+        if not self._is_paused(event):
+            raise IllegalEventError(f"{_named(event)} is not paused")
+        if event.queue is not None:
+            self.paused_queues.discard(event.queue)
+        elif event.destination:
+            del self.paused_destinations[event.destination.casefold()]
+        else:
+            self.syphon_paused = False
         return [Announce(event)]
+
+    def _is_paused(self, event: SyphonPaused | SyphonResumed) -> bool:
+        if event.queue is not None:
+            self._refuse_unknown_queue(event.queue)
+            return event.queue in self.paused_queues
+        if event.destination:
+            return event.destination.casefold() in self.paused_destinations
+        return self.syphon_paused
 
     def _known(self, path: str) -> Entity:
         found = self._entities.get(path.casefold())
@@ -377,6 +404,13 @@ class Pairing:
             if due in (entity.fails_over_at, entity.ping_due):
                 return
             heapq.heappop(self._deadlines)
+
+
+def _named(event: SyphonPaused | SyphonResumed) -> str:
+    """What was paused or resumed."""
+    if event.queue is not None:
+        return f"backlog queue {event.queue}"
+    return f"the syphon to {event.destination}" if event.destination else "the syphon"
 
 
 _HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {

@@ -297,18 +297,23 @@ class Released(Event, kind="released"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonPaused(Event, kind="syphon-paused"):
-    """An operator paused the syphon."""
+    """An operator paused the syphon: for one queue, for one destination, or altogether where neither is named."""
 
     by: str
     why: str = ""
+    queue: int | None = None
+    destination: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonResumed(Event, kind="syphon-resumed"):
-    """The syphon moves messages again."""
+    """The syphon moves messages again: out of one queue, to one destination, or altogether. What was paused one by
+    one stays paused until it is resumed one by one."""
 
     by: str
     why: str = ""
+    queue: int | None = None
+    destination: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

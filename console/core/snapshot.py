@@ -124,6 +124,39 @@ class SyphonView:
     dead_lettered: int = 0
     elsewhere: tuple[str, ...] = ()
     """Other engines known to run a syphon for the same namespaces."""
+    paused_queues: tuple[int, ...] = ()
+    """Backlog queues that an operator paused one by one."""
+    paused_destinations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedQueue:
+    """A backlog queue under the pairing's prefix that no known engine uses (SPEC.md section 4.3)."""
+
+    path: str
+    index: int
+    status: str
+    messages: int | None = None
+    """All but dead letters, as the namespace counted them; None: it did not say. No proof that it is empty."""
+    dead_lettered: int | None = None
+    size_bytes: int | None = None
+    created_at: float | None = None
+    last_active: float | None = None
+    """When it was last sent to or asked for messages."""
+    differences: tuple[str, ...] = ()
+    """In what its settings differ from what the pairing would have created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedView:
+    """The unused backlog queues, read now and then; stranded messages lie in them."""
+
+    queues: tuple[UnusedQueue, ...] = ()
+    read_at: float | None = None
+    """When they were listed; None: not yet."""
+    read_every: float = 300.0
+    trouble: str = ""
+    """Why the latest listing failed; empty when it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,3 +258,8 @@ class Snapshot:
     policy: Policy | None = None
     """The options in force."""
     journal: JournalView | None = None
+    unused: UnusedView = UnusedView()
+    own_process: bool = True
+    """Whether the engine has a process of its own, which can be told to end; not so inside an application."""
+    require_reason: bool = False
+    """Whether an act needs a reason."""

@@ -14,17 +14,33 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from console.core.actions import BY_ID
 from console.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine import protocol, records
 from console.engine.mailbox import Mailbox
 from console.engine.peer import is_ours
-from console.engine.protocol import Command, CommandDone, EventSent, Goodbye, Hello, Position, Skipped, SnapshotSent
+from console.engine.protocol import (
+    Answer,
+    Arm,
+    Armed,
+    Command,
+    CommandDone,
+    EventSent,
+    Goodbye,
+    Hello,
+    Order,
+    Position,
+    Skipped,
+    SnapshotSent,
+)
 from console.engine.protocol import Welcome as Welcome
 
 CONNECT_TIMEOUT: Final = 5.0
 COMMAND_TIMEOUT: Final = 10.0
+SLOW_TIMEOUT: Final = 900.0
+"""Seconds for what moves or proves messages: it ends sooner by itself."""
 CLOSE_TIMEOUT: Final = 1.0
 BUFFERED_EVENTS: Final = 4096
 
@@ -39,16 +55,16 @@ class ControlClient:
         self._writer = writer
         self._path = path
         self._mailbox: Mailbox[Snapshot, Record | Goodbye] = Mailbox(capacity=BUFFERED_EVENTS)
-        self._answers: dict[int, asyncio.Future[CommandDone]] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._numbers = count(1)
         self._listening: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
         self._position: Position | None = None
 
     @classmethod
-    async def connect(cls, socket: Path, *, after: Position | None = None) -> ControlClient:
+    async def connect(cls, socket: Path, *, after: Position | None = None, read_only: bool = False) -> ControlClient:
         """Talks to the engine behind `socket`, which then tells what happened after `after`; without it, the newest
-        events it remembers.
+        events it remembers. `read_only`: to look only; the engine then refuses every order given here.
 
         Raises:
             EngineNotRunningError: nothing answers there.
@@ -59,7 +75,7 @@ class ControlClient:
                 reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.LONGEST_FROM_ENGINE)
                 client = cls(reader, writer, socket)
                 try:
-                    await client._greet(after)
+                    await client._greet(after, read_only)
                 except BaseException:
                     writer.transport.abort()
                     raise
@@ -92,33 +108,89 @@ class ControlClient:
         while (update := await self._mailbox.take()) is not None:
             yield update
 
-    async def command(self, verb: str, *, target: str = "", by: str, why: str = "") -> CommandDone:
+    async def command(
+        self,
+        verb: str,
+        *,
+        targets: tuple[str, ...] = (),
+        scope: str = "",
+        by: str,
+        why: str = "",
+        token: str = "",
+        typed: str = "",
+    ) -> CommandDone:
         """Orders `verb` and returns what came of it.
+
+        Args:
+            verb: an id of console.core.actions.
+            targets, scope: what it is done to.
+            token, typed: of a dangerous one, what `arm` gave and what the person typed.
 
         Raises:
             CommandRefusedError: the guard said no, or the act failed; the text is its sentence.
             EngineNotRunningError: the engine went, or did not answer in time; whether it acted is not known.
         """
-        number = next(self._numbers)
-        answer: asyncio.Future[CommandDone] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
+        order = Command(
+            id=next(self._numbers),
+            verb=verb,
+            scope=scope,
+            targets=targets,
+            by=by,
+            why=why,
+            token=token,
+            typed=typed,
+        )
+        slow = verb in BY_ID and BY_ID[verb].slow
+        done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
+        assert isinstance(done, CommandDone), "a command is answered by what came of it"
+        return done
+
+    async def arm(self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
+        """Says that the dangerous `verb` is meant; it can be fired for some seconds then.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `command`.
+        """
+        armed = await self._ask(
+            Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by), COMMAND_TIMEOUT
+        )
+        assert isinstance(armed, Armed), "what is not armed was refused"
+        return armed
+
+    async def order(
+        self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
+    ) -> CommandDone:
+        """Arms `verb` if it is dangerous, and orders it: for a person who named the target beforehand, `typed`.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `command`.
+        """
+        action, token = BY_ID.get(verb), ""
+        if action is not None and action.dangerous:
+            token = (await self.arm(verb, targets=targets, scope=scope, by=by)).token
+        return await self.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
+
+    async def _ask(self, order: Order, timeout: float) -> Answer:
+        """The engine's answer, unless that is a no."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[order.id] = answer
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 if self._listening is None or self._listening.done():
                     raise ConnectionResetError("the connection is closed")
-                self._writer.write(protocol.encode(Command(id=number, verb=verb, target=target, by=by, why=why)))
+                self._writer.write(protocol.encode(order))
                 await self._writer.drain()
-                done = await answer
+                told = await answer
         except (TimeoutError, ConnectionError) as error:
-            how = f"did not answer within {COMMAND_TIMEOUT:g} s" if isinstance(error, TimeoutError) else "went away"
+            how = f"did not answer within {timeout:g} s" if isinstance(error, TimeoutError) else "went away"
             raise EngineNotRunningError(
-                f"the engine at {self._path} {how}; whether it did {verb!r} is not known: look at its events"
+                f"the engine at {self._path} {how}; whether it did {order.verb!r} is not known: look at its events"
             ) from error
         finally:
-            self._answers.pop(number, None)
-        if not done.ok:
-            raise CommandRefusedError(done.text)
-        return done
+            self._answers.pop(order.id, None)
+        if isinstance(told, CommandDone) and not told.ok:
+            raise CommandRefusedError(told.text)
+        return told
 
     async def close(self) -> None:
         """Leaves. The engine goes on."""
@@ -130,10 +202,11 @@ class ControlClient:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
-    async def _greet(self, after: Position | None) -> None:
+    async def _greet(self, after: Position | None, read_only: bool) -> None:
         if not is_ours(self._writer.transport):
             raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
-        hello = Hello(boot=after.boot, seq=after.seq) if after else Hello()
+        place = after or Position(boot="", seq=0)
+        hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only)
         self._writer.write(protocol.encode(hello))
         answer = await self._read()
         if isinstance(answer, Goodbye):
@@ -179,7 +252,7 @@ class ControlClient:
                 self._receive_record(bytes(raw))
             case Skipped():
                 self._mailbox.put_event(message)
-            case CommandDone():
+            case CommandDone() | Armed():
                 answer = self._answers.get(message.id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)

@@ -27,11 +27,11 @@ from console.engine.crew import Crew
 from console.engine.mailbox import Mailbox
 from console.engine.peer import is_ours
 from console.engine.protocol import (
-    Command,
-    CommandDone,
+    Answer,
     EventSent,
     Goodbye,
     Hello,
+    Order,
     ProtocolError,
     Skipped,
     SnapshotSent,
@@ -46,7 +46,11 @@ MOST_CONSOLES: Final = 32
 HELLO_TIMEOUT: Final = 5.0
 GOODBYE_TIMEOUT: Final = 1.0
 
-Execute = Callable[[Command], Awaitable[CommandDone]]
+MOST_ORDERS: Final = 16
+"""Orders of one console that are not answered yet; the next one waits."""
+
+Execute = Callable[[Order, bool], Awaitable[Answer]]
+"""Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +62,10 @@ class _Console:
         self.reader = reader
         self.writer = writer
         self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=HISTORY)
-        self.answering = asyncio.Lock()
-        """Held from a command to its answer: a goodbye waits for that."""
+        self.viewer = False
+        """Whether it was opened to look only."""
+        self.orders: set[asyncio.Task[None]] = set()
+        """Those not answered yet: a goodbye waits for them."""
         self.told = asyncio.Event()
         """Set when the mailbox was closed and all of it was written."""
 
@@ -95,9 +101,10 @@ class _Console:
         """Ends the conversation in order: the answer under way, what is in the mailbox, the goodbye."""
         with suppress(OSError, TimeoutError):  # it went first, or stalls
             async with asyncio.timeout(GOODBYE_TIMEOUT):
-                async with self.answering:
-                    self.mailbox.put_event(protocol.encode(Goodbye(reason)))
-                    self.mailbox.close()
+                while self.orders:
+                    await asyncio.wait(tuple(self.orders))
+                self.mailbox.put_event(protocol.encode(Goodbye(reason)))
+                self.mailbox.close()
                 await self.told.wait()
                 self.writer.close()
                 await self.writer.wait_closed()
@@ -111,7 +118,8 @@ class ControlServer:
     Args:
         path: where consoles look for the engine; its folder must be the owner's alone.
         welcome: what the engine says of itself.
-        execute: does a command and returns its answer; asked by one console for one command at a time.
+        execute: see Execute; one console may ask again before it was answered. An order is carried out even if the
+            console that gave it goes.
     """
 
     def __init__(self, path: Path, *, welcome: Welcome, execute: Execute) -> None:
@@ -211,6 +219,7 @@ class ControlServer:
                 f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
                 f"{hello.version}: use the same release for both"
             )
+        console.viewer = hello.read_only
         console.writer.write(protocol.encode(self._welcome))
         self._catch_up(console, hello)
         self._consoles.add(console)
@@ -248,11 +257,19 @@ class ControlServer:
 
     async def _obey(self, console: _Console) -> None:
         while True:
-            message = await console.hear()
-            if not isinstance(message, Command):
+            order = await console.hear()
+            if isinstance(order, Hello):
                 raise ProtocolError("after the hello come commands")
-            async with console.answering:
-                await console.say(protocol.encode(await self._execute(message)))
+            while len(console.orders) >= MOST_ORDERS:
+                await asyncio.wait(tuple(console.orders), return_when=asyncio.FIRST_COMPLETED)
+            task = self._crew.start(self._answer(console, order), name=f"the order {order.verb} of a console")
+            console.orders.add(task)
+            task.add_done_callback(console.orders.discard)
+
+    async def _answer(self, console: _Console, order: Order) -> None:
+        answer = await self._execute(order, console.viewer)
+        with suppress(OSError):  # it went meanwhile: the timeline has what came of the order
+            await console.say(protocol.encode(answer))
 
 
 def _listen(path: Path) -> socket.socket:

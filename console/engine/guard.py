@@ -1,24 +1,37 @@
 """The one place where commands are executed; screens and command lines only ask it.
 
-What can be commanded is a row of VERBS. The guard checks the order, then writes the audit line and waits until it is
-on disk, then acts, then writes what came of it: an engine killed in between leaves an audit line without an end, which
-reads as "outcome unknown". If the disk takes no line the act is done all the same, since in an incident the act
-matters more, and the answer says that the audit is not written.
+What can be commanded is a row of console.core.actions. The guard checks the order, then what is read-only, then that
+what is dangerous was armed and the right name typed, then whether it is possible now. Then it writes the audit line
+and waits until it is on disk, acts, and writes what came of it: an engine killed in between leaves an audit line
+without an end, which reads as "outcome unknown" (unfinished.py). If the disk takes no line the act is done all the
+same, since in an incident the act matters more, and the answer says that the audit is not written.
 
-Read-only is enforced here, so that no way in can go round it; what it refuses is audited too.
+Read-only is enforced here, so that no way in can go round it; what it refuses, and what was not armed, is audited too.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from azure.core.exceptions import AzureError
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.core import actions
+from console.core.actions import Action, Scope
 from console.core.errors import PairedError
 from console.core.events import Commanded, CommandEnded, Event
-from console.engine.protocol import Command, CommandDone
-from console.engine.steered import Steered
+from console.core.snapshot import Snapshot
+from console.engine.acts import ACTS, Deed, Reach
+from console.engine.arming import Armory, Meant
+from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone, Order
+from console.secret import masked
+
+MOST_SAID: Final = 400
+"""Characters of what an error says: the SDK's go on with whole responses."""
 
 log = logging.getLogger(__name__)
 
@@ -37,108 +50,148 @@ class Audit(Protocol):
         """Waits until what was written is on disk; whether it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What commands act on: the pairing, and the engine that can be told to end (with a reason)."""
-
-    paired: Steered
-    end: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """A command. `dangerous`: a screen asks before it orders this. `act` returns what came of it, as a sentence."""
-
-    name: str
-    dangerous: bool
-    needs_target: bool
-    act: Callable[[Reach, Command], str]
-
-
-def _force(reach: Reach, order: Command) -> str:
-    return reach.paired.force(order.target, by=order.by, why=order.why)
-
-
-def _release(reach: Reach, order: Command) -> str:
-    return reach.paired.release(order.target, by=order.by, why=order.why)
-
-
-def _pin(reach: Reach, order: Command) -> str:
-    return reach.paired.pin(order.target, by=order.by, why=order.why)
-
-
-def _pause(reach: Reach, order: Command) -> str:
-    return reach.paired.pause_syphon(by=order.by, why=order.why)
-
-
-def _resume(reach: Reach, order: Command) -> str:
-    return reach.paired.resume_syphon(by=order.by, why=order.why)
-
-
-def _stop(reach: Reach, order: Command) -> str:
-    reach.end(f"stopped by {order.by}" + (f': "{order.why}"' if order.why else ""))
-    return "the engine ends in order: sends in hand finish, locks are released"
-
-
-VERBS: Final = {
-    verb.name: verb
-    for verb in (
-        Verb(name="force", dangerous=True, needs_target=True, act=_force),
-        Verb(name="release", dangerous=True, needs_target=True, act=_release),
-        Verb(name="pin", dangerous=True, needs_target=True, act=_pin),
-        Verb(name="pause-syphon", dangerous=False, needs_target=False, act=_pause),
-        Verb(name="resume-syphon", dangerous=False, needs_target=False, act=_resume),
-        Verb(name="stop", dangerous=True, needs_target=False, act=_stop),
-    )
-}
-
-
 class Guard:
-    """Executes commands, one at a time per console that asks."""
+    """Executes commands.
 
-    def __init__(self, reach: Reach, audit: Audit, *, read_only: bool, clock: Callable[[], float]) -> None:
+    Args:
+        reach: what they act on; `reach.read_only` may be switched by a command.
+        audit: where each is written down before it is done.
+        look: how the engine stands now.
+        require_reason: whether an act needs a reason.
+        clock: seconds since the epoch, for audit lines.
+        monotonic: seconds that never jump, for what is armed.
+        token: one that nobody can guess.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        audit: Audit,
+        *,
+        look: Callable[[], Snapshot],
+        require_reason: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        token: Callable[[], str] = secrets.token_urlsafe,
+    ) -> None:
         self._reach = reach
         self._audit = audit
-        self._read_only = read_only
+        self._look = look
+        self._require_reason = require_reason
         self._clock = clock
+        self._armory = Armory(monotonic=monotonic, token=token)
 
-    async def execute(self, order: Command) -> CommandDone:
-        """Does what is ordered, or says why not. Never raises."""
-        fault = self._fault(order)
-        if fault:
-            return CommandDone(id=order.id, ok=False, text=fault)
-        seq = self._audit.record(
-            Commanded(at=self._clock(), command=order.verb, target=order.target, by=order.by, why=order.why)
-        )
+    def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
+        """Arms a dangerous order, or says why not. Never raises."""
+        snapshot = self._look()
+        action, meant, fault = _read(order, snapshot)
+        if action is None or fault:
+            return _no(order, fault)
+        if not action.dangerous:
+            return _no(order, f"{action.label} is not dangerous: order it without arming")
+        refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
+        if refusal:
+            return _no(order, f"refused: {refusal}")
+        to_type = actions.to_type(snapshot, meant.scope, meant.targets)
+        token = self._armory.arm(meant, to_type=to_type)
+        until = self._clock() + actions.ARMED_FOR
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_FOR, until=until)
+
+    async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
+        """Does what is ordered, or says why not. Never raises.
+
+        Args:
+            viewer: it comes from a console that was opened to look only.
+        """
+        snapshot = self._look()
+        action, meant, fault = _read(order, snapshot)
+        if action is None or fault:
+            return _no(order, fault)
+        if self._require_reason and not order.why.strip():
+            return _no(order, f"{action.label} needs a reason here (require_reason is set): say why")
+        refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
+        if refusal:
+            return await self._refuse(order, meant, refusal)
+        refusal = actions.why_not(action, snapshot, meant.scope, meant.targets)
+        return _no(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
+
+    def _read_only(self, action: Action, viewer: bool) -> str:
+        if viewer:
+            return f"this console was opened to look only, and {action.label} changes something"
+        return actions.read_only(action) if self._reach.read_only else ""
+
+    def _not_armed(self, action: Action, order: Command, meant: Meant) -> str:
+        return self._armory.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
+
+    async def _refuse(self, order: Command, meant: Meant, refusal: str) -> CommandDone:
+        outcome = f"refused: {refusal}"
+        for line in self._written(order, meant):
+            self._end(line, outcome)
+        return _no(order, outcome)
+
+    async def _do(self, order: Command, meant: Meant) -> CommandDone:
+        """An audit line for each target, on disk before the first act."""
+        lines = self._written(order, meant)
         on_disk = await self._audit.sync()
-        ok, outcome = self._act(order)
-        self._audit.record(CommandEnded(at=self._clock(), command_seq=seq, outcome=outcome))
+        outcomes: list[tuple[bool, str]] = []
+        for line, target in zip(lines, meant.targets or ("",), strict=True):
+            deed = Deed(scope=meant.scope, target=target, by=order.by, why=order.why)
+            outcomes.append(await self._act(meant.verb, deed))
+            self._end(line, outcomes[-1][1])
+        text = _summed_up(outcomes)
         if not on_disk:
-            outcome += f" (the audit is not written: {self._audit.trouble})"
-        return CommandDone(id=order.id, ok=ok, text=outcome)
+            text += f" (the audit is not written: {self._audit.trouble})"
+        return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
 
-    def _fault(self, order: Command) -> str:
-        """What is wrong with the order itself; empty if nothing is."""
-        verb = VERBS.get(order.verb)
-        if verb is None:
-            return f"there is no command {order.verb!r}; there are {', '.join(VERBS)}"
-        if not order.by.strip():
-            return f"{verb.name} needs the name of who orders it"
-        if not verb.needs_target:
-            return f"{verb.name} takes no target, and {order.target!r} was named" if order.target else ""
-        known = [view.path for view in self._reach.paired.entity_views()]
-        if order.target.casefold() in (path.casefold() for path in known):
-            return ""
-        named = f"this engine has no entity {order.target!r}" if order.target else f"{verb.name} needs an entity"
-        return f"{named}; it has {', '.join(known) or 'none'}"
+    def _written(self, order: Command, meant: Meant) -> list[int]:
+        return [
+            self._audit.record(
+                Commanded(
+                    at=self._clock(),
+                    command=meant.verb,
+                    target=actions.named(meant.scope, target),
+                    by=order.by,
+                    why=order.why,
+                )
+            )
+            for target in meant.targets or ("",)
+        ]
 
-    def _act(self, order: Command) -> tuple[bool, str]:
-        if self._read_only:
-            return False, f"refused: this engine is read-only, and {order.verb} changes something"
+    def _end(self, line: int, outcome: str) -> None:
+        self._audit.record(CommandEnded(at=self._clock(), command_seq=line, outcome=outcome))
+
+    async def _act(self, verb: str, deed: Deed) -> tuple[bool, str]:
         try:
-            return True, VERBS[order.verb].act(self._reach, order)
-        except PairedError as error:
-            return False, str(error)
+            return True, await ACTS[verb](self._reach, deed)
+        except (PairedError, AzureError, ServiceBusError, TimeoutError) as error:
+            return False, masked(" ".join(str(error).split())[:MOST_SAID]) or type(error).__name__
         except Exception as error:
-            log.exception("the command %s failed", order.verb)
-            return False, f"{order.verb} failed in the engine ({type(error).__name__}: {error}); its log says where"
+            log.exception("the command %s failed", verb)
+            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); its log says where"
+
+
+def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, Meant, str]:
+    """The order's row, what it means, and what is wrong with it; empty if nothing is."""
+    action = actions.BY_ID.get(order.verb)
+    nothing = Meant(order.verb, Scope.ALL, order.targets, order.by)
+    if action is None:
+        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(actions.BY_ID)}"
+    if not order.by.strip():
+        return action, nothing, f"{order.verb} needs the name of who orders it"
+    try:
+        scope = Scope(order.scope) if order.scope else action.scope
+    except ValueError:
+        return action, nothing, f"{order.scope!r} is nothing a target can be; it is one of {', '.join(Scope)}"
+    meant = Meant(order.verb, scope, order.targets, order.by)
+    return action, meant, actions.fault(action, snapshot, scope, order.targets)
+
+
+def _no(order: Order, text: str) -> CommandDone:
+    return CommandDone(id=order.id, ok=False, text=text)
+
+
+def _summed_up(outcomes: list[tuple[bool, str]]) -> str:
+    if len(outcomes) == 1:
+        return outcomes[0][1]
+    done = sum(ok for ok, _ in outcomes)
+    return f"{done} of {len(outcomes)} done: " + "; ".join(text for _, text in outcomes)

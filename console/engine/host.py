@@ -39,12 +39,13 @@ from console.core.events import (
 from console.core.options import Policy
 from console.core.snapshot import Snapshot, SyphonStatus
 from console.engine import records
+from console.engine.acts import Reach
 from console.engine.control import ControlServer
 from console.engine.crew import Crew
-from console.engine.guard import Guard, Reach
+from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import Journal
-from console.engine.protocol import Command, CommandDone, Welcome
+from console.engine.protocol import Answer, Arm, Order, Welcome
 from console.engine.steered import Steered
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
 
@@ -90,6 +91,7 @@ class EngineHost:
         self._readiness = ReadinessWatch(surroundings, self.record)
         self._crew = Crew()
         self._paired: Steered | None = None
+        self._reach: Reach | None = None
         self._guard: Guard | None = None
         self._seq = 0
         self._started_at = clock()
@@ -128,7 +130,14 @@ class EngineHost:
             OSError: the control socket cannot be made.
         """
         self._paired = paired
-        self._guard = Guard(Reach(paired, self.stop), self, read_only=self._identity.read_only, clock=self._clock)
+        self._reach = Reach(paired, self.stop, read_only=self._identity.read_only)
+        self._guard = Guard(
+            self._reach,
+            self,
+            look=lambda: self._snapshot(paired),
+            require_reason=self._identity.require_reason,
+            clock=self._clock,
+        )
         self.record(
             EngineStarted(
                 at=self._clock(),
@@ -194,9 +203,11 @@ class EngineHost:
             read_only=identity.read_only,
         )
 
-    async def _execute(self, order: Command) -> CommandDone:
+    async def _execute(self, order: Order, viewer: bool) -> Answer:
         assert self._guard is not None, "the control socket opens after the pairing was adopted"
-        done = await self._guard.execute(order)
+        if isinstance(order, Arm):
+            return self._guard.arm(order, viewer=viewer)
+        done = await self._guard.execute(order, viewer=viewer)
         self._wake()
         return done
 
@@ -230,7 +241,7 @@ class EngineHost:
             environment=identity.environment,
             primary=paired.primary_name,
             secondary=paired.secondary_name,
-            read_only=identity.read_only,
+            read_only=self._reach.read_only if self._reach is not None else identity.read_only,
             entities=paired.entity_views(),
             queues=paired.queue_views(),
             syphon=paired.syphon_view(),
@@ -242,6 +253,9 @@ class EngineHost:
             started_at=self._started_at,
             policy=self._policy,
             journal=self._journal.view(),
+            unused=paired.unused_view(),
+            own_process=identity.own_process,
+            require_reason=identity.require_reason,
         )
 
     def _own_alarms(self) -> tuple[str, ...]:

@@ -22,9 +22,22 @@ class EngineIdentity:
     pairing: str
     environment: str = ""
     read_only: bool = False
+    """How it starts; an operator may switch it."""
+    require_reason: bool = False
+    """Whether an operator's act needs a reason."""
+    own_process: bool = True
+    """Whether the process is the engine's alone, and not an application's."""
 
     @classmethod
-    def of(cls, pairing: str, *, environment: str = "", read_only: bool = False) -> Self:
+    def of(
+        cls,
+        pairing: str,
+        *,
+        environment: str = "",
+        read_only: bool = False,
+        require_reason: bool = False,
+        own_process: bool = True,
+    ) -> Self:
         """A new boot of this host's engine for `pairing`."""
         return cls(
             engine=_NOT_IN_NAMES.sub("-", f"{pairing}@{socket.gethostname()}"),
@@ -32,6 +45,8 @@ class EngineIdentity:
             pairing=pairing,
             environment=environment,
             read_only=read_only,
+            require_reason=require_reason,
+            own_process=own_process,
         )
 
 

@@ -2,7 +2,9 @@
 
 A client opens with Hello and the place it had reached; the engine answers Welcome, what the client missed, and from
 then on sends events as they happen and snapshots about once a second. Commands go the other way and each is answered
-by one CommandDone with its number. Goodbye is the engine's last line, with the reason.
+by one CommandDone with its number; answers need not come in the order of the commands. What is dangerous is armed
+before: an Arm is answered by Armed, whose token goes with the command, or by a CommandDone that says why not. Goodbye
+is the engine's last line, with the reason.
 
 Rules: fields are added, never renamed; a change that an older peer would misunderstand raises VERSION. What a peer
 sends is data to be checked: decoding raises ProtocolError, and only that.
@@ -18,7 +20,7 @@ import msgspec
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
 
-VERSION: Final = 1
+VERSION: Final = 2
 LONGEST_FROM_CLIENT: Final = 64 * 1024
 """Bytes in a line that an engine accepts."""
 LONGEST_FROM_ENGINE: Final = 32 * 1024 * 1024
@@ -39,16 +41,35 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     version: int = VERSION
     boot: str = ""
     seq: int = 0
+    read_only: bool = False
+    """Whether this client only looks: the engine's guard then refuses whatever it orders."""
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
-    """An operator's order. `id` is the client's own and comes back in the answer."""
+class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
+    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer."""
 
     id: int
     verb: str
-    target: str = ""
+    scope: str = ""
+    targets: tuple[str, ...] = ()
+    by: str
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
+    """An operator's order. `id` is the client's own and comes back in the answer.
+
+    verb: an id of console.core.actions. scope: what the targets are, a value of Scope; empty: the verb's first one.
+    token, typed: of a dangerous one, what Armed gave and what the person typed.
+    """
+
+    id: int
+    verb: str
+    scope: str = ""
+    targets: tuple[str, ...] = ()
     by: str
     why: str = ""
+    token: str = ""
+    typed: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):
@@ -81,6 +102,17 @@ class Skipped(msgspec.Struct, frozen=True, tag_field="t", tag="skipped"):
     count: int
 
 
+class Armed(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="armed"):
+    """A dangerous order can be fired, once, within `seconds`, by a command with this token and `to_type` typed."""
+
+    id: int
+    token: str
+    to_type: str
+    seconds: float
+    until: float
+    """The same as a time, for the screen: seconds since the epoch by the engine's clock."""
+
+
 class CommandDone(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="done"):
     """What came of a command: `ok` False if it was refused or failed. `text` is a sentence for a person."""
 
@@ -95,8 +127,10 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
     reason: str
 
 
-FromClient = Hello | Command
-FromEngine = Welcome | SnapshotSent | EventSent | Skipped | CommandDone | Goodbye
+FromClient = Hello | Arm | Command
+FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone | Goodbye
+Order = Arm | Command
+Answer = Armed | CommandDone
 
 _ENCODER: Final = msgspec.json.Encoder()
 _FROM_CLIENT: Final[msgspec.json.Decoder[FromClient]] = msgspec.json.Decoder(FromClient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from console.core.readiness import Evidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
 
 
 class Steered(Protocol):
@@ -35,11 +35,23 @@ class Steered(Protocol):
     def release(self, path: str, *, by: str, why: str = "") -> str:
         """Gives an entity back to the rules."""
 
-    def pause_syphon(self, *, by: str, why: str = "") -> str:
-        """Moves nothing until it is resumed."""
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Moves nothing until it is resumed: out of one queue, to one destination, or at all."""
 
-    def resume_syphon(self, *, by: str, why: str = "") -> str:
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
         """Moves messages again."""
+
+    async def redrive(self, queue: int) -> str:
+        """Puts a backlog queue's dead letters back to work."""
+
+    async def move_stranded(self, path: str) -> str:
+        """Moves what lies in an unused backlog queue to where it belongs."""
+
+    async def clean_up(self, path: str) -> str:
+        """Deletes an unused backlog queue, if it is proven to be empty."""
+
+    def unused_view(self) -> UnusedView:
+        """The unused backlog queues."""
 
     def entity_views(self) -> tuple[EntityView, ...]:
         """The entities, as they are now."""

@@ -121,7 +121,7 @@ class AmqpPump:
             self._let_go()
 
     async def _while_paused(self) -> None:
-        while self._steering.machine.syphon_paused:
+        while not self._steering.machine.may_pump(self.index):
             self.progress.text = "paused"
             await self._steering.change(self._steering.clock() + 60.0)
 
@@ -167,7 +167,7 @@ class AmqpPump:
         while receiver.is_up:
             if self._courier.unusable is not None:
                 raise self._courier.unusable
-            if self._steering.machine.syphon_paused:
+            if not self._steering.machine.may_pump(self.index):
                 self._let_go()
                 await receiver.detach()
                 return None

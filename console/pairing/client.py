@@ -18,11 +18,11 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from console.core.engine import Pairing
-from console.core.errors import PairingClosedError, PairingError, SameNamespaceError
+from console.core.errors import IllegalEventError, PairingClosedError, PairingError, SameNamespaceError
 from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
 from console.core.namespaces import NamespaceInfo
 from console.core.readiness import Evidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
 from console.core.verdict import Judge, judge
 from console.core.why import why
 from console.pairing import backlog, views
@@ -242,15 +242,42 @@ class PairedServiceBusClient:
         self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
-    def pause_syphon(self, *, by: str, why: str = "") -> str:
-        """Stop moving messages; parked ones stay. Raises IllegalEventError."""
-        self._steering.tell(SyphonPaused(at=self._steering.clock(), by=by, why=why))
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Stop moving messages: out of one backlog queue, to one destination, or at all; parked ones stay. Raises
+        IllegalEventError."""
+        steering = self._steering
+        steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"backlog queue {queue} is paused: what is parked there stays"
+        if destination:
+            return f"the syphon to {destination} is paused: what is parked for it stays"
         return "the syphon is paused: parked messages stay"
 
-    def resume_syphon(self, *, by: str, why: str = "") -> str:
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
         """Move messages again. Raises IllegalEventError."""
-        self._steering.tell(SyphonResumed(at=self._steering.clock(), by=by, why=why))
-        return "the syphon moves messages again"
+        steering = self._steering
+        steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"the syphon moves messages out of backlog queue {queue} again"
+        return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
+
+    async def redrive(self, queue: int) -> str:
+        """Put a backlog queue's dead letters back to work; a sentence that says what came of it. Raises as
+        `Syphon.redrive`, and IllegalEventError where there is no syphon."""
+        return await self._with_syphon().redrive(queue)
+
+    async def move_stranded(self, path: str) -> str:
+        """Move what lies in an unused backlog queue to where it belongs; a sentence. Raises IllegalEventError."""
+        return await self._with_syphon().move_stranded(path)
+
+    async def clean_up(self, path: str) -> str:
+        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. Raises
+        CleanUpRefusedError with the reason why it stays."""
+        raise IllegalEventError(f"{path} stays: this release does not clean up")
+
+    def unused_view(self) -> UnusedView:
+        """The backlog queues that no known engine uses."""
+        return UnusedView()
 
     # -- how it stands ----------------------------------------------------------------------------------------
 
@@ -293,6 +320,11 @@ class PairedServiceBusClient:
         self.watch(path)
         self._partners.primary.use(path)
         return PairedSender(self._steering, self._primaries, path, self._standby.queues)
+
+    def _with_syphon(self) -> Syphon:
+        if self._syphon is None:
+            raise IllegalEventError("this engine runs no syphon: order it from one that does")
+        return self._syphon
 
     def _stands(self, path: str) -> str:
         entity = self._steering.machine.entity(path, at=self._steering.clock())

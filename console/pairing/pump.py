@@ -92,7 +92,7 @@ class Pump:
         try:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
             self._scanned_at = 0.0
-            while not self._steering.machine.syphon_paused:
+            while self._steering.machine.may_pump(self.index):
                 await self._cycle(receiver)
         except asyncio.CancelledError:
             self._left = receiver  # what ends a pump is impatient; `close` has time
@@ -114,7 +114,7 @@ class Pump:
             await _close(receiver)
 
     async def _while_paused(self) -> None:
-        while self._steering.machine.syphon_paused:
+        while not self._steering.machine.may_pump(self.index):
             self.progress.text = "paused"
             await self._steering.change(self._steering.clock() + 60.0)
 

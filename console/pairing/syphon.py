@@ -195,6 +195,8 @@ class Syphon:
             history=tuple(self._history),
             moved=self.moved,
             dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps),
+            paused_queues=tuple(sorted(self._steering.machine.paused_queues)),
+            paused_destinations=tuple(self._steering.machine.paused_destinations.values()),
         )
 
     def _status(self, depths: Mapping[int, int | None]) -> tuple[SyphonStatus, str]:

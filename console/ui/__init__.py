@@ -48,7 +48,7 @@ def run_dashboard(
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = PairedApp(
-        EngineFeed(socket),
+        EngineFeed(socket, read_only=read_only),
         pairing=config_name,
         by=user_name(),
         read_only=read_only,

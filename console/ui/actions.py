@@ -1,20 +1,34 @@
-"""Everything a person can do here: one table that feeds keys, key line, help and, with verbs, the command line.
+"""Everything a person can do on the screen: one table that feeds keys, key line, palette and help.
 
-Rules: an action that is not possible now stays visible and says why; `why_not` is asked when the key is pressed and
-again when an armed action is fired. This is courtesy: the engine's guard decides what is done.
+What is ordered from the engine is a row of console.core.actions, which guard and command line read too; the rest is
+the screen's own affair. Rules: an action that is not possible now stays visible and says why; `why_not` is asked when
+the key is pressed and again when an armed action is fired. This is courtesy: the engine's guard decides what is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from console.core.entity import State
-from console.core.snapshot import SyphonStatus
+from console.core import actions as orders
+from console.core.actions import Scope
 from console.ui.view import Link, View
 
 WhyNot = Callable[[View], str]
+
+
+class Aim(NamedTuple):
+    """What an order is for. An empty aim at something that needs a target means that none is selected."""
+
+    scope: Scope = Scope.ALL
+    targets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As the question and the answer name it."""
+        if len(self.targets) > 1:
+            return f"{len(self.targets)} targets"
+        return orders.named(self.scope, self.targets[0]) if self.targets else ""
 
 
 def _always(_view: View) -> str:
@@ -23,7 +37,7 @@ def _always(_view: View) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to do. With a `verb` it is ordered from the engine, without it is the screen's own affair."""
+    """One thing to do. With an `order` it is ordered from the engine, without it is the screen's own affair."""
 
     id: str
     keys: tuple[str, ...]
@@ -32,12 +46,9 @@ class Action:
     """How the key is written, where its name is not what stands on it."""
     label: str
     help: str
-    verb: str = ""
-    dangerous: bool = False
-    """Armed first: what it would do is shown, and fired from there."""
-    needs_target: bool = False
+    order: orders.Action | None = None
     special: WhyNot = _always
-    """Why this action, of all that the engine would take, is not possible now."""
+    """Why this action of the screen's own is not possible now."""
     in_key_line: bool = True
 
     @property
@@ -45,92 +56,73 @@ class Action:
         """The key as a person reads it."""
         return self.key_label or self.keys[0]
 
-    def why_not(self, view: View) -> str:
-        """Why it is not possible now, as a clause after "not possible: "; empty if it is."""
-        if not self.verb:
+    @property
+    def dangerous(self) -> bool:
+        """Whether it is armed first: what it would do is shown, and fired from there."""
+        return self.order is not None and self.order.dangerous
+
+    def aim(self, view: View) -> Aim:
+        """What it would be done to: what is selected."""
+        if self.order is None:
+            return Aim()
+        return Aim(self.order.scope, _SELECTED[self.order.scope](view))
+
+    def why_not(self, view: View, aim: Aim | None = None) -> str:
+        """Why it is not possible now, as a clause after "not possible: "; empty if it is. `aim`: what for, where that
+        is not what is selected."""
+        if self.order is None:
             return self.special(view)
-        return _no_command(view) or (_no_target(view) if self.needs_target else "") or self.special(view)
+        return _no_command(view, self.order) or _no_aim(view, self.order, aim or self.aim(view))
 
 
-def _no_command(view: View) -> str:
-    if view.read_only:
+_SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
+    Scope.ALL: lambda view: (),
+    Scope.ENTITY: lambda view: (view.selected,) if view.selected else (),
+    Scope.QUEUE: lambda view: (view.queue,) if view.queue else (),
+    Scope.DESTINATION: lambda view: (view.selected,) if view.selected else (),
+    Scope.UNUSED: lambda view: (view.unused,) if view.unused else (),
+}
+
+
+def _no_command(view: View, order: orders.Action) -> str:
+    if view.viewer:
         return "this dashboard is read-only"
     if view.link is Link.UNREACHABLE:
         return "the engine is unreachable"
     if view.snapshot is None:
         return "nothing is known of the engine yet"
+    if view.snapshot.read_only and (text := orders.read_only(order)):
+        return text
     if not view.fits:
         return "this terminal is too small to show what it would do"
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 
 
-def _no_target(view: View) -> str:
-    if view.entity:
-        return ""
-    return f"this engine knows no {view.selected}" if view.selected else "no entity is selected"
+def _no_aim(view: View, order: orders.Action, aim: Aim) -> str:
+    if aim.scope is not Scope.ALL and not aim.targets:
+        return f"no {aim.scope} is selected"
+    assert view.snapshot is not None, "without one no command is possible"
+    return orders.fault(order, view.snapshot, *aim) or orders.why_not(order, view.snapshot, *aim)
 
 
-def _no_force(view: View) -> str:
-    forced = view.entity is not None and view.entity.state is State.FORCED
-    return f"{view.selected} is forced already" if forced else ""
+_SHORT: Final = frozenset({"force", "release", "pause-syphon", "resume-syphon"})
+"""Those that the key line has room for."""
 
-
-def _no_release(view: View) -> str:
-    held = (State.FORCED, State.PINNED, State.FAILED_OVER)
-    if view.entity is None or view.entity.state in held:
-        return ""
-    return f"{view.selected} is {view.entity.state}: nothing to release"
-
-
-def _no_pause(view: View) -> str:
-    status = view.snapshot.syphon.status if view.snapshot else SyphonStatus.OFF
-    if status is SyphonStatus.OFF:
-        return "this engine runs no syphon"
-    return "the syphon is paused already" if status is SyphonStatus.PAUSED else ""
-
-
-def _no_resume(view: View) -> str:
-    paused = view.snapshot is not None and view.snapshot.syphon.status is SyphonStatus.PAUSED
-    return "" if paused else "the syphon is not paused"
-
+_ORDERED: Final = tuple(
+    Action(
+        id=order.id,
+        keys=(order.key,),
+        label=order.label,
+        help=order.help,
+        order=order,
+        in_key_line=order.id in _SHORT,
+    )
+    for order in orders.ACTIONS
+    if order.key
+)
 
 ACTIONS: Final[tuple[Action, ...]] = (
-    Action(
-        id="force",
-        keys=("f",),
-        label="force failover",
-        help="send to the backlog until released",
-        verb="force",
-        dangerous=True,
-        needs_target=True,
-        special=_no_force,
-    ),
-    Action(
-        id="release",
-        keys=("b",),
-        label="release",
-        help="give the entity back to the rules",
-        verb="release",
-        dangerous=True,
-        needs_target=True,
-        special=_no_release,
-    ),
-    Action(
-        id="pause-syphon",
-        keys=("p",),
-        label="pause syphon",
-        help="leave parked messages where they are",
-        verb="pause-syphon",
-        special=_no_pause,
-    ),
-    Action(
-        id="resume-syphon",
-        keys=("p",),
-        label="resume syphon",
-        help="move parked messages again",
-        verb="resume-syphon",
-        special=_no_resume,
-    ),
+    *_ORDERED,
     Action(
         id="select-previous",
         keys=("up", "k"),

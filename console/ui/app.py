@@ -20,8 +20,8 @@ from textual.worker import WorkerFailed
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
 from console.ui import actions, view
-from console.ui.actions import Action
-from console.ui.feed import Feed
+from console.ui.actions import Action, Aim
+from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.paint import Painted
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen, fits
@@ -151,15 +151,19 @@ class PairedApp(App[int]):
 
     def action_press(self, key: str) -> None:
         """Does what the key stands for, or says why not."""
-        action = actions.for_key(key, self.view)
-        reason = action.why_not(self.view)
+        self.do(actions.for_key(key, self.view))
+
+    def do(self, action: Action, aim: Aim | None = None) -> None:
+        """Does an action, or says why not; what is dangerous is armed first. `aim`: what for, where that is not what
+        is selected. The way in for keys, palette and mouse alike."""
+        aim = aim or action.aim(self.view)
+        reason = action.why_not(self.view, aim)
         if reason:
             self._answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            target = self.view.selected if action.needs_target else ""
-            self.push_screen(ArmDialog(action, target, self._newest), partial(self._armed, action, target))
-        elif action.verb:
-            self._order(action, self.view.selected if action.needs_target else "")
+            self.run_worker(self._arm(action, aim), name=action.id, group="command")
+        elif action.order:
+            self._order(action, aim)
         else:
             _LOCAL[action.id](self)
 
@@ -167,21 +171,38 @@ class PairedApp(App[int]):
         """Ctrl+C is too easily hit to leave by."""
         self._answer("q quits the dashboard", good=True)
 
-    def _armed(self, action: Action, target: str, fired: bool | None) -> None:
-        if fired:
-            self._order(action, target)
-
-    def _order(self, action: Action, target: str) -> None:
-        self._show(replace(self.view, waiting_for=f"{action.label} {target}".rstrip(), answer=None))
-        self.run_worker(self._command(action.verb, target), name=action.id, group="command")
-
-    async def _command(self, verb: str, target: str) -> None:
-        asked = self.view.waiting_for
+    async def _arm(self, action: Action, aim: Aim) -> None:
         try:
-            said, good = await self._feed.command(verb, target=target, by=self._by), True
+            armed = await self._feed.arm(action.id, scope=aim.scope, targets=aim.targets, by=self._by)
+        except ControlError as error:
+            self._answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
+        else:
+            dialog = ArmDialog(action, aim, armed, self._newest)
+            self.push_screen(dialog, partial(self._answered, action, aim))
+
+    def _answered(self, action: Action, aim: Aim, fired: Fired | None) -> None:
+        if fired is not None:
+            self._order(action, aim, fired)
+
+    def _order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED) -> None:
+        slow = action.order is not None and action.order.slow
+        asked = f"{action.label} {aim}".rstrip()
+        if slow:  # others may be ordered meanwhile: the timeline says what comes of it
+            self._answer(f"{asked}: ordered; its end is said here and in the timeline", good=True)
+        else:
+            self._show(replace(self.view, waiting_for=asked, answer=None))
+        self.run_worker(self._command(action, aim, fired, asked, slow), name=action.id, group="command")
+
+    async def _command(self, action: Action, aim: Aim, fired: Fired, asked: str, slow: bool) -> None:
+        try:
+            said, good = (
+                await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired),
+                True,
+            )
         except ControlError as error:
             said, good = str(error), False
-        self._show(replace(self.view, waiting_for="", answer=Answer(f"{asked}: {said}", good, self._now())))
+        waiting_for = self.view.waiting_for if slow else ""
+        self._show(replace(self.view, waiting_for=waiting_for, answer=Answer(f"{asked}: {said}", good, self._now())))
 
     def _answer(self, text: str, *, good: bool) -> None:
         self._show(replace(self.view, answer=Answer(text, good, self._now())))

@@ -1,6 +1,7 @@
-"""What a dangerous action would do, said before it is fired: one table of facts for each, made from the newest view.
+"""What a dangerous action would do, said before it is fired: a table of facts for each, from the newest snapshot.
 
 Rules: every fact is recomputed from each snapshot while the question is open; what is not known says so, never a guess.
+Screens and the command line's previews read the same sentences.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from console.core.actions import Scope, entity_at, queue_at
 from console.core.entity import State
-from console.core.snapshot import EntityView, Snapshot, SyphonStatus
+from console.core.outlook import pings
+from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
 from console.core.why import clock
+from console.ui.actions import Aim
 from console.ui.figures import plural, rate
 from console.ui.states import LOOKS
 from console.ui.summary import parked
-from console.ui.view import View
 
 
 class Fact(NamedTuple):
@@ -27,29 +30,72 @@ class Fact(NamedTuple):
 NOT_KNOWN: Final = "not known"
 
 
-def facts(action_id: str, view: View, target: str) -> tuple[Fact, ...]:
-    """What firing `action_id` at `target` would mean now.
+def facts(action_id: str, snapshot: Snapshot | None, aim: Aim) -> tuple[Fact, ...]:
+    """What firing `action_id` at its targets would mean now.
 
     Raises:
         KeyError: the action is none that is armed.
     """
     table = _FACTS[action_id]
-    entity = view.entity_at(target)
-    if view.snapshot is None or entity is None:
+    if snapshot is None or not _all_there(snapshot, aim):
         return tuple(Fact(label, NOT_KNOWN) for label, _ in table)
-    return tuple(Fact(label, say(view.snapshot, entity)) for label, say in table)
+    return tuple(Fact(label, say(snapshot, aim)) for label, say in table)
 
 
-def _force_from_now(snapshot: Snapshot, entity: EntityView) -> str:
-    sends = f"sends for {entity.path}, now {rate(entity.sends_per_second)}/s"
-    usable = [queue for queue in snapshot.queues if queue.in_rotation]
-    if not usable:
+def _all_there(snapshot: Snapshot, aim: Aim) -> bool:
+    found = {
+        Scope.ENTITY: lambda: len(_entities(snapshot, aim)),
+        Scope.QUEUE: lambda: len(_queues(snapshot, aim)),
+        Scope.UNUSED: lambda: len(_unused(snapshot, aim)),
+    }.get(aim.scope)
+    return found is None or found() == len(aim.targets) > 0
+
+
+def _entities(snapshot: Snapshot, aim: Aim) -> list[EntityView]:
+    return [one for path in aim.targets if (one := entity_at(snapshot, path)) is not None]
+
+
+def _queues(snapshot: Snapshot, aim: Aim) -> list[QueueView]:
+    return [one for index in aim.targets if (one := queue_at(snapshot, index)) is not None]
+
+
+def _unused(snapshot: Snapshot, aim: Aim) -> list[UnusedQueue]:
+    wanted = {path.casefold() for path in aim.targets}
+    return [one for one in snapshot.unused.queues if one.path.casefold() in wanted]
+
+
+# -- entities --------------------------------------------------------------------------------------------------------
+
+
+def _sends(snapshot: Snapshot, aim: Aim) -> str:
+    entities = _entities(snapshot, aim)
+    now = rate(sum(one.sends_per_second for one in entities))
+    return f"sends for {_named(entities)}, now {now}/s"
+
+
+def _named(entities: list[EntityView]) -> str:
+    return entities[0].path if len(entities) == 1 else f"{len(entities)} entities"
+
+
+def _force_from_now(snapshot: Snapshot, aim: Aim) -> str:
+    sends = _sends(snapshot, aim)
+    if not any(queue.in_rotation for queue in snapshot.queues):
         return f"{sends}, go to a backlog that takes nothing now: no queue of {snapshot.secondary} is in rotation"
     return f"{sends}, go to the backlog on {snapshot.secondary}; nothing is sent to {snapshot.primary}"
 
 
-def _release_from_now(snapshot: Snapshot, entity: EntityView) -> str:
-    sends = f"sends for {entity.path}, now {rate(entity.sends_per_second)}/s"
+def _pin_from_now(snapshot: Snapshot, aim: Aim) -> str:
+    away = [one for one in _entities(snapshot, aim) if one.state in (State.FAILED_OVER, State.FORCED)]
+    back = f"; {_named(away)} comes back to it at once, whatever its pings say" if away else ""
+    return f"{_sends(snapshot, aim)}, go to {snapshot.primary} even while it fails: callers then get the errors{back}"
+
+
+def _release_from_now(snapshot: Snapshot, aim: Aim) -> str:
+    return "; ".join(dict.fromkeys(_released(snapshot, aim, entity) for entity in _entities(snapshot, aim)))
+
+
+def _released(snapshot: Snapshot, aim: Aim, entity: EntityView) -> str:
+    sends = _sends(snapshot, Aim(aim.scope, (entity.path,)))
     if entity.state is State.PINNED:
         return f"{sends}, fail over by themselves again; at once, if {snapshot.primary} refused the last one"
     if entity.state is State.FORCED and not entity.last_ping_good:
@@ -59,26 +105,53 @@ def _release_from_now(snapshot: Snapshot, entity: EntityView) -> str:
     return f"{sends}, go to {snapshot.primary} at once, although it has not accepted a ping"
 
 
-def _reaches(snapshot: Snapshot, _entity: EntityView) -> str:
+def _now(snapshot: Snapshot, aim: Aim) -> str:
+    entities = _entities(snapshot, aim)
+    if len(entities) == 1:
+        one = entities[0]
+        return f"{LOOKS[one.state].glyph} {one.state} since {clock(one.since)}: {one.why}"
+    return ", ".join(f"{LOOKS[one.state].glyph} {one.path}" for one in entities)
+
+
+def _evidence(snapshot: Snapshot, aim: Aim) -> str:
+    entities = _entities(snapshot, aim)
+    sends = (
+        f"{sum(one.accepted for one in entities):,} accepted, {sum(one.diverted for one in entities):,} parked, "
+        f"{plural(sum(one.failed for one in entities), 'failed attempt')}"
+    )
+    return f"{_pings(entities)}; sends: {sends}"
+
+
+def _pings(entities: list[EntityView]) -> str:
+    answered = [one for one in entities if one.last_ping_at is not None and one.last_ping_good is not None]
+    if not answered:
+        return f"last ping: {NOT_KNOWN}, none was answered"
+    if len(entities) > 1:
+        good = sum(bool(one.last_ping_good) for one in answered)
+        return f"last ping accepted by {good} of {len(entities)}, {NOT_KNOWN} of {len(entities) - len(answered)}"
+    one = answered[0]
+    outcome = "accepted" if one.last_ping_good else f"not accepted ({one.last_ping_text})"
+    row = f", {one.pings_in_a_row} in a row" if one.pings_in_a_row else ""
+    latest = pings(one.recent_pings)
+    times = f"; p50 {_ms(latest.p50)} p95 {_ms(latest.p95)}" if latest.accepted else ""
+    return f"last ping {clock(one.last_ping_at or 0)} {outcome}{row}{times}"
+
+
+def _ms(seconds: float | None) -> str:
+    return NOT_KNOWN if seconds is None else f"{seconds * 1000:.0f} ms"
+
+
+# -- the engine, the backlog, the syphon ----------------------------------------------------------------------------
+
+
+def _reaches(snapshot: Snapshot, _aim: Aim) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
         "senders elsewhere are not affected"
     )
 
 
-def _now(_snapshot: Snapshot, entity: EntityView) -> str:
-    return f"{LOOKS[entity.state].glyph} {entity.state} since {clock(entity.since)}: {entity.why}"
-
-
-def _evidence(snapshot: Snapshot, entity: EntityView) -> str:
-    sends = f"{entity.accepted:,} accepted, {entity.diverted:,} parked, {plural(entity.failed, 'failed attempt')}"
-    if entity.last_ping_good is None or entity.last_ping_at is None:
-        return f"last ping: {NOT_KNOWN}, none was answered; sends: {sends}"
-    outcome = "accepted" if entity.last_ping_good else f"not accepted ({entity.last_ping_text})"
-    return f"last ping {clock(entity.last_ping_at)} {outcome}; sends: {sends}"
-
-
-def _room(snapshot: Snapshot, _entity: EntityView) -> str:
+def _room(snapshot: Snapshot, _aim: Aim) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
     return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} in rotation; {_parked(snapshot)}"
 
@@ -91,7 +164,7 @@ def _parked(snapshot: Snapshot) -> str:
     return f"{plural(sums.messages, 'message')} parked{unread} (read {clock(sums.read_at)})"
 
 
-def _waiting(snapshot: Snapshot, _entity: EntityView) -> str:
+def _waiting(snapshot: Snapshot, _aim: Aim) -> str:
     return f"{_parked(snapshot)}; {_syphon(snapshot)}"
 
 
@@ -104,19 +177,63 @@ def _syphon(snapshot: Snapshot) -> str:
     return "the syphon moves what is parked once its destination accepts; order may change"
 
 
-def _cost(_snapshot: Snapshot, _entity: EntityView) -> str:
-    return "4 billed operations a message instead of 2, and a ping an interval"
+def _redriven(snapshot: Snapshot, aim: Aim) -> str:
+    counts = [queue.dead_lettered for queue in _queues(snapshot, aim)]
+    known = [count for count in counts if count is not None]
+    letters = plural(sum(known), "dead letter") if len(known) == len(counts) else f"dead letters ({NOT_KNOWN} how many)"
+    where = ", ".join(f"backlog/{index}" for index in aim.targets)
+    return f"{letters} of {where} are put back to work; what made them dead may do so again"
 
 
-def _undo_force(snapshot: Snapshot, _entity: EntityView) -> str:
+def _redrive_evidence(snapshot: Snapshot, aim: Aim) -> str:
+    return "; ".join(f"backlog/{one.index}: {one.pump_text or NOT_KNOWN}" for one in _queues(snapshot, aim))
+
+
+# -- unused backlog queues -------------------------------------------------------------------------------------------
+
+
+def _cleaned(snapshot: Snapshot, aim: Aim) -> str:
+    one = "it is" if len(aim.targets) == 1 else "each is"
+    return (
+        f"{one} closed to senders, waited for, and looked into with peek, dead letters too; deleted if nothing is "
+        "there, else opened again"
+    )
+
+
+def _unused_evidence(snapshot: Snapshot, aim: Aim) -> str:
+    return "; ".join(_unused_line(one) for one in _unused(snapshot, aim))
+
+
+def _unused_line(one: UnusedQueue) -> str:
+    active = clock(one.last_active) if one.last_active is not None else NOT_KNOWN
+    counts = "counts not known" if one.messages is None else f"{one.messages:,} + {one.dead_lettered or 0:,} dead"
+    different = f"; {', '.join(one.differences)}" if one.differences else ""
+    return f"…/{one.index}: {counts}, last active {active}{different}"
+
+
+def _moved(snapshot: Snapshot, aim: Aim) -> str:
+    counts = [one.messages for one in _unused(snapshot, aim)]
+    known = [count for count in counts if count is not None]
+    messages = plural(sum(known), "message") if len(known) == len(counts) else f"messages ({NOT_KNOWN} how many)"
+    return f"{messages} go to the destinations they were parked for, on {snapshot.primary}"
+
+
+# -- money, and the way back -----------------------------------------------------------------------------------------
+
+
+def _always(text: str) -> Say:
+    return lambda snapshot, aim: text
+
+
+def _undo_force(snapshot: Snapshot, _aim: Aim) -> str:
     return f"key b, release; {_syphon(snapshot)}"
 
 
-def _undo_release(_snapshot: Snapshot, _entity: EntityView) -> str:
-    return "key f, force failover"
+def _writable(snapshot: Snapshot, _aim: Aim) -> str:
+    return f"everybody who may reach {snapshot.engine} can order it again; it was made read-only for a reason"
 
 
-Say = Callable[[Snapshot, EntityView], str]
+Say = Callable[[Snapshot, Aim], str]
 
 _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     "force": (
@@ -125,7 +242,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Now", _now),
         ("Evidence", _evidence),
         ("Room", _room),
-        ("Cost", _cost),
+        ("Cost", _always("4 billed operations a message instead of 2, and a ping an interval")),
         ("Undo", _undo_force),
     ),
     "release": (
@@ -134,7 +251,49 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Now", _now),
         ("Evidence", _evidence),
         ("Parked", _waiting),
-        ("Undo", _undo_release),
+        ("Cost", _always("none of its own; messages parked so far cost 2 operations more each")),
+        ("Undo", _always("key f, force failover")),
+    ),
+    "pin": (
+        ("From now on", _pin_from_now),
+        ("Reaches", _reaches),
+        ("Now", _now),
+        ("Evidence", _evidence),
+        ("Parked", _waiting),
+        ("Cost", _always("none of its own")),
+        ("Undo", _always("key b, release")),
+    ),
+    "clean-up": (
+        ("From now on", _cleaned),
+        ("Reaches", _reaches),
+        ("Evidence", _unused_evidence),
+        ("Cost", _always("some management requests and peeks for each")),
+        ("Undo", _always("none: a deleted queue is gone; pairing makes one anew if it needs it")),
+    ),
+    "redrive": (
+        ("From now on", _redriven),
+        ("Reaches", _reaches),
+        ("Evidence", _redrive_evidence),
+        ("Parked", _waiting),
+        ("Cost", _always("4 billed operations a message: out of the dead letters, back, and moved")),
+        ("Undo", _always("key p, pause syphon, leaves them parked; what cannot be delivered dies again")),
+    ),
+    "move-stranded": (
+        ("From now on", _moved),
+        ("Reaches", _reaches),
+        ("Evidence", _unused_evidence),
+        ("Cost", _always("2 billed operations a message that is moved")),
+        ("Undo", _always("none: what a destination accepted stays there; order may change")),
+    ),
+    "drain": (
+        ("From now on", _always("nothing: it needs the spark extra")),
+        ("Reaches", _reaches),
+        ("Undo", _always("nothing to undo")),
+    ),
+    "read-write": (
+        ("From now on", _writable),
+        ("Reaches", _reaches),
+        ("Undo", _always("key w, make read-only")),
     ),
 }
 ARMABLE: Final = frozenset(_FACTS)

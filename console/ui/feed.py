@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,7 +17,7 @@ from console.core.errors import ControlError, EngineNotRunningError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine.client import ControlClient
-from console.engine.protocol import Goodbye, Position, Skipped
+from console.engine.protocol import Armed, Goodbye, Position, Skipped
 from console.ui.sentences import ROUTINE
 from console.ui.view import Missed, News, Reached, Records, Unreachable
 
@@ -26,13 +27,34 @@ PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 Tell = Callable[[News], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """How a person answered the question before a dangerous act."""
+
+    token: str = ""
+    typed: str = ""
+    why: str = ""
+
+
+NOT_ARMED: Final = Fired()
+
+
 class Feed(Protocol):
     """One engine's news, and the way to its guard."""
 
     async def run(self, tell: Tell) -> None:
         """Tells news until cancelled. Called once."""
 
-    async def command(self, verb: str, *, target: str, by: str) -> str:
+    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        """Says that the dangerous `verb` is meant; what is to be typed to fire it, and until when.
+
+        Raises:
+            ControlError: as `command`.
+        """
+
+    async def command(
+        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
+    ) -> str:
         """Orders `verb` and returns the engine's sentence about what came of it.
 
         Raises:
@@ -45,6 +67,7 @@ class EngineFeed:
 
     Args:
         socket: the engine's control socket.
+        read_only: look, don't touch; the engine is told so too, and refuses.
         now: seconds since the epoch, for "unreachable since".
         sleep: waits between two attempts.
     """
@@ -53,10 +76,12 @@ class EngineFeed:
         self,
         socket: Path,
         *,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._socket = socket
+        self._read_only = read_only
         self._now = now
         self._sleep = sleep
         self._client: ControlClient | None = None
@@ -76,12 +101,23 @@ class EngineFeed:
             self._failures += 1
             await self._sleep(pause)
 
-    async def command(self, verb: str, *, target: str, by: str) -> str:
+    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        """Arms `verb`; see Feed."""
+        return await self._reached(verb).arm(verb, scope=scope, targets=targets, by=by)
+
+    async def command(
+        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
+    ) -> str:
         """Orders `verb`; see Feed."""
+        done = await self._reached(verb).command(
+            verb, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
+        )
+        return done.text
+
+    def _reached(self, verb: str) -> ControlClient:
         if self._client is None:
             raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
-        done = await self._client.command(verb, target=target, by=by)
-        return done.text
+        return self._client
 
     async def _until_lost(self, tell: Tell) -> str:
         """Why the engine cannot be reached now; while nothing answers, what it said when it left."""
@@ -95,7 +131,7 @@ class EngineFeed:
 
     async def _follow(self, tell: Tell) -> str:
         """One conversation, until it ends; returns why it did."""
-        client = await ControlClient.connect(self._socket, after=self._position)
+        client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only)
         self._client = client
         try:
             tell(Reached())

@@ -12,8 +12,9 @@ from console.core.errors import EngineNotRunningError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine.client import ControlClient
+from console.engine.protocol import Armed
 from console.ui.app import PairedApp
-from console.ui.feed import Tell
+from console.ui.feed import NOT_ARMED, Fired, Tell
 from console.ui.theme import load_all
 from console.ui.view import Records
 
@@ -30,7 +31,13 @@ class StillFeed:
         tell(Records(self._records))
         tell(self._snapshot)
 
-    async def command(self, verb: str, *, target: str, by: str) -> str:
+    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        """Nothing is behind a picture."""
+        raise NotImplementedError(f"a picture takes no {verb}")
+
+    async def command(
+        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
+    ) -> str:
         """Nothing is behind a picture."""
         raise NotImplementedError(f"a picture takes no {verb}")
 

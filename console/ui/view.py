@@ -89,6 +89,10 @@ class View:
     snapshot: Snapshot | None = None
     selected: str = ""
     """Path of the entity that commands are for."""
+    queue: str = ""
+    """Index of the backlog queue that commands are for, where one is selected."""
+    unused: str = ""
+    """Path of the unused backlog queue that commands are for, where one is selected."""
     log: Log = ()
     answer: Answer | None = None
     waiting_for: str = ""
@@ -149,10 +153,12 @@ def moved_selection(view: View, steps: int) -> View:
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     paths = [entity.path for entity in snapshot.entities]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
+    unused = [queue.path for queue in snapshot.unused.queues]
     return replace(
         view,
         snapshot=snapshot,
         selected=selected,
+        unused=view.unused if view.unused in unused else next(iter(unused), ""),
         link=Link.LIVE,
         link_reason="",
     )

@@ -17,7 +17,7 @@ from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.options import Policy
 from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView
+from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView, UnusedQueue, UnusedView
 from console.engine.client import ControlClient
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
@@ -49,6 +49,11 @@ def evidence(refusal: str = "", **changes: Any) -> Evidence:
     return Evidence(**chosen | changes)
 
 
+def unused_queue(index: int) -> UnusedQueue:
+    """A backlog queue that nobody uses."""
+    return UnusedQueue(path=f"contoso/x-servicebus-transfer/{index}", index=index, status="Active", messages=0)
+
+
 @dataclass
 class FakePairing:
     """Does what it is told and remembers it."""
@@ -61,6 +66,7 @@ class FakePairing:
     primary_name: str = "contoso"
     secondary_name: str = "contoso-backup"
     syphons_elsewhere: tuple[str, ...] = ()
+    unused: UnusedView = field(default_factory=lambda: UnusedView(queues=(unused_queue(7),), read_at=1.0))
     evidence: Evidence = field(default_factory=lambda: evidence())
 
     def watch(self, path: str) -> None:
@@ -77,15 +83,38 @@ class FakePairing:
             raise IllegalEventError(f"{path} is unknown: there is nothing to release")
         return self._turn("release", path, State.HEALTHY, by, why)
 
-    def pause_syphon(self, *, by: str, why: str = "") -> str:
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
         self.acts.append(("pause", by, why))
-        self.syphon = replace(self.syphon, status=SyphonStatus.PAUSED)
+        if queue is not None:
+            self.syphon = replace(self.syphon, paused_queues=(queue,))
+        elif destination:
+            self.syphon = replace(self.syphon, paused_destinations=(destination,))
+        else:
+            self.syphon = replace(self.syphon, status=SyphonStatus.PAUSED)
         return "the syphon is paused"
 
-    def resume_syphon(self, *, by: str, why: str = "") -> str:
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
         self.acts.append(("resume", by, why))
-        self.syphon = replace(self.syphon, status=SyphonStatus.IDLE)
+        if queue is None and not destination:
+            self.syphon = replace(self.syphon, status=SyphonStatus.IDLE)
+        else:
+            self.syphon = replace(self.syphon, paused_queues=(), paused_destinations=())
         return "the syphon goes on"
+
+    async def redrive(self, queue: int) -> str:
+        self.acts.append(("redrive", str(queue)))
+        return f"2 of 2 dead letters of {queue} were put back to work"
+
+    async def move_stranded(self, path: str) -> str:
+        self.acts.append(("move-stranded", path))
+        return f"3 messages of {path} were moved"
+
+    async def clean_up(self, path: str) -> str:
+        self.acts.append(("clean-up", path))
+        return f"{path} was deleted"
+
+    def unused_view(self) -> UnusedView:
+        return self.unused
 
     def entity_views(self) -> tuple[EntityView, ...]:
         return tuple(self.entities.values())

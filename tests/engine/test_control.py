@@ -67,7 +67,7 @@ async def last_line(reader: asyncio.StreamReader) -> dict[str, Any]:
         return json.loads((await reader.read()).splitlines()[-1])
 
 
-HELLO = b'{"t":"hello","version":1}\n'
+HELLO = b'{"t":"hello","version":2}\n'
 
 
 # -- the socket itself -------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ async def test_a_console_that_does_not_read_holds_up_nobody(engine: Engine, monk
                 hosted.host.record(PingSent(at=1.0, entity="x" * 100, number=burst * 1000 + number))
             await asyncio.sleep(0)
         assert time.perf_counter() - began < WAIT
-        await other.command("force", target="orders", by="test")
+        await other.order("force", targets=("orders",), typed="orders", by="test")
         writer.transport.resume_reading()
         async with asyncio.timeout(WAIT):
             lines = [json.loads(line) async for line in _until_ping(reader, 19_999)]
@@ -309,7 +309,7 @@ async def test_an_engine_ends_soon_though_consoles_stall(engine: Engine, monkeyp
 async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) -> None:
     async with engine() as hosted:
         client = await hosted.connect()
-        done = await client.command("force", target="orders", by="ada", why="drill")
+        done = await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
         assert done.text == "orders is forced now"
         assert hosted.pairing.acts == [("force", "orders", "ada", "drill")]
 
@@ -325,7 +325,7 @@ async def test_a_refusal_is_an_error_with_the_guards_sentence(engine: Engine) ->
     async with engine() as hosted:
         client = await hosted.connect()
         with pytest.raises(CommandRefusedError, match="has no entity 'nothing'; it has orders, payments"):
-            await client.command("force", target="nothing", by="ada")
+            await client.order("force", targets=("nothing",), typed="nothing", by="ada")
         await client.close()
 
 
@@ -333,7 +333,8 @@ async def test_two_commands_at_once_get_their_own_answers(engine: Engine) -> Non
     async with engine() as hosted:
         client = await hosted.connect()
         first, second = await asyncio.gather(
-            client.command("force", target="orders", by="ada"), client.command("pin", target="payments", by="ada")
+            client.order("force", targets=("orders",), typed="orders", by="ada"),
+            client.order("pin", targets=("payments",), typed="payments", by="ada"),
         )
         assert (first.text, second.text) == ("orders is forced now", "payments is pinned now")
         await client.close()
@@ -343,7 +344,7 @@ async def test_a_command_to_an_engine_that_has_gone_says_so(engine: Engine) -> N
     async with engine() as hosted:
         client = await hosted.connect()
     with pytest.raises(EngineNotRunningError, match="went away"):
-        await client.command("force", target="orders", by="ada")
+        await client.order("force", targets=("orders",), typed="orders", by="ada")
     await client.close()
 
 
@@ -353,7 +354,7 @@ async def test_a_command_that_is_not_answered_is_given_up(engine: Engine, monkey
         monkeypatch.setattr(hosted.host, "sync", lambda: asyncio.sleep(0.3, result=True))
         client = await hosted.connect()
         with pytest.raises(EngineNotRunningError, match="whether it did 'force' is not known"):
-            await client.command("force", target="orders", by="ada")
+            await client.order("force", targets=("orders",), typed="orders", by="ada")
         await client.close()
 
 
@@ -366,7 +367,7 @@ async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
     ready: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
     living = asyncio.create_task(live())
     client = await ControlClient.connect(await ready)
-    done = await client.command("stop", by="ada", why="enough")
+    done = await client.order("stop", typed="orders", by="ada", why="enough")
     assert done.ok
     assert await living == 'stopped by ada: "enough"'
     await client.close()

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pytest
 
+from console.core.actions import ACTIONS, ARMED_FOR, Action, Scope
+from console.core.entity import State
 from console.core.events import Commanded, CommandEnded, Event
-from console.engine.guard import VERBS, Guard, Reach
-from console.engine.protocol import Command
+from console.core.snapshot import BilledView, Snapshot, SyphonStatus
+from console.engine.acts import ACTS, Reach
+from console.engine.guard import Guard
+from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone
+
+DANGEROUS = [action for action in ACTIONS if action.dangerous]
+DOABLE = [action for action in ACTIONS if action.id in ACTS]
+TARGETS = {
+    Scope.ALL: (),
+    Scope.ENTITY: ("orders",),
+    Scope.QUEUE: ("0",),
+    Scope.UNUSED: ("contoso/x-servicebus-transfer/7",),
+}
+
+
+def by_id(action: Action) -> str:
+    return action.id
 
 
 class Audit:
@@ -28,21 +47,85 @@ class Audit:
         self.said.append("synced")
         return self.on_disk
 
-
-def guard(pairing: Any, audit: Audit, *, read_only: bool = False, ends: list[str] | None = None) -> Guard:
-    reach = Reach(pairing, (ends if ends is not None else []).append)
-    return Guard(reach, audit, read_only=read_only, clock=lambda: 5.0)
-
-
-def order(verb: str, target: str = "", *, by: str = "ada") -> Command:
-    return Command(id=9, verb=verb, target=target, by=by, why="drill")
+    @property
+    def kinds(self) -> list[type[Event]]:
+        return [type(event) for event in self.said if not isinstance(event, str)]
 
 
-async def test_the_audit_line_is_on_disk_before_the_act(pairing: Any) -> None:
-    audit = Audit(pairing)
-    done = await guard(pairing, audit).execute(order("force", "orders"))
+@dataclass
+class Site:
+    """A guard over a made-up pairing, and a clock that a test moves."""
+
+    pairing: Any
+    on_disk: bool = True
+    read_only: bool = False
+    require_reason: bool = False
+    own_process: bool = True
+    now: float = 100.0
+    ends: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.audit = Audit(self.pairing, on_disk=self.on_disk)
+        self.reach = Reach(self.pairing, self.ends.append, read_only=self.read_only)
+        tokens = count(1)
+        self.guard = Guard(
+            self.reach,
+            self.audit,
+            look=self.look,
+            require_reason=self.require_reason,
+            clock=lambda: 5.0,
+            monotonic=lambda: self.now,
+            token=lambda: f"token {next(tokens)}",
+        )
+
+    def look(self) -> Snapshot:
+        pairing = self.pairing
+        return Snapshot(
+            engine="orders@web-1", boot="b1", pid=1, seq=0, at=5.0, pairing="shop", environment="", primary="contoso",
+            secondary="contoso-backup", read_only=self.reach.read_only, entities=pairing.entity_views(),
+            queues=pairing.queue_views(), syphon=pairing.syphon_view(), billed=BilledView(), times="",
+            unused=pairing.unused_view(), own_process=self.own_process,
+        )  # fmt: skip
+
+    def arm(self, verb: str, *targets: str, by: str = "ada", scope: str = "") -> Answer:
+        return self.guard.arm(Arm(id=8, verb=verb, scope=scope, targets=targets, by=by))
+
+    async def order(self, verb: str, *targets: str, **more: Any) -> CommandDone:
+        return await self.guard.execute(Command(**{"id": 9, "verb": verb, "targets": targets, "by": "ada"} | more))
+
+    async def fire(self, verb: str, *targets: str, **more: Any) -> CommandDone:
+        """Armed and fired as it should be."""
+        armed = self.arm(verb, *targets)
+        assert isinstance(armed, Armed), armed
+        return await self.order(verb, *targets, **{"token": armed.token, "typed": armed.to_type} | more)
+
+    def make_possible(self, action: Action) -> None:
+        """The state in which the action makes sense."""
+        if action.id == "release":
+            self.pairing.force("orders", by="setup")
+        if action.id == "resume-syphon":
+            self.pairing.syphon = replace(self.pairing.syphon, status=SyphonStatus.PAUSED)
+        self.reach.read_only = action.lifts_read_only
+        self.pairing.acts.clear()
+        self.audit.said.clear()
+
+    @property
+    def acted(self) -> int:
+        return len(self.pairing.acts) + len(self.ends)
+
+
+@pytest.fixture
+def site(pairing: Any) -> Site:
+    return Site(pairing)
+
+
+# -- the audit ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_audit_line_is_on_disk_before_the_act(site: Site) -> None:
+    done = await site.fire("force", "orders", why="drill")
     assert (done.id, done.ok) == (9, True)
-    assert audit.said == [
+    assert site.audit.said == [
         Commanded(at=5.0, command="force", target="orders", by="ada", why="drill"),
         "synced",
         "acted",
@@ -51,75 +134,268 @@ async def test_the_audit_line_is_on_disk_before_the_act(pairing: Any) -> None:
 
 
 async def test_with_a_full_disk_it_acts_and_says_that_the_audit_is_not_written(pairing: Any) -> None:
-    audit = Audit(pairing, on_disk=False)
-    done = await guard(pairing, audit).execute(order("force", "orders"))
+    site = Site(pairing, on_disk=False)
+    done = await site.fire("force", "orders")
     assert done.ok
-    assert "acted" in audit.said
+    assert "acted" in site.audit.said
     assert done.text == "orders is forced now (the audit is not written: No space left on device in /spool)"
 
 
-@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
-async def test_read_only_refuses_every_verb_and_audits_the_attempt(pairing: Any, verb: Any) -> None:
-    audit, ends = Audit(pairing), []
-    refusing = guard(pairing, audit, read_only=True, ends=ends)
-    done = await refusing.execute(order(verb.name, "orders" if verb.needs_target else ""))
-    assert not done.ok
-    assert "read-only" in done.text
-    assert pairing.acts == []
-    assert ends == []
-    assert [type(event) for event in audit.said if event != "synced"] == [Commanded, CommandEnded]
+async def test_an_act_on_several_has_a_line_for_each_and_all_are_on_disk_before_the_first(site: Site) -> None:
+    done = await site.fire("force", "orders", "payments")
+    assert done.text == "2 of 2 done: orders is forced now; payments is forced now"
+    kinds = [said if isinstance(said, str) else type(said).__name__ for said in site.audit.said]
+    assert kinds == ["Commanded", "Commanded", "synced", "acted", "CommandEnded", "acted", "CommandEnded"]
+    ended = [event.command_seq for event in site.audit.said if isinstance(event, CommandEnded)]
+    assert ended == [1, 2]
 
 
-@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
-async def test_every_verb_does_something(pairing: Any, verb: Any) -> None:
-    pairing.force("orders", by="setup")
-    pairing.acts.clear()
-    ends: list[str] = []
-    acting = guard(pairing, Audit(pairing), ends=ends)
-    done = await acting.execute(order(verb.name, "orders" if verb.needs_target else ""))
-    assert done.ok
-    assert len(pairing.acts) + len(ends) == 1
-
-
-@pytest.mark.parametrize(
-    ("faulty", "sentence"),
-    [
-        (order("explode", "orders"), "there is no command 'explode'; there are force, release"),
-        (order("force", "orders", by=" "), "needs the name of who orders it"),
-        (order("force"), "force needs an entity; it has orders, payments"),
-        (order("force", "nothing"), "this engine has no entity 'nothing'; it has orders, payments"),
-        (order("stop", "orders"), "stop takes no target, and 'orders' was named"),
-    ],
-)
-async def test_a_faulty_order_is_answered_and_leaves_no_trace(pairing: Any, faulty: Command, sentence: str) -> None:
-    audit = Audit(pairing)
-    done = await guard(pairing, audit).execute(faulty)
-    assert not done.ok
-    assert sentence in done.text
-    assert audit.said == []
-
-
-async def test_entities_are_compared_without_case(pairing: Any) -> None:
-    done = await guard(pairing, Audit(pairing)).execute(order("force", "ORDERS"))
-    assert done.ok
-
-
-async def test_an_act_that_cannot_be_is_answered_with_its_reason(pairing: Any) -> None:
-    audit = Audit(pairing)
-    done = await guard(pairing, audit).execute(order("release", "orders"))
-    assert not done.ok
-    assert done.text == "orders is unknown: there is nothing to release"
-    assert isinstance(audit.said[-1], CommandEnded)
-
-
-async def test_a_fault_of_ours_is_answered_and_ends_the_audit(pairing: Any) -> None:
-    audit = Audit(pairing)
-
+async def test_a_fault_of_ours_is_answered_and_ends_the_audit(site: Site) -> None:
     def crash() -> None:
         raise KeyError("inner")
 
-    pairing.before_act = crash
-    done = await guard(pairing, audit).execute(order("force", "orders"))
+    site.pairing.before_act = crash
+    done = await site.fire("force", "orders")
     assert not done.ok
     assert "force failed in the engine (KeyError" in done.text
-    assert isinstance(audit.said[-1], CommandEnded)
+    assert isinstance(site.audit.said[-1], CommandEnded)
+
+
+# -- what is not dangerous, and what is ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", DOABLE, ids=by_id)
+async def test_every_action_of_the_table_does_something(site: Site, action: Action) -> None:
+    site.make_possible(action)
+    was = site.reach.read_only
+    fire = site.fire if action.dangerous else site.order
+    done = await fire(action.id, *TARGETS[action.scope])
+    assert done.ok, done.text
+    assert site.acted == 1 or site.reach.read_only is not was
+    assert site.audit.kinds == [Commanded, CommandEnded]
+
+
+def test_what_has_no_act_is_never_possible(site: Site) -> None:
+    missing = [action for action in ACTIONS if action.id not in ACTS]
+    assert [action.id for action in missing] == ["drain"]
+    assert all(action.special(site.look(), action.scope, "") for action in missing)
+    assert set(ACTS) <= {action.id for action in ACTIONS}
+
+
+@pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
+async def test_what_is_dangerous_is_refused_without_arming_and_the_attempt_is_audited(
+    site: Site, action: Action
+) -> None:
+    site.make_possible(action)
+    was = site.reach.read_only
+    done = await site.order(action.id, *TARGETS[action.scope], typed="orders")
+    assert not done.ok
+    assert "dangerous and has to be armed first: it was not" in done.text
+    assert site.acted == 0
+    assert site.reach.read_only is was
+    assert site.audit.kinds == [Commanded, CommandEnded]
+
+
+async def test_what_is_not_dangerous_is_not_armed(site: Site) -> None:
+    assert "order it without arming" in site.arm("pause-syphon").text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"targets": ("payments",)}, "what was armed is another order: force orders"),
+        ({"verb": "pin"}, "what was armed is another order: force orders"),
+        ({"by": "bob"}, "what was armed is another order"),
+        ({"typed": "order"}, "'order' was typed, and firing needs 'orders'"),
+        ({"typed": ""}, "'' was typed"),
+        ({"token": "token 2"}, "its 30 s are over or it was fired already"),
+    ],
+)
+async def test_only_what_was_armed_can_be_fired(site: Site, changed: dict[str, Any], refusal: str) -> None:
+    site.arm("force", "orders")
+    more = {"token": "token 1", "typed": "orders"} | changed
+    done = await site.order(more.pop("verb", "force"), "orders", **more)
+    assert not done.ok
+    assert refusal in done.text
+    assert site.acted == 0
+
+
+async def test_an_arming_is_good_once(site: Site) -> None:
+    assert (await site.fire("pin", "orders")).ok
+    site.pairing.release("orders", by="setup")
+    done = await site.order("pin", "orders", token="token 1", typed="orders")
+    assert "or it was fired already" in done.text
+
+
+async def test_an_arming_is_good_for_thirty_seconds_by_a_clock_that_does_not_jump(site: Site) -> None:
+    site.arm("force", "orders")
+    site.now += ARMED_FOR
+    assert not (await site.order("force", "orders", token="token 1", typed="orders")).ok
+    site.arm("force", "orders")
+    site.now += ARMED_FOR - 0.1
+    assert (await site.order("force", "orders", token="token 2", typed="orders")).ok
+
+
+async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> None:
+    site.arm("force", "orders")
+    assert not (await site.order("force", "orders", token="token 1", typed="ordesr")).ok
+    assert (await site.order("force", "orders", token="token 1", typed="orders")).ok
+
+
+@pytest.mark.parametrize(
+    ("verb", "targets", "to_type"),
+    [
+        ("force", ("Orders",), "Orders"),
+        ("force", ("orders", "payments"), "2"),
+        ("redrive", ("1",), "1"),
+        ("stop", (), "shop"),
+    ],
+)
+def test_what_is_typed_is_the_name_the_number_or_the_pairing(
+    site: Site, verb: str, targets: tuple[str, ...], to_type: str
+) -> None:
+    armed = site.arm(verb, *targets)
+    assert isinstance(armed, Armed)
+    assert (armed.to_type, armed.until) == (to_type, 5.0 + ARMED_FOR)
+
+
+async def test_armings_that_nobody_fires_are_forgotten(site: Site) -> None:
+    for _ in range(200):
+        site.arm("force", "orders")
+    assert not (await site.order("force", "orders", token="token 1", typed="orders")).ok
+    assert (await site.order("force", "orders", token="token 200", typed="orders")).ok
+
+
+# -- read-only -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", [action for action in DOABLE if not action.lifts_read_only], ids=by_id)
+async def test_read_only_refuses_every_action_and_audits_the_attempt(pairing: Any, action: Action) -> None:
+    site = Site(pairing)
+    site.make_possible(action)
+    armed = site.arm(action.id, *TARGETS[action.scope])
+    token = armed.token if isinstance(armed, Armed) else ""
+    site.reach.read_only = True
+    done = await site.order(action.id, *TARGETS[action.scope], token=token, typed="orders")
+    assert not done.ok
+    assert "read-only" in done.text
+    assert site.acted == 0
+    assert site.audit.kinds == [Commanded, CommandEnded]
+
+
+@pytest.mark.parametrize("action", [action for action in DANGEROUS if not action.lifts_read_only], ids=by_id)
+def test_read_only_arms_nothing(pairing: Any, action: Action) -> None:
+    site = Site(pairing)
+    site.make_possible(action)
+    site.reach.read_only = True
+    refused = site.arm(action.id, *TARGETS[action.scope])
+    assert isinstance(refused, CommandDone)
+    assert "read-only" in refused.text
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=by_id)
+async def test_a_console_opened_to_look_only_is_refused_everything(site: Site, action: Action) -> None:
+    site.make_possible(action)
+    targets = TARGETS[action.scope]
+    armed = site.guard.arm(Arm(id=1, verb=action.id, targets=targets, by="ada"), viewer=True)
+    done = await site.guard.execute(Command(id=2, verb=action.id, targets=targets, by="ada"), viewer=True)
+    assert isinstance(armed, CommandDone)
+    assert not done.ok
+    assert "opened to look only" in done.text
+    assert site.acted == 0
+
+
+async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site: Site) -> None:
+    assert (await site.order("read-only")).ok
+    assert "read-only already" in (await site.order("read-write", typed="shop")).text or site.reach.read_only
+    assert not (await site.order("pause-syphon")).ok
+    assert (await site.fire("read-write")).ok
+    assert (await site.order("pause-syphon")).ok
+
+
+# -- what is wrong with an order, or not possible now -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "targets", "more", "sentence"),
+    [
+        ("explode", ("orders",), {}, "there is no command 'explode'; there are force, release"),
+        ("force", ("orders",), {"by": " "}, "needs the name of who orders it"),
+        ("force", (), {}, "force failover needs a target (entity)"),
+        ("force", ("nothing",), {}, "this engine has no entity 'nothing'; it has orders, payments"),
+        ("force", ("orders", "orders"), {}, "'orders' was named twice"),
+        ("force", ("orders",), {"scope": "planet"}, "'planet' is nothing a target can be"),
+        ("force", ("0",), {"scope": "queue"}, "force failover cannot be ordered for: queue; it is for: entity"),
+        ("stop", ("orders",), {}, "end the engine takes no target, and 'orders' was named"),
+        ("redrive", ("2",), {}, "there is no backlog queue '2'; this pairing has 2, counted from 0"),
+        ("clean-up", ("contoso/x-servicebus-transfer/0",), {}, "is no unused backlog queue; there are contoso/"),
+    ],
+)
+async def test_a_faulty_order_is_answered_and_leaves_no_trace(
+    site: Site, verb: str, targets: tuple[str, ...], more: dict[str, str], sentence: str
+) -> None:
+    done = await site.order(verb, *targets, **more)
+    assert not done.ok
+    assert sentence in done.text
+    assert site.audit.said == []
+
+
+async def test_entities_are_compared_without_case(site: Site) -> None:
+    assert (await site.fire("force", "ORDERS", typed="orders")).ok
+
+
+async def test_what_is_not_possible_now_is_not_armed(site: Site) -> None:
+    refused = site.arm("release", "orders")
+    assert isinstance(refused, CommandDone)
+    assert refused.text == "refused: orders is unknown: nothing to release"
+
+
+async def test_what_became_impossible_since_it_was_armed_is_not_done(site: Site) -> None:
+    site.pairing.force("orders", by="setup")
+    site.arm("release", "orders")
+    site.pairing.entities["orders"] = replace(site.pairing.entities["orders"], state=State.HEALTHY)
+    site.pairing.acts.clear()
+    done = await site.order("release", "orders", token="token 1", typed="orders")
+    assert done.text == "refused: orders is healthy: nothing to release"
+    assert site.acted == 0
+
+
+async def test_one_target_that_does_not_allow_it_is_enough_to_refuse_all(site: Site) -> None:
+    site.pairing.force("payments", by="setup")
+    site.pairing.acts.clear()
+    refused = site.arm("force", "orders", "payments")
+    assert isinstance(refused, CommandDone)
+    assert "payments is forced already" in refused.text
+
+
+async def test_a_reason_can_be_required(pairing: Any) -> None:
+    site = Site(pairing, require_reason=True)
+    done = await site.order("pause-syphon")
+    assert "pause syphon needs a reason here (require_reason is set): say why" in done.text
+    assert (await site.order("pause-syphon", why="maintenance")).ok
+
+
+async def test_an_engine_inside_an_application_cannot_be_ended(pairing: Any) -> None:
+    site = Site(pairing, own_process=False)
+    refused = site.arm("stop")
+    assert isinstance(refused, CommandDone)
+    assert "lives in an application, and ends with it" in refused.text
+
+
+@pytest.mark.parametrize("verb", ["redrive", "move-stranded", "pause-syphon"])
+async def test_what_needs_a_syphon_is_refused_by_an_engine_without_one(site: Site, verb: str) -> None:
+    site.pairing.syphon = replace(site.pairing.syphon, status=SyphonStatus.OFF)
+    action = next(action for action in ACTIONS if action.id == verb)
+    answer = site.arm(verb, *TARGETS[action.scope]) if action.dangerous else await site.order(verb)
+    assert "this engine runs no syphon" in answer.text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("scope", "target"), [(Scope.QUEUE, "1"), (Scope.DESTINATION, "orders")])
+async def test_one_queue_or_one_destination_is_paused_and_resumed_by_itself(
+    site: Site, scope: Scope, target: str
+) -> None:
+    assert (await site.order("pause-syphon", target, scope=scope)).ok
+    assert "is paused already" in (await site.order("pause-syphon", target, scope=scope)).text
+    assert site.pairing.syphon.status is SyphonStatus.IDLE
+    assert (await site.order("resume-syphon", target, scope=scope)).ok
+    assert "is not paused" in (await site.order("resume-syphon", target, scope=scope)).text

@@ -128,7 +128,7 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
     async with engine() as hosted:
         client = await hosted.connect()
         full = True
-        done = await client.command("force", target="orders", by="ada")
+        done = await client.order("force", targets=("orders",), typed="orders", by="ada")
         assert "the audit is not written: No space left on device" in done.text
         snapshot = await newest_snapshot(client, lambda each: each.syphon.status is SyphonStatus.PAUSED)
         assert snapshot.alarms[0].startswith("the journal is not written (No space left on device")

@@ -202,7 +202,7 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     assert os.getsid(holder.pid) == holder.pid
     client = await ControlClient.connect(Path(holder.socket))
     assert (client.welcome.pid, client.welcome.environment) == (holder.pid, "test")
-    await client.command("force", target="orders", by="ada", why="drill")
+    await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
     snapshot = await watch(client, lambda update: state_of(update, "orders") is State.FORCED)
     assert isinstance(snapshot, Snapshot)
     assert state_of(snapshot, "payments") is State.UNKNOWN
@@ -319,7 +319,7 @@ def test_two_at_once_make_one_engine(site: Site) -> None:
 async def test_a_killed_engine_is_started_anew_with_its_history(site: Site) -> None:
     first = site.up()
     client = await ControlClient.connect(Path(first.socket))
-    await client.command("force", target="orders", by="ada")
+    await client.order("force", targets=("orders",), typed="orders", by="ada")
     os.kill(first.pid, signal.SIGKILL)
     await watch(client, lambda update: isinstance(update, Goodbye))
     await client.close()

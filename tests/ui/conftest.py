@@ -14,9 +14,19 @@ from textual.pilot import Pilot
 from console.core import events as e
 from console.core.entity import State
 from console.core.errors import CommandRefusedError
-from console.core.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from console.core.snapshot import (
+    BilledView,
+    EntityView,
+    QueueView,
+    Snapshot,
+    SyphonStatus,
+    SyphonView,
+    UnusedQueue,
+    UnusedView,
+)
+from console.engine.protocol import Armed
 from console.ui.app import PairedApp
-from console.ui.feed import Tell
+from console.ui.feed import NOT_ARMED, Fired, Tell
 from console.ui.view import News, Records, Unreachable
 
 AT = datetime(2026, 11, 20, 14, 2, 11, tzinfo=UTC).timestamp()
@@ -91,6 +101,20 @@ class MadeUp:
             for index in range(number)
         )
 
+    def unused(self) -> UnusedView:
+        """One queue that is not used and not empty."""
+        path = "contoso/x-servicebus-transfer/12"
+        queue = UnusedQueue(
+            path=path,
+            index=12,
+            status="Active",
+            messages=3,
+            dead_lettered=0,
+            size_bytes=900,
+            last_active=at("09:30:00"),
+        )
+        return UnusedView(queues=(queue,), read_at=at("14:01:00"))
+
     def syphon(self, status: SyphonStatus = SyphonStatus.IDLE, **changes: Any) -> SyphonView:
         return replace(SyphonView(status=status, text="nothing to move", history=(0.0,) * 60), **changes)
 
@@ -129,7 +153,7 @@ class MadeUp:
             self.entity("audit"),
             queues=tuple(queues),
             syphon=self.syphon(SyphonStatus.RUNNING, text="moving", per_second=22.0, history=history, moved=8_112),
-            **changes,
+            **{"unused": self.unused()} | changes,
         )
 
     def record(self, event: e.Event, seq: int = 1, boot: str = "b1") -> e.Record:
@@ -153,6 +177,10 @@ class FakeFeed:
 
     def __init__(self) -> None:
         self.orders: list[tuple[str, str, str]] = []
+        """Verb, targets, by whom."""
+        self.armed: list[tuple[str, tuple[str, ...]]] = []
+        self.fired: list[Fired] = []
+        self.seconds = 30.0
         self.refusal = ""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
@@ -162,8 +190,19 @@ class FakeFeed:
         self._tell = tell
         await asyncio.Event().wait()
 
-    async def command(self, verb: str, *, target: str, by: str) -> str:
+    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        if self.refusal:
+            raise CommandRefusedError(self.refusal)
+        self.armed.append((verb, targets))
+        to_type = targets[0] if len(targets) == 1 else str(len(targets) or "orders")
+        return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
+
+    async def command(
+        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
+    ) -> str:
+        target = " ".join(targets)
         self.orders.append((verb, target, by))
+        self.fired.append(fired)
         if self.hold is not None:
             await self.hold.wait()
         if self.refusal:

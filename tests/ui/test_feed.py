@@ -15,7 +15,7 @@ from console.core.errors import CommandRefusedError, EngineNotRunningError
 from console.core.snapshot import Snapshot
 from console.engine import records
 from console.engine.control import ControlServer
-from console.engine.protocol import Command, CommandDone, Welcome
+from console.engine.protocol import CommandDone, Welcome
 from console.ui.feed import PAUSES, EngineFeed
 from console.ui.view import Missed, News, Reached, Records, Unreachable
 
@@ -52,10 +52,10 @@ def ends_with(kind: type[Any]) -> Callable[[list[News]], bool]:
 
 @asynccontextmanager
 async def engine(socket: Path, *, boot: str = "b1") -> AsyncIterator[ControlServer]:
-    async def execute(order: Command) -> CommandDone:
-        ok = order.target != "nothing"
+    async def execute(order: Any, viewer: bool) -> CommandDone:
+        ok = order.targets != ("nothing",)
         return CommandDone(
-            id=order.id, ok=ok, text=f"{order.verb} {order.target} by {order.by}" if ok else "refused: no"
+            id=order.id, ok=ok, text=f"{order.verb} {order.targets[0]} by {order.by}" if ok else "refused: no"
         )
 
     welcome = Welcome(engine="e", boot=boot, pid=1, pairing="orders", environment="", read_only=False)
@@ -132,15 +132,15 @@ async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: A
     async with engine(socket) as server:
         server.tell_snapshot(made.snapshot())
         await told.until(lambda _: bool(told.of(Snapshot)))
-        assert await feed.command("force", target="orders", by="kim") == "force orders by kim"
+        assert await feed.command("force", targets=("orders",), by="kim") == "force orders by kim"
         with pytest.raises(CommandRefusedError, match="refused: no"):
-            await feed.command("force", target="nothing", by="kim")
+            await feed.command("force", targets=("nothing",), by="kim")
 
 
 async def test_a_command_to_an_engine_that_is_gone_is_refused_at_once(followed: Any) -> None:
     feed, _, _ = followed
     with pytest.raises(EngineNotRunningError, match="force was not sent: the engine is unreachable"):
-        await feed.command("force", target="orders", by="kim")
+        await feed.command("force", targets=("orders",), by="kim")
 
 
 async def test_the_pauses_grow_and_a_snapshot_ends_them(tmp_path: Path, made: Any) -> None:

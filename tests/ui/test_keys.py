@@ -11,6 +11,7 @@ from textual.widgets import Button
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
 from console.ui.actions import by_key
+from console.ui.feed import Fired
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.help import HelpScreen
@@ -108,7 +109,14 @@ async def test_the_question_names_target_reach_and_consequence_with_cancel_in_fo
 
 
 @pytest.mark.parametrize(
-    "keys", [("enter",), ("escape",), ("tab", "tab", "enter"), ("right", "left", "enter"), ("f", "enter")]
+    "keys",
+    [
+        ("enter",),
+        ("escape",),
+        (*"payments", "tab", "enter"),
+        ("right", "left", "enter"),
+        (*"payment", "enter", "escape"),
+    ],
 )
 async def test_cancelling_does_nothing(open_console: Any, outage_news: Any, keys: tuple[str, ...]) -> None:
     async with open_console(*outage_news) as console:
@@ -117,19 +125,57 @@ async def test_cancelling_does_nothing(open_console: Any, outage_news: Any, keys
         assert console.feed.orders == []
 
 
-@pytest.mark.parametrize("move", ["tab", "right", "left"])
-async def test_firing_sends_exactly_one_command(open_console: Any, outage_news: Any, move: str) -> None:
+@pytest.mark.parametrize("keys", [("enter",), ("tab", "tab", "enter"), ("enter", "enter")])
+async def test_typing_the_name_fires_exactly_one_command(
+    open_console: Any, outage_news: Any, keys: tuple[str, ...]
+) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", move, "enter", "enter")
+        await console.press("down", "f", *"payments", *keys)
         assert isinstance(console.app.screen, DashboardScreen)
         assert console.feed.orders == [("force", "payments", "kim")]
+        assert console.feed.fired == [Fired(token="t", typed="payments")]
         assert "✓ 14:02:15 force failover payments: payments is told" in console.screen()
         assert "failed over" in console.screen(), "forced only when the engine says so"
 
 
+@pytest.mark.parametrize("typed", ["", "payment", "orders"])
+async def test_what_is_not_typed_right_fires_nothing(open_console: Any, outage_news: Any, typed: str) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("down", "f", "tab", "tab", "tab", *typed, "enter")
+        assert console.feed.orders == []
+
+
+async def test_after_its_time_nothing_is_fired(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        console.feed.seconds = 0.05
+        await console.press("down", "f")
+        async with asyncio.timeout(10):
+            while "seconds are over" not in console.screen() and "s are over" not in console.screen():
+                await console.pilot.pause(0.02)
+        await console.press(*"payments", "enter")
+        assert isinstance(console.app.screen, ArmDialog)
+        assert console.feed.orders == []
+
+
+async def test_a_refused_arming_is_one_line_and_no_question(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        console.feed.refusal = "refused: this engine is read-only"
+        await console.press("down", "f")
+        assert isinstance(console.app.screen, DashboardScreen)
+        assert "✗ 14:02:15 force failover payments: refused: this engine is read-only" in console.screen()
+
+
+async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(require_reason=True)) as console:
+        await console.press("f", *"orders", "enter")
+        assert console.feed.orders == []
+        await console.press("tab", *"drill", "enter")
+        assert console.feed.fired == [Fired(token="t", typed="orders", why="drill")]
+
+
 async def test_release_is_fired_the_same_way(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(made.forced("payments"))) as console:
-        await console.press("b", "tab", "enter")
+        await console.press("b", *"payments", "enter")
         assert console.feed.orders == [("release", "payments", "kim")]
 
 
@@ -144,17 +190,17 @@ async def test_what_the_question_says_is_alive(open_console: Any, made: Any, out
 
 async def test_the_target_stays_when_the_entities_change(open_console: Any, made: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", "tab")
+        await console.press("down", "f", *"payments")
         await console.told(made.snapshot(made.entity("other")))
         assert "Force failover: payments" in console.screen()
-        assert "Cannot be fired now: this engine knows no payments." in console.screen()
+        assert "Cannot be fired now: this engine has no entity 'payments'; it has other." in console.screen()
         await console.press("enter")
         assert console.feed.orders == []
 
 
 async def test_what_became_impossible_cannot_be_fired(open_console: Any, made: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", "tab")
+        await console.press("down", "f", *"payments", "tab", "tab")
         await console.told(made.snapshot(made.entity("orders"), made.forced("payments")))
         assert "Cannot be fired now: payments is forced already." in console.screen()
         assert console.app.focused.id == "cancel"
@@ -177,14 +223,6 @@ async def test_a_name_from_outside_is_plain_text_in_the_question(open_console: A
         assert "Force failover: [b]x[/]\\x1b[2J" in console.screen()
 
 
-async def test_more_may_be_asked_before_firing(open_console: Any, outage_news: Any, monkeypatch: Any) -> None:
-    """The seam for a typed name: whatever `why_not` says keeps the question from being fired."""
-    monkeypatch.setattr(ArmDialog, "why_not", lambda self: "the name is not typed yet")
-    async with open_console(*outage_news) as console:
-        await console.press("down", "f", "tab", "enter")
-        assert console.feed.orders == []
-
-
 # -- help ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +231,8 @@ async def test_the_help_is_made_from_the_tables(open_console: Any, made: Any, si
     async with open_console(made.snapshot(), size=size) as console:
         await console.press("question_mark")
         screen = console.screen()
+        await console.press(*["down"] * 20)
+        screen += console.screen()
         for action in by_key(console.app.view):
             assert f"{action.key:<6}{action.label:<20}{action.help}" in screen
         for state in State:

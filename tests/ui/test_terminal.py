@@ -21,7 +21,7 @@ import pytest
 
 import console
 from console.engine.control import ControlServer
-from console.engine.protocol import Command, CommandDone, Welcome
+from console.engine.protocol import Arm, Armed, Command, CommandDone, Welcome
 
 ROOT = Path(console.__file__).parents[1]
 PROGRAM = """
@@ -78,9 +78,11 @@ async def orders_taken() -> list[Command]:
 
 @pytest.fixture
 async def server(tmp_path: Path, orders_taken: list[Command]) -> AsyncIterator[ControlServer]:
-    async def execute(order: Command) -> CommandDone:
+    async def execute(order: Any, viewer: bool) -> Armed | CommandDone:
+        if isinstance(order, Arm):
+            return Armed(id=order.id, token="t", to_type=order.targets[0], seconds=30.0, until=0.0)
         orders_taken.append(order)
-        return CommandDone(id=order.id, ok=True, text=f"{order.target} is told")
+        return CommandDone(id=order.id, ok=True, text=f"{' '.join(order.targets)} is told")
 
     welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=execute) as serving:

@@ -1,25 +1,28 @@
 """The question before a dangerous act: what it would do, from the newest snapshot, and Cancel in focus.
 
-The data behind it stay alive: every line is recomputed from each view, and an act that became impossible meanwhile
+The engine armed it before the question was shown; it is fired by typing what the engine asks for, until its time is
+over. The data behind stay alive: every line is recomputed from each view, and an act that became impossible meanwhile
 cannot be fired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Final
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button
+from textual.widgets import Button, Input
 
+from console.core.actions import typed_right
 from console.core.why import clock
-from console.ui.actions import Action
+from console.engine.protocol import Armed
+from console.ui.actions import Action, Aim
 from console.ui.consequences import facts
+from console.ui.feed import Fired
 from console.ui.line import BLANK, Line, Role, Span, cut, line, wrap
 from console.ui.screens.showing import Newest
 from console.ui.view import Link, View
@@ -30,12 +33,13 @@ ROWS_EACH: Final = 2
 """Lines kept for each fact, so that nothing moves when its text grows."""
 
 
-class ArmDialog(ModalScreen[bool]):
-    """Armed, not fired. Ends with True when fired, False when cancelled.
+class ArmDialog(ModalScreen[Fired | None]):
+    """Armed, not fired. Ends with how it was fired, or with None.
 
     Args:
         action: what would be done.
-        target: path of the entity it would be done to.
+        aim: what it would be done to.
+        armed: what the engine wants typed, and until when.
         newest: gives the newest view.
     """
 
@@ -47,6 +51,9 @@ class ArmDialog(ModalScreen[bool]):
     ArmDialog { align: center middle; background: transparent; }
     ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
     ArmDialog Consequences { height: 16; }
+    ArmDialog .asked { height: 1; width: 100%; background: $background; }
+    ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
+    ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
     ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
     ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
     ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
@@ -54,28 +61,43 @@ class ArmDialog(ModalScreen[bool]):
     """
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, action: Action, target: str, newest: Newest) -> None:
+    def __init__(self, action: Action, aim: Aim, armed: Armed, newest: Newest) -> None:
         super().__init__()
         self.act = action
-        self.target = target
+        self.aim = aim
+        self.armed = armed
         self._newest = newest
-        self._view = replace(newest(), selected=target)
+        self._view = newest()
+        self._over = False
 
     def compose(self) -> ComposeResult:
-        """Facts, then the two answers."""
+        """Facts, then what is to be typed, then the two answers."""
         with Vertical(id="box"):
-            yield Consequences(self.act, self.target)
+            yield Consequences(self)
+            with Horizontal(classes="asked"):
+                yield Input(id="typed", placeholder=self.armed.to_type, select_on_focus=False)
+            if self.needs_reason:
+                with Horizontal(classes="asked"):
+                    yield Input(id="why", placeholder="why (a reason is required here)", select_on_focus=False)
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button("Fire", id="fire", compact=True)
 
     def on_mount(self) -> None:
-        """Shows what is known already."""
+        """Shows what is known already; the time it is armed for runs by a clock that does not jump."""
+        for field in self.query(Input):
+            field.cursor_blink = False  # each blink costs bytes on a slow link
+        self.set_timer(self.armed.seconds, self._time_over)
         self.show(self._newest())
 
+    @property
+    def needs_reason(self) -> bool:
+        """Whether the engine takes no act without a reason."""
+        return self._view.snapshot is not None and self._view.snapshot.require_reason
+
     def show(self, view: View) -> None:
-        """Recomputes everything from the view."""
-        self._view = view = replace(view, selected=self.target)  # the selection behind may move, the target may not
+        """Recomputes everything from the view; its aim stays, whatever is selected behind."""
+        self._view = view
         self.query_one(Consequences).show(view)
         fire = self.query_one("#fire", Button)
         if fire.has_focus and self.why_not():
@@ -83,55 +105,88 @@ class ArmDialog(ModalScreen[bool]):
         fire.disabled = bool(self.why_not())
 
     def why_not(self) -> str:
-        """Why it cannot be fired now; empty if it can. What more is asked of a person than one key, is asked here."""
-        return self.act.why_not(self._view)
+        """Why it cannot be fired now; empty if it can."""
+        return self.impossible() or self._not_typed()
+
+    def impossible(self) -> str:
+        """Why it could not be fired whatever is typed."""
+        if self._over:
+            return f"its {self.armed.seconds:g} s are over; cancel, and arm it again"
+        return self.act.why_not(self._view, self.aim)
+
+    def _not_typed(self) -> str:
+        if not typed_right(self.query_one("#typed", Input).value, self.armed.to_type):
+            return f"type {self.armed.to_type}"
+        return "say why" if self.needs_reason and not self._why() else ""
+
+    def _why(self) -> str:
+        return self.query_one("#why", Input).value.strip() if self.needs_reason else ""
+
+    def _time_over(self) -> None:
+        self._over = True
+        self.show(self._view)
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while a button is in focus goes where it is wanted."""
+        if isinstance(self.focused, Button) and event.is_printable and event.character:
+            field = self.query_one("#typed", Input)
+            field.focus()
+            field.insert_text_at_cursor(event.character)
+            event.stop()
 
     def action_cancel(self) -> None:
         """Nothing is done."""
-        self.dismiss(False)
+        self.dismiss(None)
 
     def action_other_button(self) -> None:
         """Moves the focus to the other answer."""
         self.focus_next("Button")
 
+    @on(Input.Changed)
+    def typing(self) -> None:
+        """Fire is possible from the last right letter on."""
+        self.show(self._view)
+
     @on(Button.Pressed, "#cancel")
     def cancelled(self) -> None:
         """Nothing is done."""
-        self.dismiss(False)
+        self.dismiss(None)
 
     @on(Button.Pressed, "#fire")
+    @on(Input.Submitted)
     def fired(self) -> None:
-        """It is done, unless it became impossible."""
+        """It is done, unless it is impossible or not typed yet."""
         if not self.why_not():
-            self.dismiss(True)
+            typed = self.query_one("#typed", Input).value
+            self.dismiss(Fired(token=self.armed.token, typed=typed, why=self._why()))
 
 
 class Consequences(Lines):
-    """The title, the facts, and why it cannot be fired if so."""
+    """The title, the facts, and what is to be typed, or why it cannot be fired."""
 
     ages: ClassVar[bool] = False  # it says by itself how old its figures are
 
-    def __init__(self, action: Action, target: str) -> None:
+    def __init__(self, dialog: ArmDialog) -> None:
         super().__init__()
-        self._action = action
-        self._target = target
+        self._dialog = dialog
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Always as many lines as there are facts, two each."""
-        title = f" {self._action.label.capitalize()}: {self._target}"
-        lines = [Line(cut([Span(title, Role.SUSPECT)], width))]
-        for label, text in facts(self._action.id, view, self._target):
+        act, aim = self._dialog.act, self._dialog.aim
+        lines = [Line(cut([Span(f" {act.label.capitalize()}: {str(aim) or view.pairing}", Role.SUSPECT)], width))]
+        for label, text in facts(act.id, view.snapshot, aim):
             for number, part in enumerate(wrap(text, width - LABEL - 1, lines=ROWS_EACH)):
                 lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
         lines += [BLANK] * (height - 1 - len(lines))
-        return [*lines, _last_line(self._action, view, width)]
+        return [*lines, self._last(view, width)]
 
-
-def _last_line(action: Action, view: View, width: int) -> Line:
-    reason = action.why_not(view)
-    if reason:
-        return Line(cut([Span(f" Cannot be fired now: {reason}.", Role.FAILED_OVER)], width))
-    if view.link is Link.SILENT and view.snapshot:
-        text = f" The engine is silent: all this is of {clock(view.snapshot.at)}."
-        return Line(cut([Span(text, Role.FAILED_OVER)], width))
-    return Line(cut([Span(" Enter on Cancel, or escape: nothing happens. Tab, then enter: fire.", Role.MUTED)], width))
+    def _last(self, view: View, width: int) -> Line:
+        reason = self._dialog.impossible()
+        if reason:
+            return Line(cut([Span(f" Cannot be fired now: {reason}.", Role.FAILED_OVER)], width))
+        if view.link is Link.SILENT and view.snapshot:
+            text = f" The engine is silent: all this is of {clock(view.snapshot.at)}."
+            return Line(cut([Span(text, Role.FAILED_OVER)], width))
+        armed = self._dialog.armed
+        text = f" Type {armed.to_type}, then enter, to fire (armed until {clock(armed.until)}); escape cancels."
+        return Line(cut([Span(text, Role.MUTED)], width))

@@ -1,0 +1,109 @@
+"""How each action of the table is done to a pairing: one function a row, and the sentence that says what came of it.
+
+An act may fail with PairedError, or with what the SDK raises: the guard says so and ends the audit. It never asks
+whether it may be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from console.core.actions import Scope
+from console.engine.steered import Steered
+
+
+@dataclass(slots=True)
+class Reach:
+    """What acts act on: the pairing, and the engine, which can be told to end (with a reason) or to be read-only."""
+
+    paired: Steered
+    end: Callable[[str], None]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One act on one target, by whom and why."""
+
+    scope: Scope
+    target: str
+    by: str
+    why: str = ""
+
+    @property
+    def queue(self) -> int | None:
+        """The index, where the target is a backlog queue."""
+        return int(self.target) if self.scope is Scope.QUEUE else None
+
+    @property
+    def destination(self) -> str:
+        """The path, where the target is a destination; else empty."""
+        return self.target if self.scope is Scope.DESTINATION else ""
+
+
+Act = Callable[[Reach, Deed], Awaitable[str]]
+
+
+async def _force(reach: Reach, deed: Deed) -> str:
+    return reach.paired.force(deed.target, by=deed.by, why=deed.why)
+
+
+async def _release(reach: Reach, deed: Deed) -> str:
+    return reach.paired.release(deed.target, by=deed.by, why=deed.why)
+
+
+async def _pin(reach: Reach, deed: Deed) -> str:
+    return reach.paired.pin(deed.target, by=deed.by, why=deed.why)
+
+
+async def _pause(reach: Reach, deed: Deed) -> str:
+    return reach.paired.pause_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+
+
+async def _resume(reach: Reach, deed: Deed) -> str:
+    return reach.paired.resume_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+
+
+async def _clean_up(reach: Reach, deed: Deed) -> str:
+    return await reach.paired.clean_up(deed.target)
+
+
+async def _redrive(reach: Reach, deed: Deed) -> str:
+    return await reach.paired.redrive(int(deed.target))
+
+
+async def _move_stranded(reach: Reach, deed: Deed) -> str:
+    return await reach.paired.move_stranded(deed.target)
+
+
+async def _lock(reach: Reach, _deed: Deed) -> str:
+    reach.read_only = True
+    return "the engine is read-only: it takes no order but the one that makes it writable"
+
+
+async def _unlock(reach: Reach, _deed: Deed) -> str:
+    reach.read_only = False
+    return "the engine takes orders again"
+
+
+async def _stop(reach: Reach, deed: Deed) -> str:
+    reach.end(f"stopped by {deed.by}" + (f': "{deed.why}"' if deed.why else ""))
+    return "the engine ends in order: sends in hand finish, locks are released"
+
+
+ACTS: Final[dict[str, Act]] = {
+    "force": _force,
+    "release": _release,
+    "pin": _pin,
+    "pause-syphon": _pause,
+    "resume-syphon": _resume,
+    "clean-up": _clean_up,
+    "redrive": _redrive,
+    "move-stranded": _move_stranded,
+    "read-only": _lock,
+    "read-write": _unlock,
+    "stop": _stop,
+}
+"""By the action's id. What has no row here is never possible (its `why_not` says so)."""
