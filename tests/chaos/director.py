@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,9 +164,15 @@ class Director:
 
     async def _strike(self, episode: Episode) -> None:
         began = now()
-        for strike in sorted(episode.strikes, key=lambda strike: strike.after):
-            await asyncio.sleep(max(0.0, began + strike.after - now()))
-            await self._sandbox.strike(strike)
+        happens: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (strike.after, partial(self._sandbox.strike, strike)) for strike in episode.strikes
+        ]
+        if episode.dies:
+            victim = self._engine if episode.dies == "engine" else self._rng.choice(self._senders)
+            happens.append((episode.dies_after, victim.kill))
+        for after, act in sorted(happens, key=lambda one: one[0]):
+            await asyncio.sleep(max(0.0, began + after - now()))
+            await act()
         await asyncio.sleep(max(0.0, began + episode.seconds - now()))
 
     async def _kill_pinging(self, episode: Episode) -> None:

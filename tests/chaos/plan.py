@@ -92,6 +92,9 @@ class Episode:
     title: str
     seconds: float
     strikes: tuple[Strike, ...] = ()
+    dies: str = ""
+    """Who is killed amid the strikes: "engine", "sender", or nobody."""
+    dies_after: float = 0.0
     act: Act = Act.NOTHING
     entity: str = PLAIN
     """Where the act is prepared."""
@@ -99,7 +102,7 @@ class Episode:
     @property
     def opens(self) -> bool:
         """Whether it can open one of the windows in which duplicates arise."""
-        return self.act is not Act.NOTHING or any(strike.opens for strike in self.strikes)
+        return self.act is not Act.NOTHING or bool(self.dies) or any(strike.opens for strike in self.strikes)
 
 
 def episodes(seed: int) -> Iterator[Episode]:
@@ -138,8 +141,12 @@ def _mixtures(rng: random.Random) -> list[Episode]:
 
 
 def _mixture(strikes: list[Strike], rng: random.Random) -> Episode:
-    title = "; ".join(map(str, strikes))
-    return Episode(title=title, seconds=rng.uniform(3, 7), strikes=tuple(strikes))
+    seconds = rng.uniform(3, 7)
+    dies = rng.choice(("", "", "", "engine", "sender"))
+    title = "; ".join([*map(str, strikes), *([f"the {dies} dies"] if dies else [])])
+    return Episode(
+        title=title, seconds=seconds, strikes=tuple(strikes), dies=dies, dies_after=rng.uniform(0.2, 0.9) * seconds
+    )
 
 
 def _strike(kind: FaultKind, rng: random.Random) -> Strike:

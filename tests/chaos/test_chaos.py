@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SEED = 14
+SEED = 11
 """Its first episode kills a sender while it sends."""
 
 
