@@ -253,12 +253,12 @@ class Snapshot:
     """What a demo is showing; empty otherwise."""
     readiness: Readiness | None = None
     """None: not looked yet."""
+    unused: UnusedView = UnusedView()
     started_at: float | None = None
     """When this engine started."""
     policy: Policy | None = None
     """The options in force."""
     journal: JournalView | None = None
-    unused: UnusedView = UnusedView()
     own_process: bool = True
     """Whether the engine has a process of its own, which can be told to end; not so inside an application."""
     require_reason: bool = False

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from console.core import actions as orders
 from console.core.actions import Scope
-from console.ui.view import Link, View
+from console.ui.view import Link, Page, View
 
 WhyNot = Callable[[View], str]
 
@@ -49,7 +49,8 @@ class Action:
     order: orders.Action | None = None
     special: WhyNot = _always
     """Why this action of the screen's own is not possible now."""
-    in_key_line: bool = True
+    page: Page | None = None
+    """The page that it turns to."""
 
     @property
     def key(self) -> str:
@@ -77,7 +78,7 @@ class Action:
 
 _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
     Scope.ALL: lambda view: (),
-    Scope.ENTITY: lambda view: (view.selected,) if view.selected else (),
+    Scope.ENTITY: lambda view: view.marked or ((view.selected,) if view.selected else ()),
     Scope.QUEUE: lambda view: (view.queue,) if view.queue else (),
     Scope.DESTINATION: lambda view: (view.selected,) if view.selected else (),
     Scope.UNUSED: lambda view: (view.unused,) if view.unused else (),
@@ -105,9 +106,6 @@ def _no_aim(view: View, order: orders.Action, aim: Aim) -> str:
     return orders.fault(order, view.snapshot, *aim) or orders.why_not(order, view.snapshot, *aim)
 
 
-_SHORT: Final = frozenset({"force", "release", "pause-syphon", "resume-syphon"})
-"""Those that the key line has room for."""
-
 _ORDERED: Final = tuple(
     Action(
         id=order.id,
@@ -115,11 +113,29 @@ _ORDERED: Final = tuple(
         label=order.label,
         help=order.help,
         order=order,
-        in_key_line=order.id in _SHORT,
     )
     for order in orders.ACTIONS
     if order.key
 )
+
+
+def _no_details(view: View) -> str:
+    if view.page is Page.PAIRING:
+        return "" if view.entity else "no entity is selected"
+    return f"the page {view.page} shows all there is"
+
+
+def _no_marks(view: View) -> str:
+    return "" if view.marks else "nothing is marked"
+
+
+def _only_timeline(view: View) -> str:
+    return "" if view.page is Page.TIMELINE else "it is for the timeline"
+
+
+def _nothing_to_find(view: View) -> str:
+    return _only_timeline(view) or ("" if view.story.find else "nothing was looked for yet")
+
 
 ACTIONS: Final[tuple[Action, ...]] = (
     *_ORDERED,
@@ -129,7 +145,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
         key_label="↑ k",
         label="previous",
         help="select the entity above",
-        in_key_line=False,
     ),
     Action(
         id="select-next",
@@ -137,14 +152,46 @@ ACTIONS: Final[tuple[Action, ...]] = (
         key_label="↓ j",
         label="next",
         help="select the entity below",
-        in_key_line=False,
     ),
+    Action(
+        id="details",
+        keys=("enter",),
+        label="details",
+        help="the selected entity, or queue, in full",
+        special=_no_details,
+    ),
+    Action(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),
+    *(
+        Action(id=page.value, keys=(str(number),), label=page.value, help=f"turn to the page {page.value}", page=page)
+        for number, page in enumerate(Page, start=1)
+    ),
+    Action(id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"),
+    Action(id="mark", keys=("space",), label="mark", help="mark the entity; commands are for the marked ones"),
+    Action(id="unmark", keys=("u",), label="unmark all", help="no entity is marked any more", special=_no_marks),
+    Action(id="sort", keys=("s",), label="sort", help="by state, name, rate or change; then as listed"),
+    Action(id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"),
+    Action(
+        id="find",
+        keys=("ctrl+f",),
+        key_label="^f",
+        label="find",
+        help="the next older event with these words",
+        special=_only_timeline,
+    ),
+    Action(id="find-older", keys=("n",), label="find older", help="the same words again", special=_nothing_to_find),
+    Action(
+        id="find-newer", keys=("N",), label="find newer", help="the same words, the other way", special=_nothing_to_find
+    ),
+    Action(id="go-to-time", keys=("g",), label="go to time", help="the events of a time", special=_only_timeline),
+    Action(id="page-up", keys=("pageup",), key_label="PgUp", label="page up", help="the selection a page up"),
+    Action(id="page-down", keys=("pagedown",), key_label="PgDn", label="page down", help="the selection a page down"),
+    Action(id="first", keys=("home",), label="first", help="select the first row"),
+    Action(id="last", keys=("end", "G"), label="last", help="the last row; the timeline then follows the newest"),
     Action(
         id="next-theme",
         keys=("t",),
         label="theme",
         help="use the next theme",
-        in_key_line=False,
     ),
     Action(id="help", keys=("question_mark",), key_label="?", label="help", help="show this help"),
     Action(
@@ -180,6 +227,30 @@ def for_key(key: str, view: View) -> Action:
     if not sharing:
         raise KeyError(key)
     return next((action for action in sharing if not action.why_not(view)), sharing[0])
+
+
+KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
+    Page.PAIRING: ("help", "quit", "force", "release", "pause-syphon", "details", "filter", "sort", "mark", "palette"),
+    Page.ENTITY: ("help", "quit", "force", "release", "back", "pin", "palette"),
+    Page.BACKLOG: ("help", "quit", "redrive", "clean-up", "back", "move-stranded", "pause-syphon", "palette"),
+    Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
+    Page.COST: ("help", "quit", "back", "palette"),
+}
+"""What the key line of each page names, the most important first: what has no room is left out, and is in the help."""
+
+
+def in_key_line(page: Page, width: int) -> tuple[str, ...]:
+    """Ids of the actions that a key line of that width has room for, in the order of the table."""
+    kept: set[str] = set()
+    for name in KEY_LINE[page]:
+        wider = kept | {name}
+        if name in BY_ID and sum(_cells(BY_ID[one]) for one in wider) + len(wider) - 1 <= width:
+            kept = wider
+    return tuple(action.id for action in ACTIONS if action.id in kept)
+
+
+def _cells(action: Action) -> int:
+    return len(action.key) + label_width(action.keys[0]) + 3
 
 
 def label_width(key: str) -> int:

@@ -19,16 +19,23 @@ from textual.worker import WorkerFailed
 
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
-from console.ui import actions, view
+from console.ui import actions, choices, timeline, view
 from console.ui.actions import Action, Aim
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.paint import Painted
 from console.ui.screens.arm import ArmDialog
+from console.ui.screens.backlog import BacklogScreen
+from console.ui.screens.cost import CostScreen
 from console.ui.screens.dashboard import DashboardScreen, fits
+from console.ui.screens.entity import EntityScreen
+from console.ui.screens.frame import Framed
 from console.ui.screens.help import HelpScreen
+from console.ui.screens.palette import Palette
+from console.ui.screens.prompt import Prompt
 from console.ui.screens.showing import ShowsView
+from console.ui.screens.timeline import TimelineScreen
 from console.ui.theme import ROLES, Themes, load_all
-from console.ui.view import Answer, News, Silent, View
+from console.ui.view import Answer, News, Page, Records, Silent, View
 
 SILENT_AFTER: Final = 3.0
 """Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
@@ -55,7 +62,8 @@ class PairedApp(App[int]):
         report: told of an unexpected exception, which then ends the app.
     """
 
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS = {Palette}  # noqa: RUF012 - declared so by Textual
+    COMMAND_PALETTE_BINDING = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
         Binding("ctrl+l", "repaint", show=False, system=True),
@@ -129,7 +137,7 @@ class PairedApp(App[int]):
         if any(isinstance(item, Snapshot) for item in news):
             self._snapshot_came = self._monotonic()
         folded = self.view
-        for item in news:
+        for item in _together(news):
             folded = view.told(folded, item)
         self._show(folded)
 
@@ -207,9 +215,76 @@ class PairedApp(App[int]):
     def _answer(self, text: str, *, good: bool) -> None:
         self._show(replace(self.view, answer=Answer(text, good, self._now())))
 
+    # -- from keys to what is shown ----------------------------------------------------------------------------------
+
     def select(self, steps: int) -> None:
         """Moves the selection down by `steps`."""
-        self._show(view.moved_selection(self.view, steps))
+        self._show(choices.moved(self.view, steps))
+
+    def leaf(self, pages: int) -> None:
+        """Moves the selection down by so many screens of rows."""
+        self.select(pages * max(1, self.size.height // 2))
+
+    def turn_to(self, page: Page) -> None:
+        """Shows a page."""
+        self._show(choices.turned_to(self.view, page))
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        if page is not Page.PAIRING:
+            self.push_screen(_PAGES[page](self._newest))
+
+    def go_back(self) -> None:
+        """Back to the first page; there, all entities are listed again and none is marked."""
+        if self.view.page is Page.PAIRING:
+            self._show(choices.unmarked(choices.filtered(self.view, "")))
+        else:
+            self.turn_to(Page.PAIRING)
+
+    def choose(self, change: Callable[[View], View]) -> None:
+        """Shows what a choice makes of the view."""
+        self._show(change(self.view))
+
+    def ask_filter(self) -> None:
+        """Asks for the words to list by, and lists by them while they are typed."""
+        page = self.view.page
+        if page not in (Page.PAIRING, Page.TIMELINE):
+            self.turn_to(Page.PAIRING)
+        before = self.view.story.filter if page is Page.TIMELINE else self.view.filter
+
+        def typed(words: str | None) -> None:
+            self._show(choices.filtered(self.view, before if words is None else words))
+
+        self.push_screen(Prompt("filter", before, changed=typed), typed)
+
+    def ask_find(self) -> None:
+        """Asks for words and goes to the next older event that has them."""
+        self.push_screen(Prompt("find", self.view.story.find), partial(self.find, newer=False))
+
+    def find(self, words: str | None, *, newer: bool) -> None:
+        """Goes to the next event with the words; says so where there is none."""
+        if not words:
+            return
+        story = timeline.found(self.view.log, self.view.story, words, newer=newer)
+        if story is None:
+            side = "newer" if newer else "older"
+            self._show(replace(self.view, story=replace(self.view.story, find=words)))
+            self._answer(f"no {side} event has “{words}”", good=False)
+        else:
+            self._show(replace(self.view, story=story))
+
+    def ask_time(self) -> None:
+        """Asks for a time and goes to the first event from then on."""
+
+        def typed(text: str | None) -> None:
+            if not text:
+                return
+            at = timeline.moment(text, self._now())
+            if at is None:
+                self._answer(f"“{text}” is no time: write 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
+            else:
+                self._show(replace(self.view, story=timeline.at_time(self.view.log, self.view.story, at)))
+
+        self.push_screen(Prompt("go to time (UTC)", ""), typed)
 
     def show_help(self) -> None:
         """Opens the help."""
@@ -244,7 +319,44 @@ class PairedApp(App[int]):
         self._close_messages_no_wait()
 
 
+def _together(news: list[News]) -> list[News]:
+    """The same news with events that follow each other as one item: a history of thousands is folded in once."""
+    joined: list[News] = []
+    for item in news:
+        before = joined[-1] if joined else None
+        if isinstance(item, Records) and isinstance(before, Records):
+            joined[-1] = Records((*before.records, *item.records))
+        else:
+            joined.append(item)
+    return joined
+
+
+_PAGES: Final[dict[Page, type[Framed]]] = {
+    Page.ENTITY: EntityScreen,
+    Page.BACKLOG: BacklogScreen,
+    Page.TIMELINE: TimelineScreen,
+    Page.COST: CostScreen,
+}
+MANY: Final = 1_000_000
+"""Rows, so that the selection stops at the end."""
+
 _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
+    **{page.value: partial(PairedApp.turn_to, page=page) for page in Page},
+    "details": lambda app: app.turn_to(Page.ENTITY),
+    "back": PairedApp.go_back,
+    "filter": PairedApp.ask_filter,
+    "sort": lambda app: app.choose(choices.sorted_next),
+    "mark": lambda app: app.choose(choices.marked),
+    "unmark": lambda app: app.choose(choices.unmarked),
+    "palette": lambda app: app.action_command_palette(),
+    "find": PairedApp.ask_find,
+    "find-older": lambda app: app.find(app.view.story.find, newer=False),
+    "find-newer": lambda app: app.find(app.view.story.find, newer=True),
+    "go-to-time": PairedApp.ask_time,
+    "page-up": lambda app: app.leaf(-1),
+    "page-down": lambda app: app.leaf(1),
+    "first": lambda app: app.select(-MANY),
+    "last": lambda app: app.select(MANY),
     "select-previous": lambda app: app.select(-1),
     "select-next": lambda app: app.select(1),
     "next-theme": PairedApp.next_theme,

@@ -61,6 +61,41 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts[largest : largest + 2] if number) or "0 s"
 
 
+def milliseconds(seconds: float | None) -> str:
+    """A short time: `12 ms`, `1.2 s`; a dash if it is not known."""
+    if seconds is None:
+        return NOT_KNOWN
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """A part of a whole in percent, with more digits where it is small; a dash if either is not known."""
+    if part is None or not whole:
+        return NOT_KNOWN
+    percent = 100 * part / whole
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
+
+
+def size(number: float | None) -> str:
+    """Bytes: `1.2 GB`, in powers of 1024; a dash if it is not known."""
+    if number is None:
+        return NOT_KNOWN
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if abs(number) >= 1024**power:
+            return f"{number / 1024**power:.1f} {unit}"
+    return f"{number:.0f} B"
+
+
+def ahead(seconds: float | None, now: float) -> str:
+    """A time to come, after so many seconds: a clock time, from a day on how long; a dash if it is not known."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds < DAY:
+        return clock(now + seconds)
+    days = seconds / DAY
+    return f"in {days:.0f} d" if days < 1000 else "in years"
+
+
 def plural(number: int, noun: str, many: str = "") -> str:
     """`1 message`, `2 messages`; `many` where an s is not enough."""
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"

@@ -6,7 +6,7 @@ are one line. Values only: the widget that shows them is widgets/event_log.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +15,8 @@ from console.ui.figures import plural
 from console.ui.line import Role
 from console.ui.sentences import ROUTINE, Sentence, role, sentence
 
-KEPT: Final = 500
+KEPT: Final = 5000
+"""Entries; about an hour of a busy outage. The journal has everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class Entry:
     kind: str = ""
     place: tuple[str, int] | None = None
     """Boot and seq of the event, for an outcome that comes later."""
+    number: int = 0
+    """Counted from 1 in the order of arrival; the same sentence in a row keeps its first."""
 
     @property
     def text(self) -> str:
@@ -53,7 +56,11 @@ def append(log: Log, records: Iterable[Record]) -> Log:
 def skipped(log: Log, count: int, *, at: float) -> Log:
     """The log with a line that says how many events are missing here."""
     missing = Sentence("console", f"{plural(count, 'event')} not shown: they came too fast, or too long ago")
-    return (*log, Entry(at=at, sentence=missing, role=Role.MUTED))[-KEPT:]
+    return (*log, Entry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-KEPT:]
+
+
+def _next(log: Sequence[Entry]) -> int:
+    return log[-1].number + 1 if log else 1
 
 
 def _entry(record: Record) -> Entry:
@@ -65,9 +72,11 @@ def _entry(record: Record) -> Entry:
 
 
 def _add(entries: list[Entry], new: Entry) -> None:
+    number = _next(entries)
     if entries and (entries[-1].kind, entries[-1].sentence) == (new.kind, new.sentence):
-        new = replace(new, times=entries.pop().times + 1)
-    entries.append(new)
+        before = entries.pop()
+        new, number = replace(new, times=before.times + 1), before.number
+    entries.append(replace(new, number=number))
 
 
 def _add_outcome(entries: list[Entry], record: Record, event: CommandEnded) -> None:

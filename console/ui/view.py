@@ -2,7 +2,7 @@
 
 A feed tells Reached, Snapshot, Records, Missed and Unreachable (feed.py); the app folds each into the View and hands
 the result to whatever screens are open. Nothing here is assumed ahead of the engine: what the engine has not said is
-not shown.
+not shown. What the person chose on a screen (page, selection, marks, filters) is here as well, and moved by choices.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ from console.core.events import Record
 from console.core.snapshot import EntityView, Snapshot
 from console.ui import log as event_log
 from console.ui.log import Log
+
+
+class Page(StrEnum):
+    """What fills the terminal. The values are its titles."""
+
+    PAIRING = "pairing"
+    ENTITY = "entity"
+    BACKLOG = "backlog"
+    TIMELINE = "timeline"
+    COST = "cost"
 
 
 class Link(StrEnum):
@@ -75,6 +85,18 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Where a person reads in the timeline."""
+
+    filter: str = ""
+    """Words that an event has to have to be listed."""
+    find: str = ""
+    """Words that were last looked for."""
+    cursor: int | None = None
+    """Number of the selected entry; None: the newest, whichever that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What the screen shows."""
 
@@ -99,6 +121,18 @@ class View:
     """The command that the engine has not answered yet."""
     fits: bool = True
     """Whether the terminal is large enough for the dashboard."""
+    page: Page = Page.PAIRING
+    on_unused: bool = False
+    """Whether the backlog page's selection is among the unused queues."""
+    marks: frozenset[str] = frozenset()
+    """Paths of the entities that the next command is for, in place of the selected one."""
+    filter: str = ""
+    """Words that an entity's path or state has to have; see choices.py."""
+    sort: str = ""
+    """By what the entities were last sorted."""
+    order: tuple[str, ...] = ()
+    """Paths in the order of that moment: what changes afterwards moves no row."""
+    story: Story = Story()
 
     @property
     def fresh(self) -> bool:
@@ -109,6 +143,16 @@ class View:
     def read_only(self) -> bool:
         """Whether no command may be given from here: this console, or its engine, says so."""
         return self.viewer or (self.snapshot is not None and self.snapshot.read_only)
+
+    @property
+    def listed(self) -> tuple[EntityView, ...]:
+        """The entities that the filter lets through, as they were last sorted."""
+        return listed(self.snapshot.entities if self.snapshot else (), self.filter, self.order)
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The marked entities that are listed, in the order of the list."""
+        return tuple(entity.path for entity in self.listed if entity.path in self.marks) if self.marks else ()
 
     @property
     def entity(self) -> EntityView | None:
@@ -141,24 +185,34 @@ def told(view: View, news: News) -> View:
             return replace(view, link=Link.UNREACHABLE, link_since=since, link_reason=reason)
 
 
-def moved_selection(view: View, steps: int) -> View:
-    """The selection `steps` entities further down, stopping at both ends."""
-    paths = [entity.path for entity in view.snapshot.entities] if view.snapshot else []
-    if not paths:
-        return view
-    place = paths.index(view.selected) if view.selected in paths else 0
-    return replace(view, selected=paths[max(0, min(len(paths) - 1, place + steps))])
+def listed(entities: tuple[EntityView, ...], words: str, order: tuple[str, ...]) -> tuple[EntityView, ...]:
+    """The entities whose path or state has all the words, in the order given; those it does not name come last."""
+    if words:
+        wanted = words.casefold().split()
+        entities = tuple(one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted))
+    if order:
+        places = {path: place for place, path in enumerate(order)}
+        entities = tuple(sorted(entities, key=lambda one: places.get(one.path, len(places))))
+    return entities
+
+
+def has_all(text: str, words: Sequence[str]) -> bool:
+    """Whether a text has every word, and none of those that begin with an exclamation mark. All in lower case."""
+    return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    paths = [entity.path for entity in snapshot.entities]
+    paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     unused = [queue.path for queue in snapshot.unused.queues]
+    marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)
     return replace(
         view,
         snapshot=snapshot,
         selected=selected,
         unused=view.unused if view.unused in unused else next(iter(unused), ""),
+        on_unused=view.on_unused and bool(unused),
+        marks=marks,
         link=Link.LIVE,
         link_reason="",
     )

@@ -14,10 +14,12 @@ from textual.pilot import Pilot
 from console.core import events as e
 from console.core.entity import State
 from console.core.errors import CommandRefusedError
+from console.core.options import Policy
 from console.core.snapshot import (
     BilledView,
     EntityView,
     QueueView,
+    RouteView,
     Snapshot,
     SyphonStatus,
     SyphonView,
@@ -29,6 +31,11 @@ from console.ui.app import PairedApp
 from console.ui.feed import NOT_ARMED, Fired, Tell
 from console.ui.view import News, Records, Unreachable
 
+UNUSED = "contoso/x-servicebus-transfer/"
+BACKLOG_ROUTES = (
+    RouteView(route="backlog/3", accepted=1_204, failed=0),
+    RouteView(route="backlog/8", accepted=17, failed=2),
+)
 AT = datetime(2026, 11, 20, 14, 2, 11, tzinfo=UTC).timestamp()
 
 
@@ -154,6 +161,56 @@ class MadeUp:
             queues=tuple(queues),
             syphon=self.syphon(SyphonStatus.RUNNING, text="moving", per_second=22.0, history=history, moved=8_112),
             **{"unused": self.unused()} | changes,
+        )
+
+    def backlog(self, **changes: Any) -> Snapshot:
+        """The outage, with everything known that an engine can tell."""
+        snapshot = self.outage()
+        queues = list(snapshot.queues)
+        for place, (depth, growth) in {3: (1_204, 22.0), 8: (17, -2.5)}.items():
+            queues[place] = replace(
+                queues[place],
+                depth=depth,
+                growth=growth,
+                size_bytes=depth * 20_000,
+                bytes_growth=growth * 20_000,
+                pump_text="moving; 2 may have arrived twice",
+            )
+        queues[8] = replace(
+            queues[8],
+            dead_lettered=19,
+            dead_reasons=(("no x-ms-path", 12), ("orders was not found for 902 s", 5)),
+            differences=("LockDuration 0:00:30 instead of 0:01:00",),
+            set_aside=3,
+            scheduled=2,
+        )
+        limits = tuple(replace(queue, limit_bytes=5 * 1024**3) for queue in queues)
+        pings = (0.012, None, 0.08, 0.011, 0.013)
+        entities = list(snapshot.entities)
+        entities[1] = replace(
+            entities[1],
+            pings=5,
+            pings_sent=5,
+            pings_accepted=4,
+            pings_in_a_row=3,
+            recent_pings=pings,
+            sends=(RouteView(route="primary", accepted=412_000, failed=17), *BACKLOG_ROUTES),
+        )
+        return replace(
+            snapshot,
+            entities=tuple(entities),
+            queues=limits,
+            started_at=at("09:12:40"),
+            policy=Policy(enable_syphon=True, failback_pings=5),
+            billed=BilledView(sends=412_017, parked=1_221, pings=5, receives=61, moves=8_112, settlements=8_112),
+            unused=UnusedView(
+                queues=(
+                    UnusedQueue(path=UNUSED + "10", index=10, status="Active", messages=17, dead_lettered=0),
+                    UnusedQueue(path=UNUSED + "11", index=11, status="Active", messages=0, dead_lettered=0),
+                ),
+                read_at=at("14:00:00"),
+            ),
+            **changes,
         )
 
     def record(self, event: e.Event, seq: int = 1, boot: str = "b1") -> e.Record:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from console.core import events as e
-from console.ui import view
+from console.ui import choices, view
 from console.ui.view import Link, Missed, Reached, Records, Silent, Unreachable, View
 
 EMPTY = View(pairing="orders")
@@ -36,7 +36,7 @@ def test_silence_of_an_engine_that_is_lost_anyway_is_no_news(made: Any) -> None:
 
 
 def test_the_selection_is_kept_by_path_when_entities_come_and_go(made: Any) -> None:
-    seen = view.moved_selection(view.told(EMPTY, made.snapshot()), 1)
+    seen = choices.moved(view.told(EMPTY, made.snapshot()), 1)
     assert seen.selected == "payments"
     more = made.snapshot(made.entity("new"), made.entity("orders"), made.entity("payments"))
     assert view.told(seen, more).selected == "payments"
@@ -45,9 +45,9 @@ def test_the_selection_is_kept_by_path_when_entities_come_and_go(made: Any) -> N
 
 def test_the_selection_stops_at_both_ends(made: Any) -> None:
     seen = view.told(EMPTY, made.snapshot())
-    assert view.moved_selection(seen, -1).selected == "orders"
-    assert view.moved_selection(seen, 99).selected == "audit"
-    assert view.moved_selection(EMPTY, 1) == EMPTY
+    assert choices.moved(seen, -1).selected == "orders"
+    assert choices.moved(seen, 99).selected == "audit"
+    assert choices.moved(EMPTY, 1) == EMPTY
 
 
 def test_read_only_is_the_consoles_or_the_engines(made: Any) -> None:

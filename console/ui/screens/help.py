@@ -27,6 +27,10 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,question_mark,q,enter", "close", show=False),
         Binding("down,j", "scroll(1)", show=False),
         Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(18)", show=False),
+        Binding("pageup", "scroll(-18)", show=False),
+        Binding("end,G", "scroll(1000)", show=False),
+        Binding("home", "scroll(-1000)", show=False),
     ]
     DEFAULT_CSS = """
     HelpScreen { align: center middle; background: $background; }
@@ -68,8 +72,8 @@ class HelpText(Lines):
         """Keys, then states."""
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
-            _heading(" Keys (escape closes this help)"),
-            *[line for action in by_key(view) for line in _key(action, view, width)],
+            _heading(" Keys (arrows and page keys scroll, escape closes)"),
+            *[_key(action, view, width) for action in by_key(view)],
             BLANK,
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],
@@ -82,18 +86,16 @@ def _heading(text: str) -> Line:
     return Line((Span(text, Role.TITLE),))
 
 
-def _key(action: Action, view: View, width: int) -> list[Line]:
-    """What the key does; below it why it cannot now."""
+def _key(action: Action, view: View, width: int) -> Line:
+    """What the key does, or why it cannot now."""
     reason = action.why_not(view)
+    about = f"{action.help}; asks first" if action.dangerous else action.help
     spans = [
         Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
-        Span(f"{action.help}; asks first" if action.dangerous else action.help, Role.MUTED),
+        Span(f"not now: {reason}", Role.SUSPECT) if reason else Span(about, Role.MUTED),
     ]
-    said = [Line(cut(spans, width))]
-    if reason:
-        said.append(Line(cut([Span(f"{' ' * (1 + KEY + LABEL)}not now: {reason}", Role.SUSPECT)], width)))
-    return said
+    return Line(cut(spans, width))
 
 
 def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:

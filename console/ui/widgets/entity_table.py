@@ -78,11 +78,21 @@ class EntityHead(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Two lines."""
         caption = view.snapshot.caption if view.snapshot else ""
-        title = plural(len(view.snapshot.entities), "entity", "entities") if view.snapshot else "entities"
         columns = columns_in(width)
-        titles = [Span("   " + fit("entity", name_width(width)), Role.MUTED)]
+        titles = [Span("    " + fit("entity", name_width(width)), Role.MUTED)]
         titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
-        return (rule(title, width, note=Span(caption, Role.KEY) if caption else None), Line(tuple(titles)))
+        return (rule(_title(view), width, note=Span(caption, Role.KEY) if caption else None), Line(tuple(titles)))
+
+
+def _title(view: View) -> str:
+    """How many there are, and what the person has done to the list."""
+    if view.snapshot is None:
+        return "entities"
+    title = plural(len(view.snapshot.entities), "entity", "entities")
+    if view.filter:
+        title = f"{len(view.listed):,} of {title} with “{view.filter}”"
+    marked = f"{len(view.marks):,} marked" if view.marks else ""
+    return " · ".join(part for part in (title, view.sort, marked) if part)
 
 
 class EntityTable(Lines):
@@ -122,7 +132,7 @@ class Rows(Sequence[Line]):
     def __init__(self, view: View, width: int, height: int) -> None:
         self._view = view
         self._width = width
-        self._entities = view.snapshot.entities if view.snapshot else ()
+        self._entities = view.listed
         self._now = view.snapshot.at if view.snapshot else 0.0
         self._places = self._plan(height)
         """Entity and line within it, for each line of the table."""
@@ -151,6 +161,9 @@ class Rows(Sequence[Line]):
             return [self[index] for index in range(*place.indices(len(self)))]
         index, part = self._places[place]
         entity = self._entities[index]
+        if part == 0:
+            marked = entity.path in self._view.marks
+            return _row(entity, self._now, self._width, entity.path == self._view.selected, marked=marked)
         return _PARTS[part](entity, self._now, self._width, entity.path == self._view.selected)
 
     def span_of_selection(self) -> tuple[int, int]:
@@ -169,13 +182,13 @@ def columns_in(width: int) -> tuple[Column, ...]:
 def name_width(width: int) -> int:
     """What is left for the entity's path."""
     taken = sum(column.width + 2 for column in columns_in(width))
-    return max(8, min(WIDEST_NAME, width - taken - 4))
+    return max(8, min(WIDEST_NAME, width - taken - 5))
 
 
-def _row(entity: EntityView, now: float, width: int, selected: bool) -> Line:
+def _row(entity: EntityView, now: float, width: int, selected: bool, *, marked: bool = False) -> Line:
     look = LOOKS[entity.state]
     spans = [
-        Span("▸" if selected else " ", Role.KEY),
+        Span(("*" if marked else " ") + ("▸" if selected else " "), Role.KEY),
         Span(f"{look.glyph} ", look.role),
         Span(fit(entity.path, name_width(width)), Role.TITLE if selected else Role.TEXT),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from console.ui.actions import by_key, label_width
+from console.ui.actions import BY_ID, for_key, in_key_line, label_width
 from console.ui.line import Line, Role, Span, cut, fit
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -19,9 +19,8 @@ class KeyLine(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
         spans: list[Span] = []
-        for action in by_key(view):
-            if not action.in_key_line:
-                continue
+        for name in in_key_line(view.page, width + 1):
+            action = for_key(BY_ID[name].keys[0], view)
             label = fit(action.label, label_width(action.keys[0]))
             if action.why_not(view):
                 gap = " " * (len(label) - len(action.label))

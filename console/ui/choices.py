@@ -1,0 +1,102 @@
+"""What a person chooses on a screen: which row, which rows, in which order. Pure functions from a View to a View.
+
+Rows keep their places when data come: sorting takes the order of the moment it is asked for, and a selection is kept by
+name. A filter is words; a row has to have all of them, and none that begins with an exclamation mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from console.core.snapshot import EntityView
+from console.ui import timeline
+from console.ui.states import LOOKS
+from console.ui.view import Page, View
+
+SORTS: Final[dict[str, Callable[[EntityView], Any] | None]] = {
+    "": None,
+    "worst first": lambda entity: -LOOKS[entity.state].weight,
+    "name": lambda entity: entity.path.casefold(),
+    "busiest first": lambda entity: -entity.sends_per_second,
+    "latest change first": lambda entity: -entity.since,
+}
+"""By what entities can be sorted, in the order in which the key goes through them; "" is the engine's own order."""
+
+
+def moved(view: View, steps: int) -> View:
+    """The page's selection `steps` rows further down, stopping at both ends."""
+    match view.page:
+        case Page.BACKLOG:
+            return _moved_queue(view, steps)
+        case Page.TIMELINE:
+            return replace(view, story=timeline.moved(view.log, view.story, steps))
+        case _:
+            return _moved_entity(view, steps)
+
+
+def _moved_entity(view: View, steps: int) -> View:
+    paths = [entity.path for entity in view.listed]
+    if not paths:
+        return view
+    place = paths.index(view.selected) if view.selected in paths else 0
+    return replace(view, selected=paths[_within(place + steps, len(paths))])
+
+
+def queue_rows(view: View) -> list[tuple[bool, str]]:
+    """The backlog page's rows: whether it is an unused queue, and its index or path."""
+    if view.snapshot is None:
+        return []
+    unused = [(True, queue.path) for queue in view.snapshot.unused.queues]
+    return [(False, str(queue.index)) for queue in view.snapshot.queues] + unused
+
+
+def _moved_queue(view: View, steps: int) -> View:
+    rows = queue_rows(view)
+    if not rows:
+        return view
+    here = (True, view.unused) if view.on_unused else (False, view.queue)
+    place = rows.index(here) if here in rows else -1 if steps > 0 else 0
+    on_unused, name = rows[_within(place + steps, len(rows))]
+    return replace(view, on_unused=True, unused=name) if on_unused else replace(view, on_unused=False, queue=name)
+
+
+def turned_to(view: View, page: Page) -> View:
+    """The view on another page, with something selected there."""
+    view = replace(view, page=page)
+    return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
+
+
+def marked(view: View) -> View:
+    """The selected entity marked, or not any more; the selection goes on, so that marking many is one key each."""
+    if not view.selected:
+        return view
+    return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
+
+
+def unmarked(view: View) -> View:
+    """Nothing marked."""
+    return replace(view, marks=frozenset())
+
+
+def filtered(view: View, words: str) -> View:
+    """Only the rows with these words; the selection stays if it is still listed."""
+    if view.page is Page.TIMELINE:
+        return replace(view, story=timeline.filtered(view.log, view.story, words))
+    view = replace(view, filter=words)
+    paths = [entity.path for entity in view.listed]
+    return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
+
+
+def sorted_next(view: View) -> View:
+    """Sorted in the next way, by what is known now."""
+    names = list(SORTS)
+    sort = names[(names.index(view.sort) + 1) % len(names)]
+    by, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
+    order = tuple(entity.path for entity in sorted(entities, key=by)) if by else ()
+    return replace(view, sort=sort, order=order)
+
+
+def _within(place: int, number: int) -> int:
+    return max(0, min(number - 1, place))

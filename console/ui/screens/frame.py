@@ -1,0 +1,71 @@
+"""What every page shares: on top whether anything is wrong, at the bottom answer and keys, between them its own.
+
+Pages differ in their body alone, so that no figure of the frame moves when a person turns from one to the next. The
+layout depends on the terminal's size alone, so that nothing moves its place when data come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widget import Widget
+
+from console.ui import actions
+from console.ui.screens.showing import Newest
+from console.ui.view import View
+from console.ui.widgets.answer_line import AnswerLine
+from console.ui.widgets.header_line import HeaderLine
+from console.ui.widgets.key_line import KeyLine
+from console.ui.widgets.lines import Lines
+from console.ui.widgets.summary_line import SummaryLine
+from console.ui.widgets.too_small import TooSmall
+
+TALL = 32
+"""From so many rows on, there is room for more about each thing."""
+
+
+class Framed(Screen[None]):
+    """One page. Subclasses say what stands in the middle."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key, f"app.press({key!r})", show=False) for key in actions.all_keys()
+    ]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]  # noqa: RUF012 - declared so by Textual
+    DEFAULT_CSS = """
+    Framed { background: $background; }
+    Framed TooSmall { display: none; }
+    Framed.-tall SummaryLine { height: 2; }
+    Framed.-small > Lines, Framed.-small HeaderLine { display: none; }
+    Framed.-small TooSmall { display: block; }
+    """
+
+    def __init__(self, newest: Newest) -> None:
+        super().__init__()
+        self._newest = newest
+
+    def body(self) -> Iterable[Widget]:
+        """The middle, from top to bottom."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """From the first line to the last."""
+        yield TooSmall()
+        yield HeaderLine()
+        yield SummaryLine()
+        yield from self.body()
+        yield AnswerLine()
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        """Shows what is known already."""
+        self.show(self._newest())
+
+    def show(self, view: View) -> None:
+        """Hands the view to every part."""
+        self.set_class(not view.fits, "-small")
+        for lines in self.query(Lines):
+            lines.show(view)

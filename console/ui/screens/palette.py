@@ -1,0 +1,47 @@
+"""The command palette: the table of actions, found by name. What is not possible now says why, and does no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from rich.markup import escape
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from console.ui import actions
+from console.ui.actions import Action
+from console.ui.line import harmless
+
+if TYPE_CHECKING:
+    from console.ui.app import PairedApp
+
+
+class Palette(Provider):
+    """Every action that has a key, in the table's order."""
+
+    async def discover(self) -> Hits:
+        """All of them, before anything is typed."""
+        for action in self._actions():
+            yield DiscoveryHit(f"{action.label}  ({action.key})", self._do(action), action.label, self._about(action))
+
+    async def search(self, query: str) -> Hits:
+        """Those that the typed letters are found in."""
+        matcher = self.matcher(query)
+        for action in self._actions():
+            if score := matcher.match(action.label):
+                yield Hit(score, matcher.highlight(action.label), self._do(action), action.label, self._about(action))
+
+    def _actions(self) -> Iterable[Action]:
+        return (action for action in actions.by_key(self._paired.view) if action.id != "palette")
+
+    def _do(self, action: Action) -> partial[None]:
+        return partial(self._paired.do, action)
+
+    def _about(self, action: Action) -> str:
+        reason = action.why_not(self._paired.view)
+        return escape(harmless(f"not now: {reason}" if reason else action.help))
+
+    @property
+    def _paired(self) -> PairedApp:
+        return cast("PairedApp", self.app)

@@ -1,0 +1,66 @@
+"""One line to type into, over the answer line: words of a filter, a time. The page behind stays alive and in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+Changed = Callable[[str], None]
+
+
+class Prompt(ModalScreen[str | None]):
+    """Ends with what was typed at enter, and with None at escape.
+
+    Args:
+        label: what is asked for.
+        value: what stands there to begin with.
+        changed: told each change while it is typed.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+    DEFAULT_CSS = """
+    Prompt { align: left bottom; background: transparent; }
+    Prompt Horizontal { height: 1; width: 100%; margin-bottom: 1; background: $panel; }
+    Prompt Static { width: auto; padding: 0 1; color: $role-key; background: $panel; text-style: bold; }
+    Prompt Input { width: 1fr; height: 1; border: none; padding: 0; background: $panel; color: $foreground; }
+    Prompt Input:focus { border: none; background: $panel; }
+    """
+
+    def __init__(self, label: str, value: str, *, changed: Changed = lambda _: None) -> None:
+        super().__init__()
+        self._label = label
+        self._value = value
+        self._changed = changed
+
+    def compose(self) -> ComposeResult:
+        """The label and the field."""
+        with Horizontal():
+            yield Static(self._label, markup=False)
+            yield Input(self._value, compact=True)
+
+    def on_mount(self) -> None:
+        """A cursor that blinks would cost bytes all the time."""
+        self.query_one(Input).cursor_blink = False
+
+    def action_leave(self) -> None:
+        """As it was before."""
+        self.dismiss(None)
+
+    @on(Input.Changed)
+    def typed(self, event: Input.Changed) -> None:
+        """Passes it on."""
+        if event.value != self._value:
+            self._value = event.value
+            self._changed(event.value)
+
+    @on(Input.Submitted)
+    def entered(self, event: Input.Submitted) -> None:
+        """That is it."""
+        self.dismiss(event.value)

@@ -1,0 +1,113 @@
+"""What the pairing adds to the bill: operations by cause, a month of them at this pace, and standing arrangements.
+
+The meter counts what really happens in this engine since it started; the projections are the model of SPEC.md
+section 8. Money is shown where the owner has named a price, and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from console.core.billing import DAY, MONTH_DAYS, PARKED_MESSAGE_OPERATIONS, idle_receives, probes_a_day
+from console.core.snapshot import BilledView, Snapshot
+from console.ui.figures import NOT_KNOWN, count, duration, plural, when
+from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+LABEL: Final = 14
+NUMBER: Final = 15
+LEAST_AGE: Final = 60.0
+"""Seconds that an engine has to have run before its pace says anything of a month."""
+
+CAUSES: Final[tuple[tuple[str, Callable[[BilledView], int], str], ...]] = (
+    ("sends", lambda it: it.sends, "to the primary, billed anyway"),
+    ("parked", lambda it: it.parked, "sends to the backlog"),
+    ("receives", lambda it: it.receives, "by the syphon, empty ones too"),
+    ("moves", lambda it: it.moves, "sends to destinations"),
+    ("settlements", lambda it: it.settlements, "of moved messages"),
+    ("pings", lambda it: it.pings, "and probes"),
+)
+
+
+class CostTable(Lines):
+    """The whole page."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Causes, their sums, and what stands."""
+        if view.snapshot is None:
+            return [rule("cost", width)]
+        said = [*_meter(view.snapshot, width), BLANK, *_standing(view.snapshot, width)]
+        return [Line(cut(one.spans, width)) for one in said[:height]]
+
+
+def _meter(snapshot: Snapshot, width: int) -> list[Line]:
+    since = f"counted since {when(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
+    head = f" {fit('cause', LABEL)}{fit('operations', NUMBER, 'right')}{fit(f'in {MONTH_DAYS} days', NUMBER, 'right')}"
+    billed = snapshot.billed
+    added = billed.total - billed.sends
+    return [
+        rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
+        line(Span(head, Role.MUTED)),
+        *[_row(name, number(billed), snapshot, Span(f"   {words}", Role.MUTED)) for name, number, words in CAUSES],
+        _row("in all", billed.total, snapshot, Span("")),
+        _row("by the pairing", added, snapshot, Span("   all but those sends", Role.MUTED)),
+    ]
+
+
+def _age(snapshot: Snapshot) -> float:
+    return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
+
+
+def _row(name: str, number: int, snapshot: Snapshot, words: Span) -> Line:
+    age = _age(snapshot)
+    month = round(number * MONTH_DAYS * DAY / age) if age >= LEAST_AGE else None
+    return line(
+        f" {fit(name, LABEL)}",
+        Span(fit(count(number), NUMBER, "right"), Role.TITLE),
+        Span(fit(count(month), NUMBER, "right")),
+        words,
+    )
+
+
+def _standing(snapshot: Snapshot, width: int) -> list[Line]:
+    said = [rule("standing arrangements, by the model", width)]
+    facts = [
+        ("an idle syphon", _idle(snapshot)),
+        ("a parked message", f"{PARKED_MESSAGE_OPERATIONS} operations and its bytes at every stage, instead of 2"),
+        ("a failover", _failover(snapshot)),
+        ("probes", _probes(snapshot)),
+    ]
+    for label, text in facts:
+        said.append(line(Span(f" {label:<18}", Role.MUTED), text))
+    return said
+
+
+def _idle(snapshot: Snapshot) -> str:
+    policy, queues = snapshot.policy, len(snapshot.queues)
+    if policy is None:
+        return f"{NOT_KNOWN}: this engine does not tell its options"
+    if not policy.enable_syphon:
+        return "nothing: this engine runs none"
+    window = policy.syphon_receive_window
+    day = idle_receives(backlog_queues=queues, window=window, engines=1, seconds=DAY)
+    return f"{day:,.0f} calls a day, {day * MONTH_DAYS:,.0f} in {MONTH_DAYS} days, times the engines"
+
+
+def _failover(snapshot: Snapshot) -> str:
+    if snapshot.policy is None:
+        return NOT_KNOWN
+    day = probes_a_day(interval=snapshot.policy.ping_primary_interval, ping=snapshot.policy.ping)
+    left = sum(entity.next_ping_at is not None for entity in snapshot.entities)
+    now = f"; now {plural(left, 'entity', 'entities')}" if left else ""
+    return (f"{day:,} pings a day for each entity" if day else "its pings open a link, not billed") + now
+
+
+def _probes(snapshot: Snapshot) -> str:
+    if snapshot.policy is None:
+        return NOT_KNOWN
+    day = probes_a_day(interval=snapshot.policy.ping_primary_interval, ping=snapshot.policy.ping)
+    if not day:
+        return "opening a link, not billed"
+    return f"at most {day:,} a day, {day * MONTH_DAYS:,} in {MONTH_DAYS} days, for each entity probed"

@@ -1,0 +1,73 @@
+"""The selected backlog queue in words: its pump, its place in the rotation, its settings, its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from console.core.snapshot import QueueView
+from console.core.why import clock
+from console.ui.figures import count, plural, size
+from console.ui.line import BLANK, Line, Role, Span, cut, line, rule, shorten
+from console.ui.view import View
+from console.ui.widgets.lines import Lines
+
+LABEL: Final = 14
+FIXED: Final = 4
+"""Lines before the reasons for dead letters, which fill the rest."""
+
+
+class QueueDetail(Lines):
+    """One queue; the same lines whatever there is to say."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Pump, rotation, settings, dead letters."""
+        queues = view.snapshot.queues if view.snapshot else ()
+        queue = next((one for one in queues if str(one.index) == view.queue), None)
+        if queue is None:
+            return [rule("queue", width), *[BLANK] * (height - 1)]
+        used = f"{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
+        said = [
+            rule(queue.path, width, note=Span(used, Role.MUTED)),
+            _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
+            _fact("rotation", *_rotation(queue), width),
+            _fact("settings", *_settings(queue), width),
+            *_dead(queue, width, height - FIXED),
+        ]
+        return said[:height]
+
+
+def _fact(label: str, text: str, role: Role, width: int) -> Line:
+    spans = [Span(f" {label:<{LABEL - 1}}", Role.MUTED), Span(shorten(text, width - LABEL), role)]
+    return Line(cut(spans, width))
+
+
+def _rotation(queue: QueueView) -> tuple[str, Role]:
+    if queue.in_rotation:
+        return "in: senders may pick it", Role.TEXT
+    since = f" {clock(queue.pulled_since)}" if queue.pulled_since is not None else ""
+    return f"pulled{since}: {queue.pulled_reason or 'no reason given'}; back after a probe succeeds", Role.FAILED_OVER
+
+
+def _settings(queue: QueueView) -> tuple[str, Role]:
+    if not queue.differences:
+        return "as expected", Role.TEXT
+    return f"not as expected, its owner's choice: {'; '.join(queue.differences)}", Role.SUSPECT
+
+
+def _dead(queue: QueueView, width: int, rows: int) -> list[Line]:
+    """How many, then this engine's reasons for them, a line each where there is room."""
+    dead, reasons = queue.dead_lettered, queue.dead_reasons
+    if not dead:
+        said = [_fact("dead letters", "not read yet" if dead is None else "none", Role.TEXT, width)]
+    elif not reasons:
+        text = f"{count(dead)}; none by this engine since it started: their reasons are in the queue"
+        said = [_fact("dead letters", text, Role.SUSPECT, width)]
+    elif rows == 1:
+        why, number = reasons[0]
+        more = f" (and {plural(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
+        said = [_fact("dead letters", f"{count(dead)}; {number:,} × {why}{more}", Role.SUSPECT, width)]
+    else:
+        said = [_fact("dead letters", f"{count(dead)}; by this engine since it started:", Role.SUSPECT, width)]
+        said += [_fact("", f"{number:>8,} × {why}", Role.TEXT, width) for why, number in reasons[: rows - 1]]
+    return [*said, *[line()] * (rows - len(said))]
