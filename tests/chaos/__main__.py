@@ -60,9 +60,11 @@ def main() -> int:
     _say(f"seed {seed}, in {folder}")
     try:
         result = asyncio.run(_run(folder, seed, asked.minutes, asked.episodes))
-    except asyncio.CancelledError:
-        _say(f"told to end; seed {seed}, lists, journals and logs are in {folder}")
-        return 2
+    except BaseException as error:
+        _say(f"not run to its end; seed {seed}, lists, journals and logs are in {folder}")
+        if isinstance(error, asyncio.CancelledError):
+            return 2
+        raise
     if not result.problems:
         shutil.rmtree(folder)
     print(msgspec.json.encode(result).decode() if asked.json else _for_a_person(result))

@@ -179,7 +179,7 @@ class Director:
         """The primary is silent, an operator forces an entity in the engine: both the engine and a sender ping."""
         await self._sandbox.strike(Strike(namespace=PRIMARY, fault="black-holed"))
         control = await self._engine.control()
-        await control.command("force", target=episode.entity, by=BY)
+        await control.order("force", targets=(episode.entity,), typed=episode.entity, by=BY)
         victim = self._rng.choice(self._senders)
         pinging = await self._until(lambda: "failed over" in self._seen.states.get(victim.name, {}).values(), REACHED)
         if pinging and await _pings(control, episode.entity):
