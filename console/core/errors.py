@@ -22,6 +22,7 @@
     │   ├── WireLinkError                    a link refused or detached
     │   ├── WireOutcomeError                 a message that was not accepted
     │   └── WireRequestError                 a request that was answered with no
+    ├── CleanUpError                         an unused backlog queue stays, and why
     ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
     └── ControlError                         talking to an engine
         ├── EngineNotRunningError            no engine answers there
@@ -153,6 +154,10 @@ class WireRequestError(WireError):
     def __init__(self, description: str, condition: str | None = None, *, status: int) -> None:
         super().__init__(description, condition)
         self.status = status
+
+
+class CleanUpError(PairedError):
+    """An unused backlog queue was not deleted; the text says why, and how it was left (SPEC.md section 4.3)."""
 
 
 class IllegalEventError(PairedError):

@@ -47,6 +47,7 @@ RANGES: Final[dict[str, Range]] = {
     "cool_down": Range(0),
     "undeliverable_after": Range(0),
     "throttle_wait": Range(10),
+    "quiet_period": Range(1),
 }
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "ping": get_args(PingKind),
@@ -81,6 +82,8 @@ class Policy:
     ttl_policy: TtlPolicy = "restart"
     undeliverable_after: float = 15 * MINUTE
     throttle_wait: float = 10.0
+    quiet_period: float = 15 * MINUTE
+    """What an unused backlog queue's last activity has to be older than to be deleted (SPEC.md section 4.3)."""
     journal: JournalKind = "diverted"
     pump: PumpKind = "auto"
 

@@ -13,6 +13,18 @@ from typing import Final
 from console.core.actions import Scope
 from console.engine.steered import Steered
 
+Others = Callable[[Steered], Awaitable[int]]
+"""The most backlog queues that another known engine of the same namespaces uses.
+
+Raises:
+    CleanUpError: one that may be of them does not say.
+"""
+
+
+async def nobody(_paired: Steered) -> int:
+    """For an engine that knows no others."""
+    return 0
+
 
 @dataclass(slots=True)
 class Reach:
@@ -21,6 +33,7 @@ class Reach:
     paired: Steered
     end: Callable[[str], None]
     read_only: bool = False
+    others: Others = nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +80,8 @@ async def _resume(reach: Reach, deed: Deed) -> str:
 
 
 async def _clean_up(reach: Reach, deed: Deed) -> str:
-    return await reach.paired.clean_up(deed.target)
+    used = await reach.others(reach.paired)
+    return await reach.paired.clean_up(deed.target, used=used)
 
 
 async def _redrive(reach: Reach, deed: Deed) -> str:

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -45,6 +46,7 @@ from console.engine.crew import Crew
 from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import Journal
+from console.engine.neighbours import queues_used
 from console.engine.protocol import Answer, Arm, Order, Welcome
 from console.engine.steered import Steered
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
@@ -85,6 +87,7 @@ class EngineHost:
         self._policy = policy
         self._caption = caption
         self._clock = clock
+        self._socket = socket
         self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
@@ -130,7 +133,9 @@ class EngineHost:
             OSError: the control socket cannot be made.
         """
         self._paired = paired
-        self._reach = Reach(paired, self.stop, read_only=self._identity.read_only)
+        self._reach = Reach(
+            paired, self.stop, read_only=self._identity.read_only, others=partial(queues_used, besides=self._socket)
+        )
         self._guard = Guard(
             self._reach,
             self,

@@ -47,8 +47,8 @@ class Steered(Protocol):
     async def move_stranded(self, path: str) -> str:
         """Moves what lies in an unused backlog queue to where it belongs."""
 
-    async def clean_up(self, path: str) -> str:
-        """Deletes an unused backlog queue, if it is proven to be empty."""
+    async def clean_up(self, path: str, *, used: int) -> str:
+        """Deletes an unused backlog queue, if it is proven to be empty; `used`: the most that other engines use."""
 
     def unused_view(self) -> UnusedView:
         """The unused backlog queues."""

@@ -74,6 +74,7 @@ class ArmAdmin:
             size_bytes=told.size_in_bytes or 0,
             scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
             last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+            created_at=told.created_at.timestamp() if told.created_at is not None else None,
         )
 
     async def set_status(self, path: str, status: QueueStatus) -> None:

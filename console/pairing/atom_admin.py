@@ -52,6 +52,7 @@ class AtomAdmin:
             size_bytes=told.size_in_bytes or 0,
             scheduled=told.scheduled_message_count or 0,
             last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+            created_at=told.created_at_utc.timestamp() if told.created_at_utc is not None else None,
         )
 
     async def set_status(self, path: str, status: QueueStatus) -> None:

@@ -41,6 +41,7 @@ from console.pairing.standby import Standby
 from console.pairing.steering import Steering
 from console.pairing.syphon import Syphon
 from console.pairing.tasks import Tasks
+from console.pairing.unused import Unused
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class PairedServiceBusClient:
         self._inspection = Inspection(
             steering, primary_client, options.secondary_client, admin, queues, self._soundings
         )
+        self._unused = Unused(steering, admin, options.secondary_client, queues)
         self._syphons_elsewhere: tuple[str, ...] = ()
         self._partners = Partners(
             Side(primary, primary_client, queues[0]),
@@ -136,6 +138,7 @@ class PairedServiceBusClient:
         tasks.start(self._count(), name="the count of sends")
         tasks.start(self._soundings.run(), name="the depth of the backlog")
         tasks.start(self._standby.run(), name="the links to the backlog queues")
+        tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues)
             self._syphon.start()
@@ -268,16 +271,19 @@ class PairedServiceBusClient:
 
     async def move_stranded(self, path: str) -> str:
         """Move what lies in an unused backlog queue to where it belongs; a sentence. Raises IllegalEventError."""
-        return await self._with_syphon().move_stranded(path)
+        try:
+            return await self._with_syphon().move_stranded(path)
+        finally:
+            await self._unused.look()
 
-    async def clean_up(self, path: str) -> str:
-        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. Raises
-        CleanUpRefusedError with the reason why it stays."""
-        raise IllegalEventError(f"{path} stays: this release does not clean up")
+    async def clean_up(self, path: str, *, used: int = 0) -> str:
+        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. `used`: the
+        most backlog queues that another known engine uses. Raises CleanUpError with the reason why it stays."""
+        return await self._unused.clean_up(path, used=used)
 
     def unused_view(self) -> UnusedView:
         """The backlog queues that no known engine uses."""
-        return UnusedView()
+        return self._unused.view
 
     # -- how it stands ----------------------------------------------------------------------------------------
 

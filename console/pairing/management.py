@@ -63,6 +63,8 @@ class Depth:
     """Of `messages`: set to appear later."""
     last_active: float | None = None
     """When it was last sent to or asked for messages, in epoch seconds; None: never, or not told."""
+    created_at: float | None = None
+    """In epoch seconds; None: not told."""
 
 
 class Management(Protocol):

@@ -50,6 +50,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     ttl_policy: TtlPolicy = DEFAULTS.ttl_policy
     undeliverable_after: Duration = DEFAULTS.undeliverable_after
     throttle_wait: Duration = DEFAULTS.throttle_wait
+    quiet_period: Duration = DEFAULTS.quiet_period
     journal: JournalKind = DEFAULTS.journal
     pump: PumpKind = DEFAULTS.pump
 

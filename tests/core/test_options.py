@@ -29,6 +29,7 @@ DEFAULTS = {
     "ttl_policy": "restart",
     "undeliverable_after": 15 * MINUTE,
     "throttle_wait": 10,
+    "quiet_period": 15 * MINUTE,
     "journal": "diverted",
     "pump": "auto",
 }
@@ -46,6 +47,7 @@ ENDS = {
     "cool_down": (0, None),
     "undeliverable_after": (0, None),
     "throttle_wait": (10, None),
+    "quiet_period": (1, None),
 }
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
 

@@ -109,8 +109,8 @@ class FakePairing:
         self.acts.append(("move-stranded", path))
         return f"3 messages of {path} were moved"
 
-    async def clean_up(self, path: str) -> str:
-        self.acts.append(("clean-up", path))
+    async def clean_up(self, path: str, *, used: int) -> str:
+        self.acts.append(("clean-up", path, str(used)))
         return f"{path} was deleted"
 
     def unused_view(self) -> UnusedView:

@@ -1,0 +1,221 @@
+"""Unused backlog queues: what is listed, and that nothing is deleted without proof (SPEC.md section 4.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceRequestError
+
+from console.core.errors import CleanUpError, IllegalEventError
+from console.pairing import unused as module
+from console.pairing.management import Depth, QueueStatus
+
+from .backlogs import parked, put, queue_path
+from .conftest import World, until
+
+SPARE = queue_path(7)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE", 0.01)
+
+
+async def paired_beside(world: World, *paths: str, **options: Any) -> Any:
+    """A pairing of two queues, and others that are there besides; all of them quiet."""
+    async with world.admin("secondary") as admin:
+        for path in paths or (SPARE,):
+            await admin.create_queue(path)
+    paired = await world.pair(**{"quiet_period": 1.0} | options)
+    await until(lambda: paired.unused_view().read_at is not None)
+    return paired
+
+
+def quiet(world: World, path: str, seconds: float = 3600.0) -> None:
+    """As if nobody had used the queue for so long."""
+    queue = world.sandbox["secondary"].node.namespace.queue(path)
+    for part in (queue.messages, queue.dead_letters):
+        part.accessed_at -= seconds
+    queue.intake.last_send_at -= seconds
+
+
+async def status_of(world: World, path: str) -> str:
+    async with world.admin("secondary") as admin:
+        return str((await admin.get_queue(path)).status)
+
+
+async def exists(world: World, path: str) -> bool:
+    async with world.admin("secondary") as admin:
+        return path in [queue.name async for queue in admin.list_queues()]
+
+
+async def test_unused_are_integer_indexes_beyond_those_in_use_and_nothing_else(world: World) -> None:
+    """Section 4.3: "*Unused* = under the prefix, an integer index ≥ every count that a known engine uses; anything
+    else under the namespace is none of our business"."""
+    paired = await paired_beside(world, SPARE, queue_path(12), "primary/x-servicebus-transfer/old", "other/7")
+    assert [one.index for one in paired.unused_view().queues] == [7, 12]
+    one = paired.unused_view().queues[0]
+    assert (one.path, one.status, one.messages, one.dead_lettered) == (SPARE, "Active", 0, 0)
+    assert one.created_at is not None
+    assert any("MaxDeliveryCount" in text for text in one.differences)
+
+
+async def test_an_empty_quiet_one_that_was_named_is_deleted(world: World) -> None:
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    said = await paired.clean_up(SPARE)
+    assert f"{SPARE} was deleted" in said
+    assert "closed to senders, then nothing was in it nor among its dead letters" in said
+    assert not await exists(world, SPARE)
+    assert paired.unused_view().queues == ()
+
+
+async def test_one_that_was_active_within_the_quiet_period_stays(world: World) -> None:
+    """Section 4.3: "only unused queues whose last activity is older than a quiet period (default 15 min, since a sent
+    message can take that long to appear)"."""
+    paired = await paired_beside(world, quiet_period=900.0)
+    quiet(world, SPARE, 600.0)
+    with pytest.raises(CleanUpError, match="what was sent can take 900 s to appear"):
+        await paired.clean_up(SPARE)
+    assert "ACTIVE" in (await status_of(world, SPARE)).upper()
+
+
+async def test_one_that_holds_messages_stays(world: World) -> None:
+    paired = await paired_beside(world)
+    put(world, [parked("orders", "m1")], path=SPARE)
+    quiet(world, SPARE)
+    with pytest.raises(CleanUpError, match="1 messages and 0 dead letters are in it; move what is stranded first"):
+        await paired.clean_up(SPARE)
+
+
+@pytest.mark.parametrize("where", ["queue", "dead-letter queue"])
+async def test_counts_of_zero_are_no_proof(world: World, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 4.3: "looked into with peek (queue and dead-letter queue: counts read 0 while a namespace throttles),
+    then deleted, or set back to Active"."""
+    paired = await paired_beside(world)
+    put(world, [parked("orders", "m1")], path=SPARE)
+    if where == "dead-letter queue":
+        async with world.client("secondary") as client, client.get_queue_receiver(SPARE) as receiver:
+            (message,) = await receiver.receive_messages(1, max_wait_time=10)
+            await receiver.dead_letter_message(message)
+    quiet(world, SPARE)
+
+    async def zeros(path: str) -> Depth:
+        return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
+
+    monkeypatch.setattr(paired._admin, "depth", zeros)
+    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, whatever the counts say"):
+        await paired.clean_up(SPARE)
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+
+
+async def test_one_that_is_used_while_it_is_looked_at_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    wait = asyncio.sleep
+
+    async def meanwhile(seconds: float) -> None:
+        if seconds == module.SETTLE:
+            world.sandbox["secondary"].node.namespace.queue(SPARE).messages.accessed_at += 60
+        await wait(min(seconds, 0.05))
+
+    monkeypatch.setattr(module.asyncio, "sleep", meanwhile)
+    with pytest.raises(CleanUpError, match="somebody used it"):
+        await paired.clean_up(SPARE)
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+
+
+async def test_while_it_is_looked_at_nobody_can_send_to_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 4.3: "set to SendDisabled, waited, looked into"."""
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    seen: list[str] = []
+    prove = paired._unused._prove_empty
+
+    async def watching(path: str, before: Depth) -> None:
+        seen.append(await status_of(world, path))
+        await prove(path, before)
+
+    monkeypatch.setattr(paired._unused, "_prove_empty", watching)
+    await paired.clean_up(SPARE)
+    assert seen == [QueueStatus.SEND_DISABLED]
+
+
+@pytest.mark.parametrize("call", ["queues", "depth", "set_status", "delete_queue"])
+async def test_where_management_fails_it_stays_and_is_open(
+    world: World, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 10: "unable to manage: … clean-up refused"."""
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    real = getattr(paired._admin, call)
+    broken = True
+
+    async def fails(*arguments: Any) -> Any:
+        if broken and (call != "set_status" or arguments[1] is QueueStatus.SEND_DISABLED):
+            raise ServiceRequestError("no route")
+        return await real(*arguments)
+
+    monkeypatch.setattr(paired._admin, call, fails)
+    with pytest.raises(CleanUpError, match=f"{SPARE} stays"):
+        await paired.clean_up(SPARE)
+    broken = False
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+
+
+async def test_a_listing_that_fails_is_said_and_keeps_what_was_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paired = await paired_beside(world)
+
+    async def fails(prefix: str) -> Any:
+        raise ServiceRequestError("no route")
+
+    monkeypatch.setattr(paired._admin, "queues", fails)
+    before = paired.unused_view()
+    await paired._unused.look()
+    assert paired.unused_view().trouble
+    assert (paired.unused_view().queues, paired.unused_view().read_at) == (before.queues, before.read_at)
+
+
+@pytest.mark.parametrize("path", [queue_path(0), "primary/x-servicebus-transfer/old", "orders"])
+async def test_what_is_used_or_is_no_backlog_queue_is_never_touched(world: World, path: str) -> None:
+    paired = await paired_beside(world)
+    with pytest.raises(IllegalEventError):
+        await paired.clean_up(path)
+
+
+async def test_one_that_another_engine_uses_stays(world: World) -> None:
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    with pytest.raises(CleanUpError, match="another engine on this machine uses 8 backlog queues"):
+        await paired.clean_up(SPARE, used=8)
+    assert await exists(world, SPARE)
+
+
+async def test_one_whose_status_its_owner_set_stays(world: World) -> None:
+    paired = await paired_beside(world)
+    async with world.admin("secondary") as admin:
+        queue = await admin.get_queue(SPARE)
+        queue.status = "ReceiveDisabled"
+        await admin.update_queue(queue)
+    quiet(world, SPARE)
+    with pytest.raises(CleanUpError, match="its status is ReceiveDisabled"):
+        await paired.clean_up(SPARE)
+
+
+async def test_what_is_stranded_is_moved_on_order_and_the_queue_can_go_then(world: World) -> None:
+    """Section 4.3: "Stranded messages are moved on an operator's order, never silently"."""
+    async with world.admin("primary") as admin:
+        await admin.create_queue("stranded-for")
+    paired = await paired_beside(world, enable_syphon=True)
+    put(world, [parked("stranded-for", "m1")], path=SPARE)
+    await asyncio.sleep(0.1)
+    assert world.depth(SPARE, namespace="secondary") == 1
+    assert "1 messages" in await paired.move_stranded(SPARE)
+    quiet(world, SPARE)
+    await paired.clean_up(SPARE)
+    (message,) = await world.received("stranded-for", 1)
+    assert message.message_id == "m1"
