@@ -26,6 +26,7 @@ from console.engine.launch import Launch, Ready, wait_until_gone
 from console.engine.lock import Holder, running
 from console.engine.places import Places, places_of
 from console.secret import masked
+from console.ui.profile import Wishes
 
 DOWN_TIMEOUT: Final = 90.0
 """Seconds that an engine has to end in order: sends in hand, pumps, links."""
@@ -33,6 +34,7 @@ DOWN_TIMEOUT: Final = 90.0
 Config = Annotated[
     Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
 ]
+ScreenWishes = Annotated[Wishes | None, Parameter(name="*")]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 
 Size = Annotated[int, Parameter(help="Bytes of a message's body.")]
@@ -74,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @app.default
-def default(*, config: Config = None) -> int:
+def default(*, config: Config = None, screen: ScreenWishes = None) -> int:
     """Start or find the engine and open the dashboard: the same as paired up."""
-    return up(config=config)
+    return up(config=config, screen=screen)
 
 
 @app.command
@@ -84,6 +86,7 @@ def up(
     *,
     config: Config = None,
     headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+    screen: ScreenWishes = None,
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
     settings = load_config(find_config(config))
@@ -96,18 +99,21 @@ def up(
         )
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
-    return _dashboard(_find_or_start(settings, places), settings)
+    return _dashboard(_find_or_start(settings, places), settings, screen)
 
 
 @app.command
 def attach(
-    *, config: Config = None, read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False
+    *,
+    config: Config = None,
+    read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
+    screen: ScreenWishes = None,
 ) -> int:
     """Open the dashboard on a running engine."""
     settings = load_config(find_config(config))
     holder = _running(settings, places_of(settings.name))
     _needs_terminal("a dashboard is nothing without one")
-    return _dashboard(Path(holder.socket), settings, read_only=read_only)
+    return _dashboard(Path(holder.socket), settings, screen, read_only=read_only)
 
 
 @app.command
@@ -353,10 +359,10 @@ async def _order_stop(socket: Path, pairing: str) -> None:
         await client.close()
 
 
-def _dashboard(socket: Path, settings: PairingConfig, *, read_only: bool = False) -> int:
+def _dashboard(socket: Path, settings: PairingConfig, screen: Wishes | None, *, read_only: bool = False) -> int:
     from console.ui import run_dashboard  # with Textual behind it
 
-    return run_dashboard(socket, config_name=settings.name, read_only=read_only)
+    return run_dashboard(socket, config_name=settings.name, read_only=read_only, wishes=screen)
 
 
 def _needs_terminal(instead: str) -> None:

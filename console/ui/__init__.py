@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from console.ui.preferences import config_folder, load_preferences
+from console.ui.profile import PROFILES, Wishes, profile_for
+
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
 
@@ -25,6 +28,7 @@ def run_dashboard(
     engine_stays: bool = True,
     on_ready: Callable[[], None] | None = None,
     size: tuple[int, int] | None = None,
+    wishes: Wishes | None = None,
 ) -> int:
     """Shows the engine behind `socket` until the person leaves.
 
@@ -35,6 +39,7 @@ def run_dashboard(
         engine_stays: whether the engine goes on when the person leaves; False for a demo's, so that the screen says so.
         on_ready: called once, after the first paint.
         size: columns and rows; those of the terminal unless given.
+        wishes: what the command line asks of the screen; the person's console.toml and the terminal decide the rest.
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is then in a file that one sentence on stderr names.
@@ -44,7 +49,16 @@ def run_dashboard(
     from console.ui.app import PairedApp
     from console.ui.crash import CrashLog
     from console.ui.feed import EngineFeed
+    from console.ui.theme import folder, load_all, theme_for
 
+    own = config_folder()
+    chosen = load_preferences(own)
+    wishes = wishes or Wishes()
+    asked = wishes.profile or chosen.profile
+    profile = PROFILES[asked] if asked else profile_for(os.environ)
+    mouse = not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse)
+    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = PairedApp(
@@ -55,9 +69,13 @@ def run_dashboard(
         engine_stays=engine_stays,
         report=crash.report,
         on_ready=on_ready,
+        themes=load_all(folder(), own / "themes"),
+        theme=theme,
+        profile=profile,
+        notices=[chosen.notice] if chosen.notice else [],
     )
     try:
-        status = app.run(mouse=False, size=size)  # without the mouse, selecting and copying stay the terminal's
+        status = app.run(mouse=mouse, size=size)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
@@ -13,8 +13,10 @@ from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.worker import WorkerFailed
 
 from console.core.errors import ControlError
@@ -22,7 +24,10 @@ from console.core.snapshot import Snapshot
 from console.ui import actions, choices, timeline, view
 from console.ui.actions import Action, Aim
 from console.ui.feed import NOT_ARMED, Feed, Fired
+from console.ui.figures import plural
 from console.ui.paint import Painted
+from console.ui.plain import InAscii, WithoutColours
+from console.ui.profile import PROFILES, Profile, ProfileName
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
@@ -34,12 +39,15 @@ from console.ui.screens.palette import Palette
 from console.ui.screens.prompt import Prompt
 from console.ui.screens.showing import ShowsView
 from console.ui.screens.timeline import TimelineScreen
-from console.ui.theme import ROLES, Themes, load_all
+from console.ui.theme import ROLES, PairedTheme, Themes, load_all
 from console.ui.view import Answer, News, Page, Records, Silent, View
 
 SILENT_AFTER: Final = 3.0
 """Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
 CHECK_EVERY: Final = 0.5
+
+_WITHOUT_COLOURS: Final = WithoutColours()
+_IN_ASCII: Final = InAscii()
 
 Report = Callable[[BaseException], None]
 
@@ -57,6 +65,10 @@ class PairedApp(App[int]):
         by: who commands are given by.
         read_only: look, don't touch.
         engine_stays: whether the engine goes on when the person leaves.
+        themes: the ones to choose from; the shipped ones unless given.
+        theme: the one to begin with; the first unless given.
+        profile: how much the terminal is asked to show.
+        notices: what could not be used of a person's own files; the first is shown.
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: told of an unexpected exception, which then ends the app.
@@ -79,6 +91,9 @@ class PairedApp(App[int]):
         read_only: bool = False,
         engine_stays: bool = True,
         themes: Themes | None = None,
+        theme: str | None = None,
+        profile: Profile = PROFILES[ProfileName.FULL],
+        notices: Sequence[str] = (),
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         report: Report | None = None,
@@ -95,12 +110,17 @@ class PairedApp(App[int]):
         self._news: list[News] = []
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
-        notice = next(iter(self._themes.notices), "")
-        answer = Answer(notice, good=False, at=now()) if notice else None
+        self._profile = profile
+        self._shown_at = monotonic()
+        self._later: Timer | None = None
+        """Set while figures wait for their turn."""
+        first, unknown = self._themes.chosen(theme)
+        said = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
+        answer = Answer(_one_notice(said), good=False, at=now()) if said else None
         self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer)
-        for theme in self._themes.themes:
-            self.register_theme(theme)
-        self.theme = self._themes.themes[0].name
+        for each in self._themes.themes:
+            self.register_theme(each)
+        self.theme = first.name
 
     # -- from the engine to the screen ---------------------------------------------------------------------------
 
@@ -139,7 +159,13 @@ class PairedApp(App[int]):
         folded = self.view
         for item in _together(news):
             folded = view.told(folded, item)
-        self._show(folded)
+        waits = self._profile.figures_every - (self._monotonic() - self._shown_at)
+        if waits <= 0 or view.happened(self.view, folded):
+            self._show(folded)
+            return
+        self.view = folded
+        if self._later is None:
+            self._later = self.set_timer(waits, self._show_newest)
 
     def _check_silence(self) -> None:
         silent_for = self._monotonic() - self._snapshot_came
@@ -149,8 +175,15 @@ class PairedApp(App[int]):
     def _newest(self) -> View:
         return self.view
 
+    def _show_newest(self) -> None:
+        self._show(self.view)
+
     def _show(self, new: View) -> None:
         self.view = new
+        self._shown_at = self._monotonic()
+        if self._later is not None:
+            self._later.stop()
+            self._later = None
         for screen in self.screen_stack:
             if isinstance(screen, ShowsView) and screen.is_mounted:
                 screen.show(new)
@@ -302,6 +335,13 @@ class PairedApp(App[int]):
             renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
         super()._display(screen, renderable)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """The library's, and ours for terminals without colours or without signs."""
+        bare = isinstance(self.current_theme, PairedTheme) and self.current_theme.monochrome
+        if self._profile.ascii:
+            return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
+        return [*super().get_line_filters(), _WITHOUT_COLOURS] if bare else super().get_line_filters()
+
     def action_repaint(self) -> None:
         """Writes everything again: the terminal may show something else than we wrote."""
         self._painted.forget()
@@ -364,3 +404,8 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "quit": lambda app: app.exit(0),
     "quit-with-engine": lambda app: app.exit(0),
 }
+
+
+def _one_notice(said: Sequence[str]) -> str:
+    """The first notice, and how many there are besides."""
+    return said[0] + (f" (and {plural(len(said) - 1, 'more notice')})" if said[1:] else "")

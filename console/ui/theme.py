@@ -1,19 +1,24 @@
 """Themes: one TOML file each, checked before use; a broken one costs a notice, never the screen.
 
-A file has `name`, `dark`, `[colours]` (the fields of Textual's Theme) and `[roles]` (our own variables, see ROLES). In
-the wheel the files lie beside this module, in a source tree in `themes` at its top. dark.toml comes first.
+A file has `name`, `dark`, `[colours]` (the fields of Textual's Theme) and `[roles]` (our own variables, see ROLES);
+with `monochrome = true` its colours are not written at all. In the wheel the files lie beside this module, in a source
+tree in `themes` at its top; a person's own lie in `themes` of the config folder and take the place of a shipped one of
+the same name. dark.toml comes first.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
+
+from console.ui.profile import without_colours
 
 FALLBACK: Final = BUILTIN_THEMES["textual-dark"]
 FIRST: Final = "dark"
@@ -33,11 +38,28 @@ ROLES: Final[dict[str, str]] = {
 COLOURS: Final = frozenset(
     {"primary", "secondary", "warning", "error", "success", "accent", "foreground", "background", "surface", "panel"}
 )
+SIXTEEN: Final = "sixteen"
+"""The shipped theme for terminals of 16 colours."""
+MONO: Final = "mono"
+"""The shipped theme without any."""
 NEEDED: Final = frozenset({"primary", "foreground", "background", "surface", "panel"})
+
+
+_OF_16: Final = {dark: BUILTIN_THEMES[name].variables for dark, name in ((True, "ansi-dark"), (False, "ansi-light"))}
+"""Variables that the terminal library asks of a theme in the terminal's own colours."""
+_KEYS: Final = {"name", "dark", "monochrome", "colours", "roles"}
 
 
 class ThemeError(ValueError):
     """A theme file that cannot be used; the text says where and why."""
+
+
+@dataclass
+class PairedTheme(Theme):
+    """A theme of a file."""
+
+    monochrome: bool = False
+    """Whether nothing but the terminal's own colours is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +69,30 @@ class Themes:
     themes: tuple[Theme, ...]
     notices: tuple[str, ...] = ()
 
+    def named(self, name: str) -> Theme | None:
+        """The theme of that name."""
+        return next((theme for theme in self.themes if theme.name == name), None)
+
+    def chosen(self, name: str | None) -> tuple[Theme, str]:
+        """The theme asked for, or the first; and a sentence if there is none of that name."""
+        found = self.named(name) if name is not None else self.themes[0]
+        if found is not None:
+            return found, ""
+        return self.themes[0], f"there is no theme {name!r}; there are {', '.join(each.name for each in self.themes)}"
+
     def after(self, name: str) -> Theme:
         """The theme that follows the one of that name, around the corner at the end."""
         names = [theme.name for theme in self.themes]
         place = names.index(name) if name in names else -1
         return self.themes[(place + 1) % len(names)]
+
+
+def theme_for(environ: Mapping[str, str], *, ascii_only: bool = False) -> str:
+    """The name of the theme for a terminal with these variables: none of its colours asked for, sixteen, or more."""
+    if ascii_only or without_colours(environ):
+        return MONO
+    colours = Console(force_terminal=True, _environ=environ).color_system
+    return FIRST if colours in ("256", "truecolor") else SIXTEEN
 
 
 def folder() -> Path:
@@ -61,26 +102,29 @@ def folder() -> Path:
     return installed if installed.is_dir() else here.parent.parent / "themes"
 
 
-def load_all(place: Path | None = None) -> Themes:
-    """Every theme file in a folder, the default one first."""
-    themes: list[Theme] = []
+def load_all(*places: Path) -> Themes:
+    """Every theme file in these folders (the shipped ones' unless given), the default one first; of two with one name
+    the later."""
+    themes: dict[str, Theme] = {}
     notices: list[str] = []
-    for path in _files(place or folder()):
+    for path in (path for place in places or (folder(),) for path in _files(place)):
         try:
-            themes.append(load(path))
+            theme = load(path)
         except ThemeError as error:
             notices.append(str(error))
+        else:
+            themes[theme.name] = theme
     if not themes:
         notices.append("no theme file could be used: the terminal library's own dark theme is shown")
         return Themes((FALLBACK,), tuple(notices))
-    return Themes(tuple(themes), tuple(notices))
+    return Themes(tuple(themes.values()), tuple(notices))
 
 
 def _files(place: Path) -> list[Path]:
     return sorted(place.glob("*.toml"), key=lambda path: (path.stem != FIRST, path.name))
 
 
-def load(path: Path) -> Theme:
+def load(path: Path) -> PairedTheme:
     """One theme, checked.
 
     Raises:
@@ -90,12 +134,21 @@ def load(path: Path) -> Theme:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ThemeError(f"theme {path.name} cannot be read: {error}") from error
-    _check_keys(path, "", values, allowed={"name", "dark", "colours", "roles"}, needed={"name", "dark", "colours"})
+    _check_keys(path, "", values, allowed=_KEYS, needed={"name", "dark", "colours"})
     colours = _colours(path, "colours", values["colours"], allowed=COLOURS, needed=NEEDED)
     roles = _colours(path, "roles", values.get("roles", {}), allowed=ROLES.keys(), needed=())
-    if not isinstance(values["name"], str) or not isinstance(values["dark"], bool):
-        raise ThemeError(f"theme {path.name}: name is a text and dark is true or false")
-    theme = Theme(name=values["name"], primary=colours["primary"], dark=values["dark"], variables={**ROLES, **roles})
+    monochrome = values.get("monochrome", False)
+    if not isinstance(values["name"], str) or not isinstance(values["dark"], bool) or not isinstance(monochrome, bool):
+        raise ThemeError(f"theme {path.name}: name is a text, dark and monochrome are true or false")
+    ansi = all(colour.startswith("ansi_") for colour in (*colours.values(), *roles.values()))
+    theme = PairedTheme(
+        name=values["name"],
+        primary=colours["primary"],
+        dark=values["dark"],
+        variables={**(_OF_16[values["dark"]] if ansi else {}), **ROLES, **roles},
+        ansi=ansi,
+        monochrome=monochrome,
+    )
     for field, colour in colours.items():
         setattr(theme, field, colour)
     try:

@@ -201,6 +201,23 @@ def has_all(text: str, words: Sequence[str]) -> bool:
     return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
 
 
+def happened(before: View, after: View) -> bool:
+    """Whether something happened between the two that nobody should wait for; figures that moved are no such thing."""
+    return _events(before) != _events(after)
+
+
+def _events(view: View) -> tuple[object, ...]:
+    of_engine: tuple[object, ...] = ()
+    if (snapshot := view.snapshot) is not None:
+        of_engine = (
+            [(entity.path, entity.state) for entity in snapshot.entities],
+            [queue.in_rotation for queue in snapshot.queues],
+            (snapshot.syphon.status, snapshot.alarms, snapshot.caption, snapshot.read_only, snapshot.boot),
+            snapshot.readiness is not None and snapshot.readiness.ready,
+        )
+    return (view.link, view.log[-1:], view.answer, of_engine)
+
+
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-SCREENS = {
+from console.ui.profile import PROFILES, ProfileName
+
+SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-80x24": ((80, 24), {}, ()),
     "failed-over-140x40": ((140, 40), {}, ()),
-    "failed-over-light": ((80, 24), {}, ("t",)),
+    "failed-over-light": ((80, 24), {"theme": "light"}, ()),
+    "failed-over-plain": ((80, 24), {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}, ()),
+    "failed-over-contrast": ((80, 24), {"theme": "contrast"}, ()),
     "unreachable": ((80, 24), {"lose": True}, ()),
     "force": ((80, 24), {}, ("down", "f")),
     "help": ((80, 24), {}, ("question_mark",)),
@@ -36,5 +40,6 @@ def prepare(
 @pytest.mark.parametrize("name", SCREENS)
 def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any) -> None:
     size, options, keys = SCREENS[name]
-    app, feed = new_app()
-    assert snap_compare(app, terminal_size=size, run_before=prepare(feed, outage_news, keys, **options))
+    app, feed = new_app(**{key: value for key, value in options.items() if key != "lose"})
+    lose = bool(options.get("lose"))
+    assert snap_compare(app, terminal_size=size, run_before=prepare(feed, outage_news, keys, lose=lose))

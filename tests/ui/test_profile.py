@@ -1,0 +1,128 @@
+"""How much a terminal is asked to show, by its variables, a person's file and a flag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.ui.plain import SIGNS, in_ascii
+from console.ui.preferences import Preferences, load_preferences
+from console.ui.profile import PROFILES, ProfileName, profile_for
+
+PLAIN = PROFILES[ProfileName.PLAIN]
+SLOW = PROFILES[ProfileName.SLOW]
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, "full"),
+        ({"TERM": "xterm-256color"}, "full"),
+        ({"TERM": "linux", "LANG": "C.utf8"}, "full"),
+        ({"TERM": "xterm-256color", "LANG": "C"}, "plain"),
+        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, "plain"),
+        ({"TERM": "vt100", "LANG": "en_US.UTF-8"}, "plain"),
+        ({"TERM": "dumb"}, "plain"),
+        ({}, "plain"),
+    ],
+)
+def test_the_terminals_variables_choose(environ: dict[str, str], name: str) -> None:
+    assert profile_for(environ).name == name
+
+
+def test_every_sign_has_one_of_ascii() -> None:
+    assert all(len(sign) == len(letter) == 1 and letter.isascii() for sign, letter in SIGNS.items())
+
+
+def test_other_alphabets_keep_their_width() -> None:
+    assert in_ascii("▲ żółw 漢字 ok") == "X ???w ???? ok"
+
+
+async def test_plain_is_ascii_without_colours(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news, size=(140, 40), profile=PLAIN) as console:
+        assert console.screen().isascii()
+        assert "X payments" in console.screen()
+        styles = [segment.style for strip in console.app.screen._compositor.render_strips() for segment in strip]
+        assert all(style is None or (style.color is None and style.bgcolor is None) for style in styles)
+        await console.press("question_mark")
+        assert console.screen().isascii()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_slow_lets_figures_wait_and_nothing_else(open_console: Any, made: Any) -> None:
+    clock = Clock()
+    async with open_console(made.snapshot(), profile=SLOW, monotonic=clock) as console:
+        assert "healthy" in console.screen()
+        rest = (made.entity("payments"), made.entity("audit"))
+        clock.now += 1
+        faster = made.entity("orders", sends_per_second=413.0)
+        await console.told(made.snapshot(faster, *rest))
+        assert "413" not in console.screen()
+        clock.now += 1
+        await console.told(made.snapshot(faster, made.failed_over("payments"), rest[1]))
+        assert "failed over" in console.screen()
+        assert "413" in console.screen()
+        clock.now += 4.9
+        faster = made.entity("orders", sends_per_second=414.0)
+        await console.told(made.snapshot(faster, made.failed_over("payments"), rest[1]))
+        assert "414" not in console.screen()
+        clock.now += 0.1
+        faster = made.entity("orders", sends_per_second=415.0)
+        await console.told(made.snapshot(faster, made.failed_over("payments"), rest[1]))
+        assert "415" in console.screen()
+
+
+async def test_slow_answers_keys_at_once(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(), profile=SLOW) as console:
+        await console.press("down")
+        assert "▸● payments" in console.screen()
+
+
+def written(folder: Path, text: str) -> Preferences:
+    (folder / "console.toml").write_text(text)
+    return load_preferences(folder)
+
+
+def test_no_file_is_no_preference(tmp_path: Path) -> None:
+    assert load_preferences(tmp_path) == Preferences()
+
+
+def test_a_persons_own_file(tmp_path: Path) -> None:
+    found = written(tmp_path, 'theme = "light"\nprofile = "slow"\nmouse = false\n[keys]\nforce = "F"\n')
+    assert found == Preferences(theme="light", profile=ProfileName.SLOW, mouse=False, keys={"force": "F"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("theme = ", "cannot be read"),
+        ("theme = 3", "theme is the name of one"),
+        ('profile = "fast"', "profile is one of full, slow, plain"),
+        ("mouse = 1", "mouse is true or false"),
+        ("mice = true", "mice is no setting"),
+        ('[keys]\nforce = ""', "keys.force is ''; a key is like"),
+        ('[keys]\nforce = "F"\nrelease = "F"', "keys.release: F stands for another action already"),
+        ("keys = 3", "[keys] is a table"),
+    ],
+)
+def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str, said: str) -> None:
+    found = written(tmp_path, text)
+    assert said in found.notice
+    assert "\n" not in found.notice
+    assert found.theme is None
+    assert found.profile is None
+    assert found.mouse is None
+
+
+async def test_the_notice_of_a_broken_file_is_shown(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(), notices=["console.toml: mice is no setting"]) as console:
+        assert "console.toml: mice is no setting" in console.screen()
