@@ -307,6 +307,20 @@ def bench_send(
     return run_bench_send(plan, json_line=json)
 
 
+@bench.command(name="engine")
+def bench_engine(
+    *,
+    json: JsonLine = False,
+    seconds: Annotated[float, Parameter(help="Of a lap; there are four a round.")] = 60.0,
+    rounds: Annotated[int, Parameter(help="How often each way takes its turn.")] = 1,
+) -> int:
+    """What consoles cost the engine: lateness of pings and times of sends with none, one and five."""
+    from console.bench.command import run_bench_engine  # with the SDK and the sandbox behind it
+    from console.bench.engine import EnginePlan
+
+    return run_bench_engine(EnginePlan(seconds=seconds, rounds=rounds), json_line=json)
+
+
 @bench.command(name="failover")
 def bench_failover(
     *,

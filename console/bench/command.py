@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from console.bench import tables
+from console.bench.engine import EnginePlan, measure_engine
 from console.bench.failover import measure_failover
 from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.process import BenchError
@@ -49,6 +50,13 @@ def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     figures = asyncio.run(measure_send(plan))
     sys.stdout.write(tables.as_json("send", figures) if json_line else tables.send_table(figures))
+    return 0
+
+
+def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
+    """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
+    figures = asyncio.run(measure_engine(plan))
+    sys.stdout.write(tables.as_json("engine", figures) if json_line else tables.engine_table(figures))
     return 0
 
 

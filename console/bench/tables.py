@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from console.bench.engine import EngineFigures
 from console.bench.failover import FailoverFigures
 from console.bench.rounds import Pace
 from console.bench.send import SendFigures
@@ -16,7 +17,7 @@ from console.bench.syphon import CPU_TARGET_US, SyphonFigures
 Targets = Mapping[str, tuple[float, bool]]
 
 
-def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures) -> str:
+def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures | EngineFigures) -> str:
     """One line; `targets` says of each figure that has one what it should be, and whether it is."""
     told: dict[str, Any] = {
         "bench": bench,
@@ -85,6 +86,27 @@ def failover_table(figures: FailoverFigures) -> str:
     rows.append(f"p99 at most {target:g} ms: {'reached' if reached else 'missed'}")
     title = f"failing over, {figures.senders} senders, {len(figures.over_ms)} rounds, {figures.latency_ms:g} ms added"
     return _joined(title, rows, "")
+
+
+def engine_table(figures: EngineFigures) -> str:
+    """For people."""
+    rows = [
+        f"{name:>2} consoles   pings late p95 {figures.lateness_p95_ms[name]:6.1f} ms, at most "
+        f"{figures.lateness_max_ms[name]:6.1f} ms   sends p50 {figures.send_p50_ms[name]:6.2f} ms  "
+        f"p95 {figures.send_p95_ms[name]:6.2f} ms{_times(figures.send_ratio.get(name))}"
+        for name in figures.lateness_p95_ms
+    ]
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:16} at most {target:g}: {'reached' if reached else 'missed'}")
+    title = (
+        f"an engine with {figures.entities} entities that ping each second, laps of {figures.seconds:g} s, "
+        "one of five consoles reads nothing"
+    )
+    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "none / none"))
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"  {ratio:.2f} times those without"
 
 
 def _pace(what: str, pace: Pace) -> str:

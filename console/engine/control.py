@@ -134,6 +134,7 @@ class ControlServer:
         self._forgotten_seq = 0
         self.snapshot: Snapshot | None = None
         """The newest that was told."""
+        self._encoded: tuple[Snapshot, bytes] | None = None
         self._server: asyncio.AbstractServer | None = None
         self._crew = Crew()
         self.farewell = "the engine ended"
@@ -243,7 +244,7 @@ class ControlServer:
         try:
             while (item := await console.mailbox.take()) is not None:
                 if isinstance(item, Snapshot):
-                    item = protocol.encode(SnapshotSent(item))
+                    item = self._as_line(item)
                 elif isinstance(item, Skipped):
                     item = protocol.encode(item)
                 await console.say(item)
@@ -254,6 +255,12 @@ class ControlServer:
         except Exception:
             console.writer.transport.abort()  # nothing more will be told: better it knows
             raise
+
+    def _as_line(self, snapshot: Snapshot) -> bytes:
+        """Encoded once for all consoles that are told the same."""
+        if self._encoded is None or self._encoded[0] is not snapshot:
+            self._encoded = (snapshot, protocol.encode(SnapshotSent(snapshot)))
+        return self._encoded[1]
 
     async def _obey(self, console: _Console) -> None:
         while True:
