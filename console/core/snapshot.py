@@ -89,7 +89,7 @@ class QueueView:
     scheduled: int | None = None
     """Of `depth`: set to appear later, as those are that the syphon copied aside."""
     set_aside: int = 0
-    """Of `depth`: held by this engine's pump until their destinations take them."""
+    """Held by this engine's pump just now until their destinations take them; `depth` may have been read before."""
     growth: float | None = None
     """Messages a second by which the depth grew over the last readings, negative while it drains; None: too few."""
     bytes_growth: float | None = None

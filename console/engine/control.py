@@ -40,8 +40,8 @@ from console.engine.protocol import (
 
 HISTORY: Final = 10_000
 """Events remembered for consoles that come back, and kept for one that reads slowly."""
-RECENT: Final = 500
-"""Events that a console is sent which was never here before."""
+RECENT: Final = 2000
+"""Events that a console is sent which was never here before: what its timeline begins with."""
 MOST_CONSOLES: Final = 32
 HELLO_TIMEOUT: Final = 5.0
 GOODBYE_TIMEOUT: Final = 1.0

@@ -17,6 +17,7 @@ from typing import Any, Self
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from console.core.alarms import backlog_alarms
 from console.core.engine import Pairing
 from console.core.errors import IllegalEventError, PairingClosedError, PairingError, SameNamespaceError
 from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
@@ -305,9 +306,9 @@ class PairedServiceBusClient:
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at (SPEC.md section 4.6)."""
-        return views.alarms(
-            self._soundings, self._steering.ended, syphon=self._syphon is not None or bool(self._syphons_elsewhere)
-        )
+        known = self._syphon is not None or bool(self._syphons_elsewhere)
+        found = views.alarms(self._soundings, self._steering.ended, syphon=known)
+        return (*found, *backlog_alarms(self.queue_views(), self.syphon_view()))
 
     async def inspect(self) -> Evidence:
         """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is

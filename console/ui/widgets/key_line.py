@@ -19,7 +19,7 @@ class KeyLine(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
         spans: list[Span] = []
-        for name in in_key_line(view.page, width + 1):
+        for name in in_key_line(view.page, width):
             action = for_key(BY_ID[name].keys[0], view)
             label = fit(action.label, label_width(action.keys[0]))
             if action.why_not(view):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from console.core.alarms import share_used
+from console.core.readiness import FULL
 from console.core.snapshot import QueueView, Snapshot
 from console.core.trend import Trend, seconds_until, trend
 from console.core.why import clock
@@ -15,7 +17,6 @@ from console.ui.summary import is_old, parked
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
-NEARLY_FULL: Final = 0.8
 INDEX: Final = 3
 
 
@@ -53,9 +54,8 @@ def _dead(queue: QueueView, _: Snapshot) -> Span:
 
 
 def _full(queue: QueueView, _: Snapshot) -> Span:
-    known = queue.size_bytes is not None and queue.limit_bytes
-    nearly = known and (queue.size_bytes or 0) > NEARLY_FULL * (queue.limit_bytes or 0)
-    return Span(share(queue.size_bytes, queue.limit_bytes), Role.FAILED_OVER if nearly else Role.TEXT)
+    role = Role.FAILED_OVER if share_used(queue) > FULL else Role.TEXT
+    return Span(share(queue.size_bytes, queue.limit_bytes), role)
 
 
 def _trend(queue: QueueView, _: Snapshot) -> Span:

@@ -1,0 +1,34 @@
+"""A stuck pump and a backlog that is nearly full are alarms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.core.alarms import backlog_alarms
+from console.core.snapshot import QueueView, SyphonStatus, SyphonView
+
+NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
+IDLE = SyphonView(status=SyphonStatus.IDLE, text="nothing to move")
+
+
+def queue(**more: Any) -> QueueView:
+    return QueueView(index=3, path="contoso/x-servicebus-transfer/3", in_rotation=True, read_at=NOON, **more)
+
+
+@pytest.mark.parametrize("size", [None, 0, 80])
+def test_a_queue_with_room_is_no_alarm(size: int | None) -> None:
+    assert backlog_alarms([queue(size_bytes=size, limit_bytes=100)], IDLE) == []
+    assert backlog_alarms([queue(size_bytes=size)], IDLE) == []
+
+
+def test_a_queue_that_is_nearly_full_says_until_when_there_is_room() -> None:
+    full = queue(size_bytes=84, limit_bytes=100, bytes_growth=0.1)
+    assert backlog_alarms([full], IDLE) == ["backlog queue 3 is 84% full, and full 12:02:40 at this pace"]
+    assert backlog_alarms([queue(size_bytes=84, limit_bytes=100)], IDLE) == ["backlog queue 3 is 84% full"]
+
+
+def test_a_stuck_syphon_says_why() -> None:
+    stuck = SyphonView(status=SyphonStatus.STUCK, text="backlog queue 2: timeout")
+    assert backlog_alarms([queue()], stuck) == ["the syphon is stuck: backlog queue 2: timeout"]
