@@ -18,6 +18,7 @@ from typing import Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
+from console import verbs
 from console.config import PairingConfig, find_config, load_config
 from console.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
 from console.engine.client import ControlClient
@@ -54,6 +55,8 @@ app = App(
 )
 bench = App(name="bench", help="The project's own measurements, on this machine.")
 app.command(bench)
+for _verb in (*verbs.VERBS, *verbs.GROUPS):
+    app.command(_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

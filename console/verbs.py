@@ -1,0 +1,342 @@
+"""The verbs that act: each is an order of console.core.actions to one engine of this machine, or to several.
+
+A dangerous one needs `--yes NAME` in place of typing the name on the screen; without it nothing is done, and what
+would be is said. Whether it may be done is the engine's guard's to say, here as everywhere.
+
+Exit status: 0 done, 2 if an engine refused it, failed at it, or was not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import App, Parameter
+
+from console.config import find_config, load_config
+from console.core import actions
+from console.core.actions import Action, Scope
+from console.core.errors import ConfigurationError, ControlError, EngineNotRunningError
+from console.core.snapshot import Snapshot, UnusedQueue
+from console.core.why import clock
+from console.engine.client import ControlClient
+from console.engine.here import engines_here, first_snapshot, socket_of
+from console.engine.places import Places, places_of
+from console.secret import masked
+
+ALL: Final = "all"
+
+Config = Annotated[
+    Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
+]
+Engine = Annotated[
+    str | None, Parameter(help='An engine of this machine by its name; "all": each; else the pairing.toml\'s.')
+]
+Yes = Annotated[
+    str | None, Parameter(help="What would be typed on the screen: the target's name; the number of several.")
+]
+Why = Annotated[str, Parameter(help="The reason, for the audit.")]
+Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
+Queue = Annotated[str | None, Parameter(help="One backlog queue, by its index.")]
+Destination = Annotated[str | None, Parameter(help="One destination, by its path.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the command line asks for, before an engine's snapshot says what it comes to there."""
+
+    verb: str
+    scope: Scope
+    targets: tuple[str, ...] = ()
+    matching: str | None = None
+    yes: str | None = None
+    why: str = ""
+
+    @property
+    def action(self) -> Action:
+        """The row of the table."""
+        return actions.BY_ID[self.verb]
+
+    def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The targets as this engine names them."""
+        if self.matching is not None:
+            part = self.matching.casefold()
+            return tuple(one.path for one in snapshot.entities if part in one.path.casefold())
+        return tuple(_named(snapshot, self.scope, target) for target in self.targets)
+
+
+def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    """A queue may be called by its bare index, or as screens write it."""
+    bare = target.removeprefix("backlog/")
+    if scope is Scope.QUEUE:
+        return bare
+    if scope is Scope.UNUSED:
+        return next((one.path for one in snapshot.unused.queues if str(one.index) == bare), target)
+    return target
+
+
+# -- the verbs -------------------------------------------------------------------------------------------------------
+
+
+def failover(
+    *entities: str,
+    matching: Matching = None,
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Send to the backlog until released; dangerous."""
+    return _order(_of_entities("force", entities, matching, yes, why), engine, config)
+
+
+def pin(
+    *entities: str,
+    matching: Matching = None,
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Send to the primary whatever fails; dangerous."""
+    return _order(_of_entities("pin", entities, matching, yes, why), engine, config)
+
+
+def release(
+    *entities: str,
+    matching: Matching = None,
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Give entities back to the rules; dangerous."""
+    return _order(_of_entities("release", entities, matching, yes, why), engine, config)
+
+
+def cleanup(
+    *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index; none: they are listed.")],
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them."""
+    if not queues:
+        return _list_unused(_engines(engine, config))
+    return _order(Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
+
+
+def redrive(
+    *queues: Annotated[str, Parameter(help="Backlog queues, by index.")],
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Put the dead letters of backlog queues back to work; dangerous."""
+    return _order(Wish(verb="redrive", scope=Scope.QUEUE, targets=queues, yes=yes, why=why), engine, config)
+
+
+def move_stranded(
+    *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index.")],
+    yes: Yes = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Move what lies in unused backlog queues to where it belongs; dangerous."""
+    return _order(Wish(verb="move-stranded", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
+
+
+syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
+read_only = App(name="read-only", help="Have an engine refuse orders, or take them again.")
+
+
+@syphon.command
+def pause(
+    *,
+    queue: Queue = None,
+    destination: Destination = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Leave parked messages where they are."""
+    return _order(_of_syphon("pause-syphon", queue, destination, why), engine, config)
+
+
+@syphon.command
+def resume(
+    *,
+    queue: Queue = None,
+    destination: Destination = None,
+    why: Why = "",
+    engine: Engine = None,
+    config: Config = None,
+) -> int:
+    """Move parked messages again."""
+    return _order(_of_syphon("resume-syphon", queue, destination, why), engine, config)
+
+
+@read_only.command
+def on(*, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+    """Refuse every order that changes something."""
+    return _order(Wish(verb="read-only", scope=Scope.ALL, why=why), engine, config)
+
+
+@read_only.command
+def off(*, yes: Yes = None, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+    """Take orders again; dangerous, and named by the pairing."""
+    return _order(Wish(verb="read-write", scope=Scope.ALL, yes=yes, why=why), engine, config)
+
+
+VERBS: Final = (failover, pin, release, cleanup, redrive, move_stranded)
+GROUPS: Final = (syphon, read_only)
+
+
+def _of_entities(verb: str, entities: tuple[str, ...], matching: str | None, yes: str | None, why: str) -> Wish:
+    if bool(entities) == (matching is not None):
+        raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
+    return Wish(verb=verb, scope=Scope.ENTITY, targets=entities, matching=matching, yes=yes, why=why)
+
+
+def _of_syphon(verb: str, queue: str | None, destination: str | None, why: str) -> Wish:
+    if queue is not None and destination is not None:
+        raise ConfigurationError("--queue and --destination are two orders: give them one after the other")
+    if queue is not None:
+        return Wish(verb=verb, scope=Scope.QUEUE, targets=(queue,), why=why)
+    if destination is not None:
+        return Wish(verb=verb, scope=Scope.DESTINATION, targets=(destination,), why=why)
+    return Wish(verb=verb, scope=Scope.ALL, why=why)
+
+
+# -- the engines -----------------------------------------------------------------------------------------------------
+
+
+def _engines(engine: str | None, config: Path | None) -> tuple[Places, ...]:
+    """Those that are asked for and run.
+
+    Raises:
+        EngineNotRunningError: none does.
+    """
+    if engine is None:
+        chosen: tuple[Places, ...] = (places_of(load_config(find_config(config)).name),)
+    else:
+        chosen = tuple(places for places in engines_here() if engine in (ALL, places.name))
+    running = tuple(places for places in chosen if socket_of(places) is not None)
+    if running:
+        return running
+    names = ", ".join(places.name for places in engines_here() if socket_of(places) is not None) or "none"
+    wanted = "any pairing" if engine == ALL else f"the pairing {engine or chosen[0].name}"
+    raise EngineNotRunningError(f"no engine of {wanted} runs here; those that run: {names}")
+
+
+def _order(wish: Wish, engine: str | None, config: Path | None) -> int:
+    status = max(asyncio.run(_ask(places, wish)) for places in _engines(engine, config))
+    if wish.scope is Scope.ENTITY and status == 0:
+        _print(["senders elsewhere are not affected"])
+    return status
+
+
+async def _ask(places: Places, wish: Wish) -> int:
+    """One engine's answer, on standard output if it is done and on standard error if not."""
+    socket = socket_of(places)
+    try:
+        if socket is None:
+            raise EngineNotRunningError(f"the engine of {places.name} has ended meanwhile")
+        snapshot = await first_snapshot(socket)
+        targets = wish.aimed(snapshot)
+        fault = actions.fault(wish.action, snapshot, wish.scope, targets)
+        if fault:
+            raise ConfigurationError(fault)
+        if wish.action.dangerous and not _is_named(wish, snapshot, targets):
+            return _would(wish, snapshot, targets)
+        said = await _fire(socket, wish, targets)
+    except (ControlError, ConfigurationError) as error:
+        return _refused(places, str(error))
+    _print([f"{snapshot.engine}: {said}"])
+    return 0
+
+
+async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
+    client = await ControlClient.connect(socket)
+    try:
+        done = await client.order(
+            wish.verb, targets=targets, scope=wish.scope, by=getpass.getuser(), why=wish.why, typed=wish.yes or ""
+        )
+    finally:
+        await client.close()
+    return done.text
+
+
+def _is_named(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
+    return wish.yes is not None and actions.typed_right(wish.yes, actions.to_type(snapshot, wish.scope, targets))
+
+
+def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
+    """What firing would mean: the preview of the screen's question."""
+    from console.ui.actions import Aim
+    from console.ui.consequences import facts  # with what measures text behind it
+
+    told = facts(wish.verb, snapshot, Aim(wish.scope, targets))
+    _print([f"{fact.label:<13}{fact.text}" for fact in told])
+    needed = actions.to_type(snapshot, wish.scope, targets)
+    given = "" if wish.yes is None else f", not {wish.yes}"
+    sys.stderr.write(f"paired: nothing was done: {wish.action.label} needs --yes {needed}{given}\n")
+    return 2
+
+
+def _refused(places: Places, text: str) -> int:
+    sys.stderr.write(f"paired: {places.name}: {masked(' '.join(text.split()))}\n")
+    return 2
+
+
+def _list_unused(engines: Iterable[Places]) -> int:
+    status = 0
+    for places in engines:
+        socket = socket_of(places)
+        try:
+            if socket is None:
+                raise EngineNotRunningError("it has ended meanwhile")
+            snapshot = asyncio.run(first_snapshot(socket))
+        except ControlError as error:
+            status = _refused(places, str(error))
+        else:
+            _print(_listed(snapshot))
+    return status
+
+
+def _listed(snapshot: Snapshot) -> list[str]:
+    unused = snapshot.unused
+    if unused.read_at is None:
+        return [f"{snapshot.engine}: unused backlog queues are not known: {unused.trouble or 'not listed yet'}"]
+    stale = f"; since then: {unused.trouble}" if unused.trouble else ""
+    count = len(unused.queues) or "no"
+    head = f"{snapshot.engine}: {count} unused backlog queues (read {clock(unused.read_at)} UTC{stale})"
+    return [head, *(_described(queue) for queue in unused.queues)]
+
+
+def _described(queue: UnusedQueue) -> str:
+    counts = "counts not known" if queue.messages is None else f"{queue.messages} messages, {queue.dead_lettered} dead"
+    parts = [f"  {queue.path}", counts, f"last active {_when(queue.last_active)}", f"made {_when(queue.created_at)}"]
+    return "  ".join([*parts, *((f"differs: {', '.join(queue.differences)}",) if queue.differences else ())])
+
+
+def _when(at: float | None) -> str:
+    from console.engine.find import when
+
+    return "not known" if at is None else when(at)
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Lines that hold texts from outside: nothing in them can move a terminal's cursor."""
+    from console.ui.line import harmless
+
+    for line in lines:
+        sys.stdout.write(harmless(masked(line)) + "\n")

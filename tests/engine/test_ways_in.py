@@ -1,0 +1,166 @@
+"""Read-only has no leak: every dangerous action by every way in is refused by the engine. Generated from the table.
+
+The screen's own courtesy is switched off here: what is tested is that the engine refuses, whatever a console thinks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from console import cli
+from console.core.actions import ACTIONS, Action, Scope
+from console.core.errors import CommandRefusedError
+from console.core.events import Commanded, CommandEnded
+from console.engine import protocol
+from console.engine.client import ControlClient
+from console.engine.lock import Holder, take
+from console.engine.places import places_of
+from console.ui import actions as screen
+from console.ui.app import PairedApp
+from console.ui.feed import EngineFeed
+from console.ui.view import Link
+
+from .conftest import Engine, Hosted
+
+DANGEROUS = [action for action in ACTIONS if action.dangerous and not action.lifts_read_only]
+WITH_KEY = [action for action in DANGEROUS if action.key]
+TARGETS = {
+    Scope.ALL: (),
+    Scope.ENTITY: ("orders",),
+    Scope.QUEUE: ("0",),
+    Scope.UNUSED: ("contoso/x-servicebus-transfer/7",),
+}
+
+
+def by_id(action: Action) -> str:
+    return action.id
+
+
+@pytest.fixture
+async def hosted(engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hosted]:
+    """A read-only engine of the pairing "orders", found by its lock and by a pairing.toml."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(short))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.chdir(short)
+    key = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
+    tables = "".join(
+        f'[{name}]\nconnection_string = "Endpoint=sb://127.0.0.1;{key}"\n' for name in ("primary", "secondary")
+    )
+    (short / "pairing.toml").write_text(f'[pairing]\nname = "orders"\n{tables}')
+    places = places_of("orders")
+    places.prepare()
+    async with engine(read_only=True, folder=places.state) as standing:
+        fd = take(places.lock, Holder(pid=os.getpid(), socket=str(standing.socket), log="-"))
+        standing.pairing.force("orders", by="setup")
+        standing.pairing.acts.clear()
+        yield standing
+        assert standing.pairing.acts == []
+        os.close(fd)
+
+
+@pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
+async def test_the_raw_socket_is_refused(hosted: Hosted, action: Action) -> None:
+    reader, writer = await asyncio.open_unix_connection(hosted.socket, limit=protocol.LONGEST_FROM_ENGINE)
+    targets = TARGETS[action.scope]
+    lines = (
+        protocol.Hello(),
+        protocol.Arm(id=1, verb=action.id, targets=targets, by="mallory"),
+        protocol.Command(id=2, verb=action.id, targets=targets, by="mallory"),
+        protocol.Command(id=3, verb=action.id, targets=targets, by="mallory", token="guessed", typed="orders"),
+    )
+    writer.write(b"".join(map(protocol.encode, lines)))
+    answers: dict[int, Any] = {}
+    async with asyncio.timeout(10):
+        while len(answers) < 3:
+            line = msgspec.json.decode(await reader.readline())
+            assert line["t"] != "armed"
+            if line["t"] == "done":
+                answers[line["id"]] = line
+    writer.close()
+    assert all(not answer["ok"] and "read-only" in answer["text"] for answer in answers.values())
+
+
+@pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
+async def test_a_client_is_refused_and_the_attempt_is_in_the_timeline(hosted: Hosted, action: Action) -> None:
+    client = await hosted.connect()
+    with pytest.raises(CommandRefusedError, match="read-only"):
+        await client.command(action.id, targets=TARGETS[action.scope], by="ada", typed="orders")
+    audited: list[Any] = []
+    async with asyncio.timeout(10):
+        async for update in client.updates():
+            audited += [update.event] if hasattr(update, "event") else []
+            if audited and isinstance(audited[-1], CommandEnded):
+                break
+    await client.close()
+    assert isinstance(audited[-2], Commanded)
+    assert "refused: this engine is read-only" in audited[-1].outcome
+
+
+@pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
+async def test_the_verb_is_refused(hosted: Hosted, action: Action) -> None:
+    typed = (TARGETS[action.scope] or ("orders",))[0]
+    yes = [] if action.verb == "down" else ["--yes", typed]
+    status = await asyncio.to_thread(cli.main, [*action.verb.split(), *TARGETS[action.scope], *yes])
+    assert status == 2
+    assert not hosted.host._ending.is_set()
+
+
+async def press(app: PairedApp, action: Action, pilot: Any) -> None:
+    """The key."""
+    await pilot.press(action.key)
+
+
+async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
+    """What the palette and the mouse call."""
+    app.do(screen.BY_ID[action.id], screen.Aim(action.scope, TARGETS[action.scope]))
+
+
+Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
+
+
+@pytest.mark.parametrize("viewer", [False, True], ids=["engine read-only", "console read-only"])
+@pytest.mark.parametrize("courtesy", [True, False], ids=["greyed", "not greyed"])
+@pytest.mark.parametrize("way", [press, choose])
+async def test_key_palette_and_mouse_are_refused(
+    hosted: Hosted, way: Way, courtesy: bool, viewer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not courtesy:  # as if the screen knew nothing of read-only: the engine does
+        monkeypatch.setattr(screen.Action, "why_not", lambda self, view, aim=None: "")
+        monkeypatch.setattr(screen.Action, "aim", lambda self, view: aim_of(self))
+    app = PairedApp(EngineFeed(hosted.socket, read_only=viewer), pairing="orders", by="ada", read_only=viewer)
+    async with app.run_test(size=(140, 40)) as pilot:
+        async with asyncio.timeout(10):
+            while app.view.link is not Link.LIVE:
+                await pilot.pause(0.02)
+        for action in WITH_KEY:
+            asked = app.view.answer
+            await way(app, action, pilot)
+            async with asyncio.timeout(10):
+                while app.view.answer is asked:
+                    await pilot.pause(0.02)
+            assert not app.view.answer.good, action.id
+            assert len(app.screen_stack) == 1, "no question was asked"
+    assert hosted.pairing.acts == []
+
+
+def aim_of(action: screen.Action) -> screen.Aim:
+    assert action.order is not None
+    return screen.Aim(action.order.scope, TARGETS[action.order.scope])
+
+
+async def test_a_viewers_conversation_orders_nothing_even_of_a_writable_engine(engine: Engine) -> None:
+    async with engine() as standing:
+        client = await ControlClient.connect(standing.socket, read_only=True)
+        with pytest.raises(CommandRefusedError, match="opened to look only"):
+            await client.command("pause-syphon", by="ada")
+        with pytest.raises(CommandRefusedError, match="opened to look only"):
+            await client.arm("force", targets=("orders",), by="ada")
+        await client.close()
+        assert standing.pairing.acts == []
