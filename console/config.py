@@ -97,6 +97,8 @@ class PairingConfig:
     entities: tuple[str, ...]
     primary: NamespaceConfig
     secondary: NamespaceConfig
+    require_reason: bool = False
+    """Whether an operator's act needs a reason."""
     metrics: Address | None = None
     """Where Prometheus may ask; None: nowhere."""
     probe: tuple[str, ...] = ()
@@ -146,6 +148,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         name=pairing["name"],
         environment=pairing.get("environment", ""),
         read_only=pairing.get("read_only", False),
+        require_reason=pairing.get("require_reason", False),
         policy=policy,
         entities=pairing.get("entities", ()),
         metrics=pairing.get("metrics"),
@@ -193,6 +196,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "name": read_name,
     "environment": read_text,
     "read_only": read_flag,
+    "require_reason": read_flag,
     "entities": read_entities,
     "probe": read_entities,
     "metrics": read_address,

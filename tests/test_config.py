@@ -45,7 +45,7 @@ def test_the_smallest_file_has_the_defaults_and_a_syphon(tmp_path: Path) -> None
     found = read(tmp_path, with_pairing(""))
     assert found.name == "orders"
     assert found.policy == Policy(enable_syphon=True)
-    assert (found.environment, found.entities, found.read_only) == ("", (), False)
+    assert (found.environment, found.entities, found.read_only, found.require_reason) == ("", (), False, False)
     assert (found.primary.host, found.secondary.host) == (
         "contoso.servicebus.windows.net",
         "backup.servicebus.windows.net",

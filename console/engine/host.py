@@ -49,6 +49,7 @@ from console.engine.journal import Journal
 from console.engine.neighbours import queues_used
 from console.engine.protocol import Answer, Arm, Order, Welcome
 from console.engine.steered import Steered
+from console.engine.unfinished import unfinished
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
 
 SNAPSHOT_INTERVAL: Final = 1.0
@@ -88,6 +89,7 @@ class EngineHost:
         self._caption = caption
         self._clock = clock
         self._socket = socket
+        self._spool = spool
         self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
@@ -111,9 +113,12 @@ class EngineHost:
             OSError: its folder cannot be made or read.
         """
         await self._stack.enter_async_context(self._journal)
+        left = await asyncio.to_thread(unfinished, self._spool)
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
             self._warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
+        for text in left:
+            self._warn("audit", text)
         return self
 
     async def __aexit__(

@@ -125,7 +125,12 @@ class _Starting:
 
 
 async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: Path) -> None:
-    identity = EngineIdentity.of(config.name, environment=config.environment, read_only=config.read_only)
+    identity = EngineIdentity.of(
+        config.name,
+        environment=config.environment,
+        read_only=config.read_only,
+        require_reason=config.require_reason,
+    )
     this = asyncio.current_task()
     assert this is not None
     _on_end(this.cancel)
