@@ -129,7 +129,8 @@ class AmqpCourier:
     async def turn(self, key: str, seconds: float) -> None:
         """Wait until something has changed at the destination, `seconds` at most."""
         found = self._known.get(key)
-        if found is None:
+        if found is None:  # nothing tells of a change there
+            await asyncio.sleep(seconds)
             return
         if found.turn is None:
             found.turn = asyncio.get_running_loop().create_future()

@@ -23,13 +23,13 @@ from console.core.errors import EnvelopeError, WireError, WireUnavailableError
 from console.pairing import moving
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.aside import Aside, SetAside
-from console.pairing.moving import RESCAN, Progress
+from console.pairing.moving import Progress
 from console.pairing.parcel import Parcel
 from console.pairing.rewrite import Opened, held_of, id_of, opened, original
+from console.pairing.searching import Search
 from console.pairing.settling import DEFERRED, Settling, received_again, renewed
 from console.pairing.steering import Steering
 from console.pairing.wire import Backoff, Wire, WireReceiver, is_idle_detach
-from console.pairing.wire.management import peek
 from console.pairing.wire.recovery import HEALTHY
 
 WINDOW: Final = 5000
@@ -43,11 +43,6 @@ FIRST_SIZE: Final = 256 * 1024
 PORTION: Final = 250
 """Messages received again by one request, at most."""
 PORTION_BYTES: Final = 256 * 1024
-PEEKED: Final = 250
-MANAGE: Final = 10.0
-"""Seconds for a look into the queue: without one messages are moved all the same."""
-ENOUGH: Final = WINDOW
-"""Messages in a row that are not set aside, after which a search ends: no pump reaches further ahead."""
 LOCK: Final = 60.0
 """Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
 RENEWED_BEFORE: Final = 20.0
@@ -82,12 +77,13 @@ class AmqpPump:
         self._in_hand: dict[int, Parcel] = {}
         self._bytes = 0
         self._largest = float(FIRST_SIZE)
-        self._moved: OrderedDict[int, None] = OrderedDict()
+        self._moved: OrderedDict[int, str] = OrderedDict()
+        """Messages that were moved and whose completion is not confirmed, by number: their ids."""
         self._asked: set[int] = set()
         self._bringing: dict[str, asyncio.Task[None]] = {}
         self._backoff = Backoff(random.random)
-        self._scanned_at = -RESCAN
-        self._scan_took = 0.0
+        self._searching = Search(steering, wire, path, self.aside, self._on_its_way)
+        self._cannot_search = ""
         self._window_ends = 0.0
         self._is_open = False
         self._trouble = ""
@@ -161,7 +157,11 @@ class AmqpPump:
         )
         self._steering.meter.receives += 1
         self._receiver = receiver
+        self._searching.begin()
         await self._search()
+        while not self._searching.is_far_enough and not self._cannot_search and receiver.is_up:
+            await self._renew(self._steering.clock())
+            await self._search()
         self._is_open = True
         self._replenish()
         while receiver.is_up:
@@ -170,6 +170,7 @@ class AmqpPump:
             if not self._steering.machine.may_pump(self.index):
                 self._let_go()
                 await receiver.detach()
+                self._settling.lost()  # what the queue has not confirmed by now
                 return None
             await self._tend()
             await self._steering.change(self._steering.clock() + TICK)
@@ -180,7 +181,7 @@ class AmqpPump:
         now = self._steering.clock()
         self.progress.failing_since = None
         await self._renew(now)
-        if now - self._scanned_at >= max(RESCAN, 30 * self._scan_took):
+        if self._searching.is_due(now):
             await self._search()
         for key, aside in list(self.aside.by_key.items()):
             if self.aside.drop_empty(key):
@@ -198,17 +199,19 @@ class AmqpPump:
 
     def _said(self) -> str:
         said = moving.holding(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
-        return f"{said}; {self._trouble}" if self._trouble else said
+        return "; ".join(text for text in (said, self._trouble, self._cannot_search) if text)
 
     async def close(self) -> None:
         """What is under way has a moment to be accepted and completed; the locks of the rest are released."""
         end = self._steering.clock() + CLOSING_IN
-        while self._wire.is_up and self._steering.clock() < end:
+        while self._wire.is_up and (left := end - self._steering.clock()) > 0:
+            await self._settling.finish(left)
             if not self._courier.under_way(self) and not self._settling.is_busy:
                 break
             await asyncio.sleep(0.02)
         for parcel in list(self._in_hand.values()):
             self._give_up(parcel)
+        await self._settling.finish(CLOSING_IN)
         if self._receiver is not None:
             await self._receiver.detach()
 
@@ -267,14 +270,17 @@ class AmqpPump:
             return
         parcel = self._parcel(found, payload, token, receiver, delivery_id, now)
         number = parcel.number
-        if number in self._moved:  # it was delivered; only its completion was lost
+        if self._moved.get(number) == parcel.message_id:  # it was delivered; only its completion was lost
             self._forget(parcel)
             self._settling.complete([parcel])
             return
         before = self._in_hand.get(number)
-        if before is not None:  # its lock ended while it was in hand: go on with the new one
-            before.relocked(token, parcel.lock_ends, receiver, delivery_id)
-            return
+        if before is not None:
+            if before.message_id == parcel.message_id:  # its lock ended while it was in hand: go on with the new one
+                before.relocked(token, parcel.lock_ends, receiver, delivery_id)
+                self._not_aside(parcel)
+                return
+            self._forget(before)  # the queue was made anew, and its numbers began again
         self._in_hand[number] = parcel
         self._bytes += parcel.size
         if doom:
@@ -334,7 +340,6 @@ class AmqpPump:
     def _on_lost(self, error: WireError) -> None:
         """Locks go on without the link, so what is in hand goes on its way and is settled by lock token."""
         self._settling.lost()
-        self._scanned_at = -RESCAN
         self._steering.changed()
 
     # -- what becomes of it -------------------------------------------------------------------------------------------
@@ -345,7 +350,7 @@ class AmqpPump:
         for parcel in parcels:
             by_path.setdefault(parcel.path, []).append(parcel.message_id)
             self._forget(parcel)
-            self._moved[parcel.number] = None
+            self._moved[parcel.number] = parcel.message_id
         for path, ids in by_path.items():
             moving.moved(self._steering, self.progress, path, self.index, ids)
         while len(self._moved) > REMEMBERED:
@@ -366,8 +371,13 @@ class AmqpPump:
         self._settling.bury(parcel, reason)
 
     def _forget(self, parcel: Parcel) -> None:
-        if self._in_hand.pop(parcel.number, None) is not None:
+        if self._in_hand.get(parcel.number) is parcel:
+            del self._in_hand[parcel.number]
             self._bytes -= parcel.size
+        self._not_aside(parcel)
+
+    def _not_aside(self, parcel: Parcel) -> None:
+        """It is no longer one that was set aside and received again."""
         if parcel.was_aside:
             parcel.was_aside = False
             self.aside.of(parcel.path, parcel.key).in_hand -= 1
@@ -381,9 +391,9 @@ class AmqpPump:
         if how == DEFERRED:
             aside = self.aside.of(parcel.path, parcel.key)
             aside.deferring -= 1
-            if is_done:
+            if is_done is not False or parcel.receiver is None:  # what was deferred before is so in any case
                 aside.add(parcel.number)
-        elif parcel.number in self._moved:
+        elif self._moved.get(parcel.number) == parcel.message_id:
             if is_done:
                 del self._moved[parcel.number]
             elif is_done is False:  # somebody else may have it by now; we would not send it again
@@ -418,6 +428,7 @@ class AmqpPump:
         """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason."""
         missing = set(numbers)
         self._asked |= missing
+        aside.asked += len(numbers)
         self._steering.meter.receives += 1
         try:
             async for data, token in received_again(self._wire, self.path, numbers):
@@ -430,45 +441,21 @@ class AmqpPump:
             raise
         finally:
             self._asked.difference_update(numbers)
+            aside.asked -= len(numbers)
         aside.in_hand -= len(missing)  # another syphon has them
 
     async def _search(self) -> None:
-        """Find what is set aside; a queue that cannot be peeked into is pumped all the same."""
+        """Look on for what is set aside; a queue that cannot be peeked into is pumped all the same."""
         try:
-            await self._find_set_aside()
+            await self._searching.portion()
         except WireError as error:
-            self._scanned_at = self._steering.clock()
-            self._trouble = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
+            self._cannot_search = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
+        else:
+            self._cannot_search = ""
 
-    async def _find_set_aside(self) -> None:
-        """Peek into the queue for deferred messages, ours from before a crash or another syphon's.
-
-        Ends after as many messages in a row that are not deferred as no pump can have passed: what lies behind them
-        is found when they are gone.
-        """
-        began = self._steering.clock()
-        before = self._known()
-        seen: list[tuple[str, str, int]] = []
-        number, in_a_row = 1, 0
-        while in_a_row < ENOUGH:
-            peeked = await peek(self._wire, self.path, from_number=number, count=PEEKED, timeout=MANAGE)
-            self._steering.meter.receives += 1
-            if not peeked:
-                break
-            for data in peeked:
-                held = held_of(data)
-                number = max(number, held.sequence_number + 1)
-                in_a_row = 0 if held.state == 1 else in_a_row + 1
-                if held.state == 1 and held.sequence_number not in before:
-                    seen.append((*_destination(data), held.sequence_number))
-        after = self._known()
-        self.aside.found(one for one in seen if one[2] not in after)
-        self._scanned_at = self._steering.clock()
-        self._scan_took = self._scanned_at - began
-
-    def _known(self) -> set[int]:
-        """The messages that are set aside, in hand, asked for, or about to be settled: a search has not found them."""
-        return self.aside.numbers() | self._in_hand.keys() | self._asked | self._settling.numbers()
+    def _on_its_way(self) -> set[int]:
+        """Messages that are in hand, asked for, or about to be settled."""
+        return self._in_hand.keys() | self._asked | self._settling.numbers()
 
     # -- locks --------------------------------------------------------------------------------------------------------
 
@@ -487,16 +474,10 @@ class AmqpPump:
         lost = {parcel.number for parcel in ending if parcel.lock_ends - now < TICK}
         if lost:
             for parcel in self._courier.withdraw(self):
-                if parcel.number in lost:
-                    self._forget(parcel)
-                else:
+                if parcel.number not in lost:
                     self._courier.give(parcel, now)
-
-
-def _destination(data: bytes) -> tuple[str, str]:
-    """A deferred message's destination and its key; "" where it has none that can be read."""
-    try:
-        path = opened(data).enclosed.path
-    except EnvelopeError:
-        return "", ""
-    return path, path.casefold()
+                elif parcel.was_aside:
+                    self._forget(parcel)
+                    self.aside.of(parcel.path, parcel.key).add(parcel.number)
+                else:
+                    self._forget(parcel)

@@ -17,19 +17,21 @@ class Aside:
     """The messages of one destination that are set aside.
 
     numbers: those known to be deferred, ascending once `take` was called. deferring: how many are on their way there.
-    in_hand: how many were received again and are not settled yet.
+    asked: how many were asked for and have not come yet. in_hand: how many of those that were asked for, came or not,
+    are not settled yet.
     """
 
     path: str
     numbers: list[int] = field(default_factory=list)
     deferring: int = 0
+    asked: int = 0
     in_hand: int = 0
     is_sorted: bool = True
 
     @property
     def has_older(self) -> bool:
         """Whether a message that comes now has to wait behind others."""
-        return bool(self.numbers) or self.deferring > 0
+        return bool(self.numbers) or self.asked > 0 or self.deferring > 0
 
     @property
     def count(self) -> int:

@@ -289,7 +289,7 @@ class Pump:
                 number = max(number, (message.sequence_number or 0) + 1)
                 if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:
                     known.setdefault(self._spelled(_path(message)), []).append(message.sequence_number)
-            if len(peeked) < BATCH:
+            if not peeked:  # fewer than asked for are no end: a reply has a size
                 break
         self._aside = known
 

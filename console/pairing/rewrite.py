@@ -237,7 +237,7 @@ def _application_properties(section: bytes | None) -> tuple[Enclosed, bytes | No
     """The envelope, and the sender's own section."""
     if section is None:
         return unwrap({}), None
-    if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8:
+    if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8 and len(section) > 5:
         at, count = 6, section[5]
     elif section[1] == _DESCRIBED_SMALL and section[3] == _MAP32:
         at, count = 12, int.from_bytes(section[8:12], "big")

@@ -7,6 +7,7 @@ until it is known whose lock was lost. What an outcome means for a message is th
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -16,6 +17,7 @@ from console.amqp import ACCEPTED, Error, Modified, Rejected
 from console.amqp.events import DispositionReceived
 from console.amqp.outcomes import DeliveryState
 from console.core.errors import WireError, WireRequestError
+from console.pairing.deadlines import bounded
 from console.pairing.parcel import Parcel
 from console.pairing.steering import Steering
 from console.pairing.wire import Wire
@@ -56,7 +58,7 @@ class Settling:
     @property
     def is_busy(self) -> bool:
         """Whether something is said and not confirmed."""
-        return bool(self._said) or self._is_asking
+        return bool(self._said) or bool(self._by_token) or self._is_asking
 
     def numbers(self) -> set[int]:
         """The messages of which something is said and not confirmed."""
@@ -107,6 +109,16 @@ class Settling:
 
     # -- by lock token ------------------------------------------------------------------------------------------------
 
+    async def finish(self, within: float) -> None:
+        """Say by lock token what is to be said so, for some seconds: once the pairing's tasks have ended nobody else
+        does."""
+        if self._by_token and not self._is_asking:
+            self._is_asking = True
+            try:
+                await bounded(self._ask_for_all(), within, f"settling messages of {self._path}")
+            except TimeoutError:
+                return  # their locks end by themselves
+
     def _ask(self) -> None:
         if not self._is_asking:
             work = self._ask_for_all()
@@ -115,11 +127,17 @@ class Settling:
     async def _ask_for_all(self) -> None:
         try:
             while self._by_token:
-                how, reason, is_again = next(iter(self._by_token))
-                parcels = self._by_token.pop((how, reason, is_again))
-                self._asked = {parcel.number for parcel in parcels}
-                for at in range(0, len(parcels), AT_ONCE):
-                    await self._settle(parcels[at : at + AT_ONCE], how, reason, is_again=is_again)
+                how, reason, is_again = kind = next(iter(self._by_token))
+                parcels = self._by_token.pop(kind)
+                portion, rest = parcels[:AT_ONCE], parcels[AT_ONCE:]
+                if rest:
+                    self._by_token[kind] = rest
+                self._asked = {parcel.number for parcel in portion}
+                try:
+                    await self._settle(portion, how, reason, is_again=is_again)
+                except asyncio.CancelledError:
+                    self._by_token[how, reason, True] += portion  # it may have been heard, or not
+                    raise
         finally:
             self._asked = set()
             self._is_asking = False

@@ -368,3 +368,9 @@ def test_a_list_that_lies_about_its_size_is_refused() -> None:
     lying = b"\x00\x53\x73" + encoded_list([encode("id")])[:-1] + b"\x40"
     with pytest.raises(EnvelopeError):
         rewrite.original(rewrite.opened(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW)
+
+
+def test_application_properties_without_anything_inside_are_said_to_be_unreadable() -> None:
+    """A property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
+    with pytest.raises(EnvelopeError):
+        rewrite.opened(bytes.fromhex("005374c100"))

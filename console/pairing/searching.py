@@ -1,0 +1,113 @@
+"""The search for deferred messages in a backlog queue, ours from before a crash or another syphon's, by peeking.
+
+Nothing tells where they lie, so a search looks at the whole queue, in portions: what was found in one is known at its
+end, and a failure ends a portion, not the search, which goes on from there. Before a pump opens it waits for the
+first part of it, as far as other pumps can have reached past messages that they held locked; the rest comes while
+messages are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from console.core.errors import EnvelopeError
+from console.pairing.aside import SetAside
+from console.pairing.moving import RESCAN
+from console.pairing.rewrite import held_of, opened
+from console.pairing.steering import Steering
+from console.pairing.wire import Wire
+from console.pairing.wire.management import peek
+
+PEEKED: Final = 250
+"""Messages looked at by one request, at most."""
+PATIENCE: Final = 10.0
+"""Seconds for one look: without one messages are moved all the same."""
+ENOUGH: Final = 20_000
+"""Messages in a row that are not set aside, after which a pump may open: what four pumps that died can have held."""
+PORTION: Final = 0.2
+"""Seconds after which a portion ends."""
+RATIO: Final = 30
+"""Times as long as a search took, until the next one."""
+_ACTIVE, _DEFERRED = 0, 1
+
+
+class Search:
+    """One pump's searches, one after the other.
+
+    Args:
+        on_its_way: the numbers of messages that are in hand, asked for or about to be settled: no search has found
+            those.
+    """
+
+    def __init__(
+        self, steering: Steering, wire: Wire, path: str, aside: SetAside, on_its_way: Callable[[], set[int]]
+    ) -> None:
+        self._steering = steering
+        self._wire = wire
+        self._path = path
+        self._aside = aside
+        self._on_its_way = on_its_way
+        self._next = 1
+        self._in_a_row = 0
+        self._took = 0.0
+        self._due_at = 0.0
+
+    @property
+    def is_far_enough(self) -> bool:
+        """Whether it is over, or has come as far as others can have reached."""
+        return self._next == 1 or self._in_a_row >= ENOUGH
+
+    def begin(self) -> None:
+        """Begin anew: something may have been set aside that is not known here."""
+        self._next, self._in_a_row, self._took, self._due_at = 1, 0, 0.0, 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is something to look at."""
+        return now >= self._due_at
+
+    async def portion(self) -> None:
+        """Look on from where the last portion ended. Raises WireError."""
+        began = self._steering.clock()
+        before = self._known()
+        seen: list[tuple[str, str, int]] = []
+        try:
+            while await self._page(before, seen) and self._steering.clock() - began < PORTION:
+                pass
+        finally:
+            after = self._known()
+            self._aside.found(one for one in seen if one[2] not in after)
+            self._took += self._steering.clock() - began
+        if self._next == 1:
+            self._due_at = self._steering.clock() + max(RESCAN, RATIO * self._took)
+            self._took = 0.0
+
+    async def _page(self, before: set[int], seen: list[tuple[str, str, int]]) -> bool:
+        """Look at some; False at the queue's end."""
+        peeked = await peek(self._wire, self._path, from_number=self._next, count=PEEKED, timeout=PATIENCE)
+        self._steering.meter.receives += 1
+        last = self._next
+        for data in peeked:
+            held = held_of(data)
+            self._next = max(self._next, held.sequence_number + 1)
+            if held.state == _DEFERRED:
+                self._in_a_row = 0
+                if held.sequence_number not in before:
+                    seen.append((*_destination(data), held.sequence_number))
+            elif held.state == _ACTIVE:
+                self._in_a_row += 1
+        if self._next == last:  # nothing, or nothing that says where it lies
+            self._next, self._in_a_row = 1, 0
+        return self._next != 1
+
+    def _known(self) -> set[int]:
+        return self._aside.numbers() | self._on_its_way()
+
+
+def _destination(data: bytes) -> tuple[str, str]:
+    """A deferred message's destination and its key; "" where it has none that can be read."""
+    try:
+        path = opened(data).enclosed.path
+    except EnvelopeError:
+        return "", ""
+    return path, path.casefold()

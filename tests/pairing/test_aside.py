@@ -1,0 +1,168 @@
+"""What pumps set aside, where it meets closing, crashes, recreated queues, and messages that come meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from console.core.engine import Pairing
+from console.core.events import Moved
+from console.core.options import Policy
+from console.core.verdict import judge
+from console.pairing import amqp_pump, searching
+from console.pairing.amqp_courier import AmqpCourier
+from console.pairing.settling import Settling, received_again
+from console.pairing.steering import Steering
+from console.pairing.tasks import Tasks
+from console.pairing.wire import Wire
+from console.sandbox import Sandbox
+
+from .backlogs import lying_in, parked, put, queue_path
+from .conftest import World, until
+from .test_syphon import deferred
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    world.pump = "amqp"
+    return world
+
+
+@pytest.fixture(params=["amqp", "sdk"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack, pump=request.param)
+
+
+async def test_waiting_for_a_destination_that_nobody_has_a_link_to_lets_others_run() -> None:
+    """One failed destination must not delay the others': a full hand waits, it does not spin."""
+    steering = Steering(Pairing(Policy(), queues=1), Tasks(), judge, None)
+    courier = AmqpCourier(steering, SimpleNamespace(after_read=[]))  # type: ignore[arg-type]
+    ran: list[int] = []
+    asyncio.get_running_loop().call_soon(ran.append, 1)
+    await courier.turn("nobody", 0.01)
+    assert ran
+
+
+async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is set aside [...] goes before newer ones of its session."""
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(wire: Wire, path: str, numbers: Sequence[int]) -> AsyncIterator[tuple[bytes, UUID]]:
+        asked.set()
+        await go.wait()
+        async for one in received_again(wire, path, numbers):
+            yield one
+
+    monkeypatch.setattr(amqp_pump, "received_again", slowly)
+    heal = world.fault("disabled", entity="orders")
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", "old", session="s")])
+    await until(lambda: deferred(world) == ["old"])
+    heal()
+    await asked.wait()
+    put(world, [parked("orders", "new", session="s")])
+    await until(lambda: world.depth("orders") or deferred(world) == ["old", "new"])
+    go.set()
+    await until(lambda: world.depth("orders") == 2)
+    assert world.ids_in("orders") == ["old", "new"]
+
+
+def recreated(world: World) -> None:
+    """The backlog queue is deleted and made anew; its numbers begin again."""
+    namespace = world.sandbox["secondary"].node.namespace
+    namespace.delete(queue_path())
+    namespace.create_queue(queue_path())
+    world.sandbox["secondary"].node.wake()
+
+
+async def test_a_recreated_queue_s_numbers_are_not_taken_for_those_of_messages_moved_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is ever dropped: a number is a message's only together with its id."""
+    with monkeypatch.context() as unconfirmed:
+        unconfirmed.setattr(Settling, "complete", lambda self, parcels: None)
+        await world.pair(enable_syphon=True, backlog_queue_count=1)
+        put(world, [parked("orders", "before")])
+        await until(lambda: world.ids_in("orders") == ["before"])
+    recreated(world)
+    put(world, [parked("orders", "after")])
+    await until(lambda: world.parked(1) == 0 and not lying_in(world, queue_path(), namespace="secondary"))
+    assert world.ids_in("orders") == ["before", "after"]
+
+
+async def test_a_recreated_queue_s_message_is_not_taken_for_one_in_hand(world: World) -> None:
+    """Complete only after the destination accepted it, and not another in its place."""
+    await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
+    heal = world.fault("unanswered", entity="orders")
+    put(world, [parked("orders", "before")])
+    await until(lambda: world.depth("orders") == 1)
+    recreated(world)
+    put(world, [parked("audit", "after")])
+    await until(lambda: [event.message_id for event in world.told(Moved)] == ["after"])
+    heal()
+
+
+async def test_closing_completes_what_was_set_aside_and_has_arrived(world: World) -> None:
+    """Duplicates only in three windows: that the pairing was closed while it brought messages back is none."""
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    names = [f"{number:04}" for number in range(1000)]
+    put(world, [parked("orders", name) for name in names])
+    await until(lambda: len(deferred(world)) == 1000)
+    heal()
+    await until(lambda: world.depth("orders") > 100)
+    await paired.close()
+    left = [str(stored.message.message_id) for stored in lying_in(world, queue_path(), namespace="secondary")]
+    assert len(left) < len(names)
+    assert sorted(world.ids_in("orders") + left) == names
+
+
+async def test_closing_releases_the_locks_of_what_was_received_again(world: World) -> None:
+    """Locks in hand are released."""
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
+    put(world, [parked("orders", str(number)) for number in range(20)])
+    await until(lambda: len(deferred(world)) == 20)
+    heal()
+    world.fault("unanswered", entity="orders")
+    lying = lying_in(world, queue_path(), namespace="secondary")
+    await until(lambda: any(stored.lock_token is not None for stored in lying))
+    await paired.close()
+    assert not [stored for stored in lying if stored.lock_token is not None]
+
+
+async def test_large_messages_that_were_set_aside_are_all_found_again(either: World) -> None:
+    """What is set aside is found again after a crash with no list kept (peek finds deferred ones)."""
+    heal = either.fault("disabled", entity="orders")
+    paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
+    put(either, [parked("orders", str(number), body=bytes(100_000)) for number in range(30)])
+    await until(lambda: len(deferred(either)) == 30)
+    await paired.close()
+    heal()
+    await either.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: len(either.told(Moved)) == 30)
+
+
+async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is set aside is found again after a crash: also behind more messages than a search looks at in one go."""
+    monkeypatch.setattr(searching, "ENOUGH", 100)
+    await (await world.pair(backlog_queue_count=1)).close()  # makes the queue
+    put(world, [parked("audit", f"held {number}") for number in range(400)] + [parked("orders", "old")])
+    async with world.client("secondary") as client, client.get_queue_receiver(queue_path()) as holder:
+        held: list[Any] = []
+        while len(held) < 401:
+            held += await holder.receive_messages(401 - len(held), max_wait_time=5)
+        await holder.defer_message(held[-1])
+        await world.pair(enable_syphon=True, backlog_queue_count=1)
+        await until(lambda: world.ids_in("orders") == ["old"])
