@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -33,6 +33,10 @@ from console.pairing.tasks import Tasks
 ENTITY: Final = "bench-entity"
 PLAIN: Final = "bench-plain"
 CALLERS: Final = 16
+ALONE: Final = ("paired", "plain", "again")
+TOGETHER: Final = ("paired callers", "plain callers")
+TURNS: Final = 3
+"""How often each of these has its turn in a round."""
 STUBBED: Final = 2000
 """Sends of a round with the stub."""
 STUB_ROUNDS: Final = 15
@@ -44,7 +48,7 @@ Send = Callable[[ServiceBusMessage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendPlan:
-    """messages: of a lap with one caller; the callers of the other laps share four times as many."""
+    """messages: sent in a round by each way with one caller, and in a lap by all callers of the others."""
 
     messages: int = 300
     size: int = 1024
@@ -89,7 +93,7 @@ class SendFigures:
 async def measure_send(plan: SendPlan) -> SendFigures:
     """All figures. Raises BenchError."""
     added = await measure_added(plan.size)
-    laps: dict[str, list[Lap]] = {name: [] for name in ("paired", "plain", "again", "paired callers", "plain callers")}
+    laps: dict[str, list[Lap]] = {name: [] for name in (*ALONE, *TOGETHER)}
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
             venue(plan.config, primary=(ENTITY, PLAIN), secondary=(), latency_ms=plan.latency_ms)
@@ -98,9 +102,12 @@ async def measure_send(plan: SendPlan) -> SendFigures:
         for way in ways.values():
             await _lap(way, plan.size, CALLERS)  # every link is open then
         for number in range(plan.rounds):
-            for name in in_turn(list(ways), number):
-                count = plan.messages * (4 if len(ways[name]) > 1 else 1)
-                laps[name].append(await _lap(ways[name], plan.size, count))
+            alone = {name: ways[name][0] for name in in_turn(ALONE, number)}
+            for name, lap in (await _send_about(alone, plan.size, plan.messages)).items():
+                laps[name].append(lap)
+            for turn in range(TURNS * len(TOGETHER)):
+                name = in_turn(TOGETHER, number)[turn % len(TOGETHER)]
+                laps[name].append(await _lap(ways[name], plan.size, max(CALLERS, plan.messages)))
     band = Band.of(laps["plain"], laps["again"])
     return SendFigures(
         size=plan.size,
@@ -150,6 +157,25 @@ async def _lap(sends: Sequence[Send], size: int, count: int) -> Lap:
     began, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(_one_by_one(send, own) for send, own in zip(sends, messages, strict=True)))
     return Lap(messages=each * len(sends), seconds=time.perf_counter() - began, cpu_seconds=time.process_time() - cpu)
+
+
+async def _send_about(ways: Mapping[str, Send], size: int, count: int) -> dict[str, Lap]:
+    """Each way sends one message, then the next way does: a busy moment meets all of them. By the median send."""
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for number in range(count):
+        for name, send in ways.items():
+            message = _message(size, f"{number}")
+            began, cpu = time.perf_counter(), time.process_time()
+            await send(message)
+            took[name].append((time.perf_counter() - began, time.process_time() - cpu))
+    return {
+        name: Lap(
+            messages=count,
+            seconds=count * median(seconds for seconds, _ in times),
+            cpu_seconds=count * median(cpu for _, cpu in times),
+        )
+        for name, times in took.items()
+    }
 
 
 async def _one_by_one(send: Send, messages: Sequence[ServiceBusMessage]) -> None:
