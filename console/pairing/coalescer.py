@@ -5,7 +5,8 @@ Rules: callers' messages keep their order within each parcel; each parcel has it
 takes along what was not sent yet and nothing of anybody else's; a batch that is refused is tried in parts, so that
 only the message at fault fails; a queue that refuses batches of unlike messages gets them one by one from then on.
 
-Not here: which messages may travel together. In a backlog queue all of them may; their sessions are in the envelope.
+Not here: which messages may travel together (`messages.likeness`). In a backlog queue all of them may; their sessions
+are in the envelope.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class Parcel:
 
 
 Load = list[tuple[Parcel, Sendable]]
+Likeness = Callable[[Sendable], object]
+
+
+def _all_alike(_: Sendable) -> object:
+    return None
 
 
 class Coalescer:
@@ -58,20 +64,29 @@ class Coalescer:
 
     Args:
         link: nobody else sends over it.
-        tasks: owns the sending, which begins with the first parcel.
+        tasks: own the sending, which begins with a parcel and ends when none is left.
         say: told in a sentence when the queue turns out to refuse mixed batches.
+        likeness: messages travel together where this is equal; then only parcels of one message keep their order.
     """
 
-    def __init__(self, link: SenderLink, tasks: Tasks, say: Callable[[str], object]) -> None:
+    def __init__(
+        self, link: SenderLink, tasks: Tasks, say: Callable[[str], object], *, likeness: Likeness = _all_alike
+    ) -> None:
         self.link = link
         self.one_by_one = False
         """Whether the queue refuses batches of unlike messages."""
         self._tasks = tasks
         self._say = say
-        self._waiting: deque[tuple[Parcel, Sendable]] = deque()
+        self._likeness = likeness
+        self._waiting: dict[object, deque[tuple[Parcel, Sendable]]] = {}
+        """By likeness, in the order of their turns."""
         self._underway: Load = []
-        self._wake = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way here, or waits to be."""
+        return self._sending is not None and not self._sending.done()
 
     async def send(self, parcel: Parcel, timeout: float) -> None:
         """Return when all of the parcel is accepted; `parcel.accepted` tells how far it came when this raises.
@@ -81,25 +96,25 @@ class Coalescer:
             PairingClosedError: the pairing ends.
             ServiceBusError: what the send of the message after the accepted ones ended with.
         """
-        if self._sending is None or self._sending.done():
+        if not self.is_busy:
             self._sending = self._tasks.start(self._run(), name=f"the sends to {self.link.path}")
             if self._sending is None:
                 raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
         parcel.ends = asyncio.get_running_loop().time() + timeout
-        self._waiting.extend((parcel, message) for message in parcel.messages)
-        self._wake.set()
+        for message in parcel.messages:
+            self._waiting.setdefault(self._likeness(message), deque()).append((parcel, message))
         async with asyncio.timeout(timeout + GRACE):
             await parcel.outcome
 
     async def _run(self) -> None:
         try:
             while True:
-                await self._wake.wait()
                 payload = self._next()
-                if self._underway:
-                    await self._send(self._underway, payload)
-                else:
-                    self._wake.clear()
+                if not self._underway:
+                    return
+                await self._send(self._underway, payload)
+                self._underway = []
+                await asyncio.sleep(0)  # who was answered may have more, and that goes together
         finally:
             self._give_back()
 
@@ -107,21 +122,32 @@ class Coalescer:
 
     def _next(self) -> ServiceBusMessageBatch | None:
         """Take as many messages as fit into one send; the batch they make, None for a single one."""
-        self._underway = []
-        if self._first() is None:
+        while self._waiting:
+            likeness, queue = next(iter(self._waiting.items()))
+            del self._waiting[likeness]
+            batch = self._taken(queue)
+            if queue:
+                self._waiting[likeness] = queue  # behind the others
+            if self._underway:
+                return batch
+        return None
+
+    def _taken(self, queue: deque[tuple[Parcel, Sendable]]) -> ServiceBusMessageBatch | None:
+        if _first(queue) is None:
             return None
-        if len(self._waiting) > 1 and not self.one_by_one:
+        if len(queue) > 1 and not self.one_by_one:
             batch = ServiceBusMessageBatch(max_size_in_bytes=self.link.batch_limit())
-            while (first := self._first()) is not None and self._joins(batch, *first):
+            while _first(queue) is not None and self._joins(batch, queue):
                 pass
             if len(self._underway) > 1:
                 return batch
-        if not self._underway and self._first() is not None:  # one alone may be larger than a batch
-            self._underway.append(self._waiting.popleft())
+        if not self._underway and _first(queue) is not None:  # one alone may be larger than a batch
+            self._underway.append(queue.popleft())
         return None
 
-    def _joins(self, batch: ServiceBusMessageBatch, parcel: Parcel, message: Sendable) -> bool:
+    def _joins(self, batch: ServiceBusMessageBatch, queue: deque[tuple[Parcel, Sendable]]) -> bool:
         """Add the first message to the batch; False when it has no more room."""
+        parcel, message = queue[0]
         try:
             batch.add_message(message)
         except MessageSizeExceededError:
@@ -129,14 +155,8 @@ class Coalescer:
         except Exception as error:  # noqa: BLE001 - what cannot be encoded fails its own parcel and no other
             _failed([(parcel, message)], error)
         else:
-            self._underway.append(self._waiting.popleft())
+            self._underway.append(queue.popleft())
         return True
-
-    def _first(self) -> tuple[Parcel, Sendable] | None:
-        """The first that somebody still waits for."""
-        while self._waiting and self._waiting[0][0].outcome.done():
-            self._waiting.popleft()
-        return self._waiting[0] if self._waiting else None
 
     # -- sending ----------------------------------------------------------------------------------------------
 
@@ -176,8 +196,16 @@ class Coalescer:
         """The sending has ended: nobody is left waiting for it."""
         path = self.link.path
         _failed(self._underway, PairingClosedError(f"the pairing was closed during a send to {path}", in_doubt=True))
-        _failed(list(self._waiting), PairingClosedError(f"the pairing is closed: nothing can be sent to {path}"))
+        waiting = [one for queue in self._waiting.values() for one in queue]
+        _failed(waiting, PairingClosedError(f"the pairing is closed: nothing can be sent to {path}"))
         self._waiting.clear()
+
+
+def _first(queue: deque[tuple[Parcel, Sendable]]) -> tuple[Parcel, Sendable] | None:
+    """The first that somebody still waits for."""
+    while queue and queue[0][0].outcome.done():
+        queue.popleft()
+    return queue[0] if queue else None
 
 
 def _accepted(load: Load) -> None:

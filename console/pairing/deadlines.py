@@ -29,7 +29,7 @@ async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
     Raises:
         TimeoutError: naming what did not end.
     """
-    async with Deadline(seconds, what):
+    with Deadline(seconds, what):
         return await wait
 
 
@@ -37,14 +37,15 @@ class Deadline:
     """Cancels the task it is entered in after some seconds, and again until it is left; leaving it then raises
     TimeoutError. `end_now` has it end before its time."""
 
-    __slots__ = ("_before", "_cancels", "_seconds", "_task", "_timer", "_what")
+    __slots__ = ("_before", "_cancels", "_path", "_seconds", "_task", "_timer", "_what")
 
-    def __init__(self, seconds: float, what: str) -> None:
+    def __init__(self, seconds: float, what: str, path: str = "") -> None:
         self._seconds = seconds
         self._what = what
+        self._path = path
         self._cancels = 0
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._task = task
@@ -52,14 +53,17 @@ class Deadline:
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel)
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
+        if not self._cancels:
+            return
         for _ in range(self._cancels):
             self._task.uncancel()
-        if self._cancels and kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
-            raise TimeoutError(f"{self._what} did not end within {self._seconds:g} s") from error
+        if kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
+            what = f"{self._what} on {self._path}" if self._path else self._what
+            raise TimeoutError(f"{what} did not end within {self._seconds:g} s") from error
 
     def end_now(self) -> None:
         """As if the time were over. Only while it is entered."""

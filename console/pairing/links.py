@@ -69,6 +69,8 @@ class SenderLink:
         self._used_at = 0.0
         self._batch_limit = STANDARD_LIMIT
         self._turn = asyncio.Lock()
+        self._queued = 0
+        """How many wait for their turn."""
         self._deadline: Deadline | None = None
         self._closed = False
 
@@ -99,7 +101,7 @@ class SenderLink:
         self._refuse_when_closed()
         fresh = self._client.get_queue_sender(self.path)
         try:
-            async with Deadline(timeout + GRACE, f"opening on {self.path}"):
+            with Deadline(timeout + GRACE, f"opening on {self.path}"):
                 await self._act(fresh, _attached, gated=True, urgent=False)
                 await self._turn.acquire()
         except BaseException:
@@ -189,11 +191,13 @@ class SenderLink:
         self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str, *, urgent: bool = True
     ) -> Any:
         self._refuse_when_closed()
-        async with asyncio.timeout(timeout + GRACE):
-            await self._turn.acquire()
+        if self._queued or self._turn.locked():
+            await self._my_turn(timeout)
+        else:
+            await self._turn.acquire()  # at once
         try:
             self._refuse_when_closed()
-            async with Deadline(timeout + GRACE, f"{what} on {self.path}") as self._deadline:
+            with Deadline(timeout + GRACE, what, self.path) as self._deadline:
                 return await self._perhaps_again(act, urgent=urgent)
         except TimeoutError as error:
             if self._closed:
@@ -209,6 +213,14 @@ class SenderLink:
             self._deadline = None
             self._turn.release()
 
+    async def _my_turn(self, timeout: float) -> None:
+        self._queued += 1
+        try:
+            async with asyncio.timeout(timeout + GRACE):
+                await self._turn.acquire()
+        finally:
+            self._queued -= 1
+
     async def _perhaps_again(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         paused = self._opened and self.idle_for > PAUSE
         try:
@@ -223,7 +235,7 @@ class SenderLink:
             self._sender = self._client.get_queue_sender(self.path)
         sender = self._sender
         try:
-            done = await self._act(sender, act, gated=not self._opened, urgent=urgent)
+            done = await (act(sender) if self._opened else self._act(sender, act, gated=True, urgent=urgent))
         except (ServiceBusError, OSError) as error:
             if kind_of(error) not in _UNBROKEN:
                 self.put_away()

@@ -37,6 +37,7 @@ SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
 """As keys of annotations are to the SDK."""
 _DEAD: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
+_PARTITION_KEYS: Final = (b"x-opt-partition-key", "x-opt-partition-key", b"x-opt-via-partition-key")
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
@@ -88,6 +89,15 @@ def id_of(message: Sendable) -> str:
     """The message's id as text."""
     properties = raw_of(message).properties
     return text(properties.message_id) if properties is not None and properties.message_id is not None else ""
+
+
+def likeness(message: Sendable) -> object:
+    """What two messages to one entity have in common if they may lie in one batch: session and partition key."""
+    raw = raw_of(message)
+    session = None if raw.properties is None else raw.properties.group_id
+    if not raw.annotations:
+        return session
+    return (session, *(raw.annotations.get(key) for key in _PARTITION_KEYS))
 
 
 def text(value: object) -> str:

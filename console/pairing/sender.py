@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,12 +25,12 @@ from console.core.errors import (
     ScheduledInBacklogError,
     SendError,
 )
-from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed
+from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed, Warned
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
 from console.pairing.coalescer import Coalescer, Parcel
 from console.pairing.links import size_of
-from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, outgoing, park, raw_of
+from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, likeness, outgoing, park, raw_of
 from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
@@ -50,15 +51,13 @@ class PairedSender:
         self._steering = steering
         self._primaries = primaries
         self._primary = primaries.link(entity_name)
+        self.entity_name = entity_name
+        self._together = Coalescer(self._primary, steering.tasks, self._say, likeness=likeness)
+        """For callers who meet here: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = Sender()
         self._numbers: dict[int, str] = {}
         """Numbers given for messages scheduled into the backlog: number to message_id."""
-
-    @property
-    def entity_name(self) -> str:
-        """The entity's path."""
-        return self._primary.path
 
     async def __aenter__(self) -> Self:
         """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
@@ -191,13 +190,18 @@ class PairedSender:
                 raise self._in_the_end(told, doubt, len(left), len(messages)) from failure
 
     async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
-        if step.route.queue is None:
-            link = self._primaries.nearest(self._primary)
+        if step.route.queue is not None:
+            await self._divert(step.route, left, step.timeout)
+            return
+        link = self._primaries.nearest(self._primary)
+        if link is self._primary and (link.is_busy or self._together.is_busy) and whole is None and len(left) == 1:
+            await self._together.send(Parcel(left, partial(self._accepted, PRIMARY)), step.timeout)
+        else:
             await link.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
-            self._steering.tally(self.entity_name).too_large += too_large(left, whole, self.entity_name, self._room)
-        else:
-            await self._divert(step.route, left, step.timeout)
+        lost = too_large(left, whole, self.entity_name, self._room)
+        if lost:
+            self._steering.tally(self.entity_name).too_large += lost
 
     def _room(self) -> int:
         """The largest message that every backlog queue takes, in bytes."""
@@ -252,6 +256,9 @@ class PairedSender:
             raise
         self._accepted(PRIMARY, singles)
         return numbers, None
+
+    def _say(self, text: str) -> None:
+        self._steering.announce(Warned(at=self._steering.clock(), about=self.entity_name, text=text))
 
     # -- what came of it --------------------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -87,6 +86,21 @@ class Hands(Protocol):
         """Sends of an entity go to the primary again: have the links ready."""
 
 
+class _InHand:
+    """Counts the calls that are inside of it; one for all, since each send passes it."""
+
+    __slots__ = ("_steering",)
+
+    def __init__(self, steering: Steering) -> None:
+        self._steering = steering
+
+    def __enter__(self) -> None:
+        self._steering.took()
+
+    def __exit__(self, *_: object) -> None:
+        self._steering.let_go()
+
+
 class Steering:
     """One pairing's machine at work.
 
@@ -111,6 +125,7 @@ class Steering:
         self._armed: float | None = None
         self._ended: PairingError | None = None
         self._in_hand = 0
+        self._hand = _InHand(self)
         self._empty = asyncio.Event()
 
     @property
@@ -134,9 +149,13 @@ class Steering:
 
     def tell(self, event: Event) -> None:
         """Step the machine and set to work what it asks for."""
-        if isinstance(event, SendAccepted | SendFailed):
-            self._count(event)
-        for effect in self.machine.step(event):
+        kind = event.__class__
+        if kind is SendAccepted or kind is SendFailed:
+            self._count(event)  # type: ignore[arg-type] # by its class
+        effects = self.machine.step(event)
+        if kind is SendAccepted and not effects:
+            return  # the healthy path: nothing is due any earlier than it was
+        for effect in effects:
             self._perform(effect)
         if self.machine.next_deadline != self._armed:
             self._arm()
@@ -153,9 +172,9 @@ class Steering:
 
     def _count(self, event: SendAccepted | SendFailed) -> None:
         tally = self.tally(event.entity)
-        route = tally.last_route if tally.last_route.queue == event.queue else Route(event.queue)
-        tally.last_route = route
-        sends = tally.on(route)
+        if tally.last_route.queue != event.queue:
+            tally.last_route = Route(event.queue)
+        sends = tally.on(tally.last_route)
         if isinstance(event, SendAccepted):
             sends.accepted += event.messages
             sends.new_accepted += event.messages
@@ -273,17 +292,20 @@ class Steering:
         if self._ended is not None:
             raise type(self._ended)(str(self._ended)) from self._ended.__cause__
 
-    @contextmanager
-    def in_hand(self) -> Iterator[None]:
+    def in_hand(self) -> _InHand:
         """Around each call of a sender; raises as `refuse_when_ended`."""
         self.refuse_when_ended()
+        return self._hand
+
+    def took(self) -> None:
+        """A call began."""
         self._in_hand += 1
-        try:
-            yield
-        finally:
-            self._in_hand -= 1
-            if not self._in_hand and self._ended is not None:
-                self._empty.set()
+
+    def let_go(self) -> None:
+        """A call has ended."""
+        self._in_hand -= 1
+        if not self._in_hand and self._ended is not None:
+            self._empty.set()
 
     async def empty_hands(self, within: float) -> None:
         """Wait for the sends in hand, at most `within` seconds; after `end`."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpMessageBodyType
 
 from console.pairing.links import STANDARD_LIMIT, size_of
 from console.pairing.messages import Sendable, park, raw_of
@@ -19,6 +20,8 @@ NEAR: Final = 0.9
 """What fills this much of the limit is measured."""
 _SAFE: Final = int(NEAR * STANDARD_LIMIT)
 """No tier takes less than this: what is smaller survives, whatever the limit is."""
+_SMALL: Final = 64 * 1024
+"""Bytes of a body that is far from any limit."""
 _FRAME: Final = 1024
 """Bytes that header, properties and annotations take at most, usually."""
 _SCALAR: Final = 16
@@ -39,7 +42,20 @@ def too_large(
     """
     if batch is not None and batch.size_in_bytes <= _SAFE:
         return 0
+    if len(messages) == 1 and _is_small(messages[0]):
+        return 0
     return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
+
+
+def _is_small(message: Sendable) -> bool:
+    """Whether it survives whatever its properties are: an entity that accepted it holds them to 64 KB in all."""
+    raw = raw_of(message)
+    if raw.body_type is not AmqpMessageBodyType.DATA:
+        return False
+    size = 0
+    for part in raw.body:
+        size += len(part)
+    return size <= _SMALL
 
 
 def _exceeds(message: Sendable, path: str, limit: int) -> bool:
@@ -59,8 +75,11 @@ def rough_size(message: Sendable) -> int:
             size += len(part)
     else:
         size += _rough(body if raw.body_type.value == "value" else list(body))
-    for key, value in (raw.application_properties or {}).items():
-        size += len(key) + (len(value) if value.__class__ in _TEXTS else _rough(value)) + _NAME
+    properties = raw.application_properties
+    if properties:
+        size += sum(map(len, properties)) + 2 * _NAME * len(properties)
+        for value in properties.values():
+            size += len(value) if value.__class__ in _TEXTS else _rough(value)
     return size
 
 

@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
 
 from console.core.errors import PairingClosedError
 from console.pairing.coalescer import Coalescer, Parcel
-from console.pairing.messages import Sendable, id_of
+from console.pairing.messages import Sendable, id_of, likeness
 from console.pairing.tasks import Tasks
 
 from .conftest import until
@@ -248,3 +248,35 @@ async def test_who_waits_when_the_pairing_ends_is_told_and_what_was_under_way_is
     ]
     with pytest.raises(PairingClosedError):
         await shared.caller("late")
+
+
+async def test_only_messages_of_one_session_and_partition_key_travel_together(shared: Shared) -> None:
+    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, likeness=likeness)  # type: ignore[arg-type]
+    first = await shared.in_the_way()
+    sessions = [
+        ServiceBusMessage(b"x", message_id=f"{session}{number}", session_id=session)
+        for number in range(2)
+        for session in "ab"
+    ]
+    keys = [
+        ServiceBusMessage(b"x", message_id=f"{key}{number}", partition_key=key) for number in range(2) for key in "cd"
+    ]
+    sends = [asyncio.create_task(shared.send([message])) for message in (*sessions, *keys)]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, *sends)
+    assert shared.link.sent == [["first"], ["a0", "a1"], ["b0", "b1"], ["c0", "c1"], ["d0", "d1"]]
+
+
+async def test_callers_who_are_answered_together_go_together_again(shared: Shared) -> None:
+    async def caller(name: str) -> None:
+        for number in range(3):
+            await shared.send([ServiceBusMessage(b"x", message_id=f"{name}{number}")])
+
+    first = await shared.in_the_way()
+    callers = [asyncio.create_task(caller(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    await asyncio.gather(first, *callers)
+    assert shared.link.batches == [1, 4, 4, 4]
+    assert not shared.coalescer.is_busy
