@@ -191,6 +191,7 @@ class Director:
     async def _between(self, episode: Episode) -> None:
         """Messages of one entity are parked while all syphons are paused; when they go on, the backlog queues swallow
         their completions: what arrived then has been sent and is not completed."""
+        await self._emptied()  # else what comes again from before may be in the way of what is to be held
         victims: list[Actor | Engine] = [self._engine, *(actor for actor in self._senders if actor.has_syphon)]
         controls = [await victim.control() for victim in victims]
         for control in controls:
@@ -272,15 +273,20 @@ class Director:
     async def _drain(self) -> None:
         """Wait until all that was accepted has arrived and the backlog is empty; then write down what lies where."""
         await self._until(lambda: self._seen.accepted.keys() <= self._seen.arrived, DRAINED)
-        end = now() + DRAINED
-        while any((parked := await self._sandbox.parked()).values()) and now() < end:
-            await asyncio.sleep(1.0)
+        parked = await self._emptied()
         await asyncio.sleep(SETTLED)
         for is_dead, lying in ((False, parked), (True, await self._sandbox.dead())):
             for place, ids in lying.items():
                 if ids:
                     self._list.write(Lying(at=now(), place=place, dead=is_dead, ids=ids))
         self._look_for_the_fallen()
+
+    async def _emptied(self) -> dict[str, list[str]]:
+        """Wait until nothing is parked; what is all the same."""
+        end = now() + DRAINED
+        while any((parked := await self._sandbox.parked()).values()) and now() < end:
+            await asyncio.sleep(1.0)
+        return parked
 
     def _look_for_the_fallen(self) -> None:
         for actor in (*self._senders, *self._receivers):
