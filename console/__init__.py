@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from console.application import pair_namespaces
     from console.core.errors import (
         BacklogMessageSizeError,
         BacklogQueueError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         PairedSender,
         PairedServiceBusClient,
         SendAvailabilityPairedNamespaceOptions,
-        pair_namespaces,
         tls_context,
     )
 
@@ -61,7 +61,7 @@ _HOMES = {
     "SendError": _ERRORS,
     "Verdict": _VERDICT,
     "judge": _VERDICT,
-    "pair_namespaces": _PAIRING,
+    "pair_namespaces": "console.application",
     "tls_context": _PAIRING,
 }
 

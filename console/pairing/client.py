@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -131,6 +131,7 @@ class PairedServiceBusClient:
         )
         self._watch = asyncio.create_task(self._partners.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
+        self._afterwards: list[Callable[[], Awaitable[None]]] = []
         steering.hands = Pinger(steering, self._primaries, self._standby, self._gate)
         self._start()
 
@@ -194,6 +195,10 @@ class PairedServiceBusClient:
         and pings end, links detach, both namespaces' clients are closed."""
         await self._end(PairingClosedError("the pairing was closed: nothing can be sent through it any more"))
 
+    def when_closed(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Have `act` done once the pairing has ended, however that came."""
+        self._afterwards.append(act)
+
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _faulted(self, reason: PairingError) -> None:
@@ -228,6 +233,8 @@ class PairedServiceBusClient:
             except (ServiceBusError, OSError, TimeoutError) as error:
                 text = f"a client did not close in order: {type(error).__name__}"
                 steering.announce(Warned(at=steering.clock(), about="close", text=text))
+        for act in self._afterwards:
+            await act()
 
     # -- what operators use -----------------------------------------------------------------------------------
 
