@@ -89,11 +89,18 @@ def up(
     *,
     config: Config = None,
     headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+    foreground: Annotated[
+        bool, Parameter(help="The engine alone, in this process, for systemd or a container.")
+    ] = False,
     screen: ScreenWishes = None,
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
     settings = load_config(find_config(config))
     places = places_of(settings.name)
+    if foreground:
+        from console.engine.process import run_here  # with the SDK behind it
+
+        return run_here(settings.path)
     if headless:
         ready = _start(settings, places)
         queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"

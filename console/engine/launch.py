@@ -7,8 +7,10 @@ wait ends otherwise.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +32,8 @@ START_TIMEOUT: Final = 180.0
 END_TIMEOUT: Final = 10.0
 MODULE: Final = "console.engine.process"
 _MOST_REPORT: Final = 64 * 1024
+
+log = logging.getLogger(__name__)
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -145,6 +149,21 @@ def report(fd: int, outcome: Ready | Failed) -> None:
         os.write(fd, msgspec.json.encode(outcome) + b"\n")
     finally:
         os.close(fd)
+
+
+def tell_systemd(state: str) -> None:
+    """Says how a service stands to the systemd that started it; nothing where none did (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name without a file
+        address = f"\0{address[1:]}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+            telling.connect(address)
+            telling.send(state.encode())
+    except OSError as error:  # it waits in vain and says so; the engine is as good as it is
+        log.warning("systemd was not told %s: %s", state, error)
 
 
 def wait_until_gone(places: Places, timeout: float) -> bool:

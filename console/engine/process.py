@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from console.engine.crew import Crew
 from console.engine.first_contact import check_entities, check_ports
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
-from console.engine.launch import Failed, Ready, report
+from console.engine.launch import Failed, Ready, report, tell_systemd
 from console.engine.lock import Holder, leave, take
 from console.engine.logs import log_to
 from console.engine.metrics import serve
@@ -46,15 +47,36 @@ CLOSE_TIMEOUT: Final = 40.0
 LAST_RESORT: Final = 20.0
 """Seconds after that until the process ends whatever hangs, and its log says where it hung."""
 
+Say = Callable[[Ready | Failed], None]
+
 log = logging.getLogger("console.engine.process")  # __name__ is "__main__" here
 
 
-def main(config_path: Path, log_path: Path, report_fd: int) -> int:
-    """Runs the engine to its end; the exit status."""
+def run_here(config_path: Path) -> int:
+    """The engine in this process, for who looks after processes (systemd, a container): its log goes to standard error,
+    and systemd is told when it serves. The exit status."""
+
+    def say(outcome: Ready | Failed) -> None:
+        if isinstance(outcome, Ready):
+            tell_systemd("READY=1")
+        else:
+            sys.stderr.write(f"paired: {outcome.text}\n")
+
+    return main(config_path, "on standard error", say)
+
+
+def main(config_path: Path, log_path: str, say: Say) -> int:
+    """Runs the engine to its end; the exit status.
+
+    Args:
+        config_path: its pairing.toml.
+        log_path: where its log is, for a person.
+        say: told once that it serves, or why it will not.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     faulthandler.enable()
     log_to(sys.stderr)
-    starting = _Starting(report_fd)
+    starting = _Starting(say)
     try:
         _run(config_path, log_path, starting)
     except (Exception, asyncio.CancelledError) as error:
@@ -65,11 +87,11 @@ def main(config_path: Path, log_path: Path, report_fd: int) -> int:
     return 0
 
 
-def _run(config_path: Path, log_path: Path, starting: _Starting) -> None:
+def _run(config_path: Path, log_path: str, starting: _Starting) -> None:
     config = load_config(config_path)
     places = places_of(config.name)
     places.prepare()
-    held = take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=str(log_path)))
+    held = take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=log_path))
     try:
         asyncio.run(_serve(config, places, starting, log_path))
     except BaseException:
@@ -79,7 +101,7 @@ def _run(config_path: Path, log_path: Path, starting: _Starting) -> None:
     leave(held)
 
 
-def _explained(error: BaseException, log_path: Path) -> Failed:
+def _explained(error: BaseException, log_path: str) -> Failed:
     """One sentence for whoever started the engine."""
     match error:
         case PairedError():
@@ -92,15 +114,15 @@ def _explained(error: BaseException, log_path: Path) -> Failed:
 
 
 class _Starting:
-    """The pipe to the one who started us, good for one report."""
+    """The one who started us, told once."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd: int | None = fd
+    def __init__(self, say: Say) -> None:
+        self._tell: Say | None = say
 
     @property
     def over(self) -> bool:
         """Whether the report was given."""
-        return self._fd is None
+        return self._tell is None
 
     def ready(self, outcome: Ready) -> None:
         """Raises:
@@ -119,12 +141,12 @@ class _Starting:
             log.info("nobody waits for the reason")
 
     def _say(self, outcome: Ready | Failed) -> None:
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            report(fd, outcome)
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell(outcome)
 
 
-async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: Path) -> None:
+async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: str) -> None:
     identity = EngineIdentity.of(
         config.name,
         environment=config.environment,
@@ -154,9 +176,10 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             await host.adopt(paired)
             _on_end(lambda: host.stop("told to end by a signal"))
             socket, count = str(places.socket), paired.backlog_queue_count
-            starting.ready(Ready(pid=os.getpid(), socket=socket, log=str(log_path), backlog_queues=count))
+            starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
             log.info("ending: %s", await host.ended())
+            tell_systemd("STOPPING=1")
         finally:
             faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
             await crew.close()
@@ -225,4 +248,4 @@ async def _close(paired: PairedServiceBusClient) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3]))))

@@ -338,6 +338,36 @@ async def test_a_killed_engine_is_started_anew_with_its_history(site: Site) -> N
     assert recovered[-1].event.kind == "command-ended"
 
 
+def test_in_the_foreground_it_tells_systemd_and_ends_in_order(site: Site) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(site.folder / "notify"))
+        systemd.settimeout(WAIT)
+        site.environ["NOTIFY_SOCKET"] = str(site.folder / "notify")
+        engine = subprocess.Popen(
+            site.command("up", "--foreground"),
+            env=site.environ,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert systemd.recv(100) == b"READY=1"
+        assert site.holder().pid == engine.pid
+        engine.terminate()
+        assert systemd.recv(100) == b"STOPPING=1"
+    out, err = engine.communicate(timeout=WAIT)
+    assert (engine.returncode, out) == (0, b"")
+    assert b"the engine has ended" in err, "its log is standard error"
+    assert site.paired("status").returncode == 3
+    assert list(site.places.logs.iterdir()) == []
+
+
+def test_in_the_foreground_a_start_that_fails_is_a_sentence(site: Site) -> None:
+    site.environ["SECONDARY"] = dead(site.environ["SECONDARY"])
+    done = site.paired("up", "--foreground")
+    assert done.returncode == 2
+    assert f"paired: the secondary namespace 127.0.0.1:{DEAD_PORT} cannot be reached" in done.stderr
+
+
 def test_hang_up_is_nothing_to_an_engine_and_term_ends_it_in_order(site: Site) -> None:
     holder = site.up()
     os.kill(holder.pid, signal.SIGHUP)

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,12 +72,12 @@ def test_an_engine_nobody_waits_for_ends() -> None:
     os.close(reading)
     ready = Ready(pid=1, socket="s", log="l", backlog_queues=1)
     with pytest.raises(EngineStartError, match="whoever started the engine has gone"):
-        _Starting(writing).ready(ready)
+        _Starting(partial(report, writing)).ready(ready)
 
 
 def test_only_the_first_report_is_made() -> None:
     reading, writing = os.pipe()
-    starting = _Starting(writing)
+    starting = _Starting(partial(report, writing))
     starting.failed(Failed(text="first"))
     starting.failed(Failed(text="second"))
     with os.fdopen(reading) as told:
