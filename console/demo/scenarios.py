@@ -24,6 +24,7 @@ POLICY: Final = Policy(
     ping_timeout=2.0,
     enable_syphon=True,
     journal="all",
+    quiet_period=5.0,
 )
 """The demo's own times: an outage of minutes in seconds."""
 

@@ -20,6 +20,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.errors import PairedError
+from console.demo.leftovers import leave
 from console.demo.lines import Done, Failed, Line, Order, Said
 from console.demo.player import Player
 from console.demo.result import Result
@@ -94,6 +95,7 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
         caption=lambda: caption,
     )
     await stack.enter_async_context(host)
+    await leave(standing)
     paired = await stack.enter_async_context(await _pair(standing, host))
     for entity in ENTITIES:
         paired.watch(entity)
