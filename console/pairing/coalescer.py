@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from console.core.errors import PairingClosedError
 from console.core.verdict import FailureKind, kind_of
+from console.pairing.batches import Batch
 from console.pairing.deadlines import GRACE
 from console.pairing.links import SenderLink
 from console.pairing.messages import Sendable
@@ -120,7 +121,7 @@ class Coalescer:
 
     # -- what goes next ---------------------------------------------------------------------------------------
 
-    def _next(self) -> ServiceBusMessageBatch | None:
+    def _next(self) -> Batch | None:
         """Take as many messages as fit into one send; the batch they make, None for a single one."""
         while self._waiting:
             likeness, queue = next(iter(self._waiting.items()))
@@ -132,11 +133,11 @@ class Coalescer:
                 return batch
         return None
 
-    def _taken(self, queue: deque[tuple[Parcel, Sendable]]) -> ServiceBusMessageBatch | None:
+    def _taken(self, queue: deque[tuple[Parcel, Sendable]]) -> Batch | None:
         if _first(queue) is None:
             return None
         if len(queue) > 1 and not self.one_by_one:
-            batch = ServiceBusMessageBatch(max_size_in_bytes=self.link.batch_limit())
+            batch = self.link.batch()
             while _first(queue) is not None and self._joins(batch, queue):
                 pass
             if len(self._underway) > 1:
@@ -145,7 +146,7 @@ class Coalescer:
             self._underway.append(queue.popleft())
         return None
 
-    def _joins(self, batch: ServiceBusMessageBatch, queue: deque[tuple[Parcel, Sendable]]) -> bool:
+    def _joins(self, batch: Batch, queue: deque[tuple[Parcel, Sendable]]) -> bool:
         """Add the first message to the batch; False when it has no more room."""
         parcel, message = queue[0]
         try:

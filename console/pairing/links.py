@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 
 from console.core.errors import PairingClosedError
 from console.core.verdict import FailureKind, kind_of
+from console.pairing.batches import Batch
 from console.pairing.deadlines import CLOSING, GRACE, Deadline, bounded
 from console.pairing.gate import Gate
 from console.pairing.messages import Sendable
@@ -137,9 +138,9 @@ class SenderLink:
         said = getattr(self._sender, "_max_message_size_on_link", 0)  # the SDK tells it nowhere else
         return said if isinstance(said, int) and said > 0 else self._assumed
 
-    def batch_limit(self) -> int:
-        """The largest batch the entity takes, in bytes, as its latest link said."""
-        return self._batch_limit
+    def batch(self, limit: int | None = None) -> Batch:
+        """An empty batch for the link as it is. limit: bytes; None: what the entity takes, as its latest link said."""
+        return Batch(limit or self._batch_limit, sender=self._sender)
 
     def adopt(self, other: SenderLink) -> bool:
         """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""

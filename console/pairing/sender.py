@@ -84,7 +84,7 @@ class PairedSender:
         limit = self._primary.limit()
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
-        return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or min(limit, 1024 * 1024))
+        return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
 
     async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.

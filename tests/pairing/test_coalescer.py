@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import (
 )
 
 from console.core.errors import PairingClosedError
+from console.pairing.batches import Batch
 from console.pairing.coalescer import Coalescer, Parcel
 from console.pairing.messages import Sendable, id_of, likeness
 from console.pairing.tasks import Tasks
@@ -38,8 +39,8 @@ class Link:
         self.judge: Callable[[list[str]], BaseException | None] = lambda ids: None
         self.timeouts: list[float] = []
 
-    def batch_limit(self) -> int:
-        return self.limit
+    def batch(self) -> Batch:
+        return Batch(self.limit)
 
     async def send(self, messages: Any, timeout: float) -> None:
         singles = messages._messages if isinstance(messages, ServiceBusMessageBatch) else messages
