@@ -210,7 +210,8 @@ class Syphon:
         if now - last <= RECENT:
             return SyphonStatus.RUNNING, "moving messages to their destinations"
         aside = sum(pump.progress.set_aside for pump in self.pumps)
-        lying = sum(depth or 0 for depth in depths.values()) - aside
+        may_pump = self._steering.machine.may_pump
+        lying = sum(depth or 0 for index, depth in depths.items() if may_pump(index)) - aside
         self._lying_since = max(self._lying_since or now, last) if lying > 0 else None
         if self._lying_since is not None and now - self._lying_since >= STUCK_AFTER:
             return SyphonStatus.STUCK, f"{lying} messages lie in the backlog queues and none is moved"

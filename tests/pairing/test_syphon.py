@@ -301,3 +301,26 @@ async def test_two_spellings_of_a_path_are_one_destination(world: World) -> None
     heal()
     await until(lambda: world.depth("orders") == 4)
     assert world.ids_in("orders") == ["0", "1", "2", "3"]
+
+
+async def test_one_queue_or_one_destination_is_paused_by_itself(world: World) -> None:
+    """An operator pauses the syphon for one backlog queue, or for one destination; what is parked there stays, and the
+    others are moved."""
+    world.sandbox["primary"].node.namespace.create_queue("billing")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=2)
+    paired.pause_syphon(by="kim", queue=1)
+    paired.pause_syphon(by="kim", destination="billing")
+    put(world, [parked("orders", "moved"), parked("Billing", "held")], path=queue_path(0))
+    put(world, [parked("orders", "waits")], path=queue_path(1))
+    await until(lambda: world.ids_in("orders") == ["moved"])
+    view = paired.syphon_view()
+    assert (view.paused_queues, view.paused_destinations) == ((1,), ("billing",))
+    assert world.depth("billing") == 0
+    assert world.depth(queue_path(1), namespace="secondary") == 1
+    paired.resume_syphon(by="kim", destination="BILLING")
+    await until(lambda: world.ids_in("billing") == ["held"])
+    assert world.depth(queue_path(1), namespace="secondary") == 1
+    paired.resume_syphon(by="kim", queue=1)
+    await until(lambda: sorted(world.ids_in("orders")) == ["moved", "waits"])
+    with pytest.raises(IllegalEventError, match="backlog queue 1 is not paused"):
+        paired.resume_syphon(by="kim", queue=1)
