@@ -154,6 +154,8 @@ class Coalescer:
         except MessageSizeExceededError:
             return False
         except Exception as error:  # noqa: BLE001 - what cannot be encoded fails its own parcel and no other
+            if self._underway and self._underway[-1][0] is parcel:
+                return False  # what goes before it is answered first: its caller has to know how far it came
             _failed([(parcel, message)], error)
         else:
             self._underway.append(queue.popleft())

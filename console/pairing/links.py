@@ -78,7 +78,7 @@ class SenderLink:
     @property
     def is_open(self) -> bool:
         """Whether it is attached, as far as is known here."""
-        return self._opened
+        return self._opened and not self._closed
 
     @property
     def is_busy(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -48,7 +48,7 @@ _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 def outgoing(message: object) -> list[Sendable]:
     """What `send_messages` was given, as messages that can be tried more than once.
 
-    Each has a message_id, the same one however often its object is sent; one that brings none is copied.
+    Each has a message_id, the same one however often its object is tried; one that brings none is copied.
 
     Raises:
         ReservedPropertyError: one carries a property of the envelope.
@@ -60,6 +60,20 @@ def outgoing(message: object) -> list[Sendable]:
     if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
         return [_with_id(single) for single in message]
     return [_with_id(message)]
+
+
+def forget(message: object) -> None:
+    """A namespace has accepted what `send_messages` was given: if it is sent once more, it is another message.
+
+    An id kept longer would have a destination with duplicate detection drop the next one unseen.
+    """
+    if not _given_ids:
+        return
+    if isinstance(message, ServiceBusMessageBatch):
+        message = message._messages
+    for single in message if isinstance(message, Sequence) else (message,):
+        if isinstance(single, ServiceBusMessage | AmqpAnnotatedMessage):
+            _given_ids.pop(single, None)
 
 
 def _with_id(message: object) -> Sendable:

@@ -7,7 +7,7 @@ writes the receipts. The healthy path hands the caller's own object to the SDK a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -23,18 +23,29 @@ from console.core.errors import (
     PairedClientError,
     PairingClosedError,
     ScheduledInBacklogError,
-    SendError,
 )
 from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed, Warned
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
 from console.pairing.coalescer import Coalescer, Parcel
-from console.pairing.links import size_of
-from console.pairing.messages import SCHEDULED_ANNOTATION, Sendable, copy, id_of, likeness, outgoing, park, raw_of
+from console.pairing.links import SenderLink, size_of
+from console.pairing.messages import (
+    SCHEDULED_ANNOTATION,
+    Sendable,
+    copy,
+    forget,
+    id_of,
+    likeness,
+    outgoing,
+    park,
+    raw_of,
+)
 from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
 
+Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
+"""One attempt to schedule at the primary: the link, what is left of the call's messages, seconds."""
 _NEAR: Final = 0.9
 """A message whose body alone fills this much of a limit is measured before it is sent."""
 
@@ -105,6 +116,7 @@ class PairedSender:
             whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
             with self._steering.in_hand():
                 await self._deliver(messages, whole, timeout)
+            forget(message)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
@@ -118,7 +130,9 @@ class PairedSender:
         if not singles:
             return []
         with self._steering.in_hand():
-            return await self._schedule(singles, schedule_time_utc, timeout)
+            numbers = await self._schedule(singles, schedule_time_utc, timeout)
+        forget(messages)
+        return numbers
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
@@ -148,18 +162,18 @@ class PairedSender:
         messages: Sequence[Sendable],
         whole: ServiceBusMessageBatch | None,
         timeout: float | None,
-        *,
-        doubt: BaseException | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
-        """Try, wait and divert as the journey says until the messages are accepted or it gives up. `doubt`: the latest
-        failure after which messages may have arrived all the same."""
+        """Try, wait and divert as the journey says until the messages are accepted or it gives up. `whole`: the batch
+        that carries them all, where they came in one. `schedule`: what is done at the primary instead of a send."""
         steering = self._steering
         machine = steering.machine
         journey = Journey(self._memory, steering.policy, at=steering.clock(), timeout=timeout)
         left = list(messages)
         failure: BaseException | None = None
+        doubt: BaseException | None = None  # the latest failure after which messages may have arrived all the same
         while True:
-            steering.refuse_when_ended()
+            steering.refuse_when_ended(in_doubt=doubt is not None or len(left) < len(messages))
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
             step = journey.next(entity, machine.rotation, at=now, draw=steering.draw())
@@ -167,7 +181,7 @@ class PairedSender:
                 await steering.change(step.until)
             elif isinstance(step, Try):
                 try:
-                    await self._attempt(step, left, whole)
+                    await self._attempt(step, left, whole, schedule)
                 except Exception as error:
                     judgement = self._failed(step.route, error, messages=len(left), ids=left)
                     if isinstance(steering.ended, PairedClientError):
@@ -180,6 +194,7 @@ class PairedSender:
                         raise ended from error
                     journey.ended(step.route, judgement.verdict, at=steering.clock())
                     failure = error
+                    whole = whole if len(left) == len(messages) else None
                 except asyncio.CancelledError:
                     self._in_doubt(step.route, left, "cancelled by its caller")
                     raise
@@ -189,12 +204,17 @@ class PairedSender:
                 told = self._given_up(step, failure, len(left), len(messages))
                 raise self._in_the_end(told, doubt, len(left), len(messages)) from failure
 
-    async def _attempt(self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None) -> None:
+    async def _attempt(
+        self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None, schedule: Schedule | None
+    ) -> None:
         if step.route.queue is not None:
             await self._divert(step.route, left, step.timeout)
             return
         link = self._primaries.nearest(self._primary)
-        if link is self._primary and (link.is_busy or self._together.is_busy) and whole is None and len(left) == 1:
+        if schedule is not None:
+            await schedule(link, left, step.timeout)
+            self._accepted(PRIMARY, left)
+        elif link is self._primary and (link.is_busy or self._together.is_busy) and whole is None and len(left) == 1:
             await self._together.send(Parcel(left, partial(self._accepted, PRIMARY)), step.timeout)
         else:
             await link.send(whole if whole is not None else left, step.timeout)
@@ -225,37 +245,19 @@ class PairedSender:
             del left[: parcel.accepted]
 
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
-        steering = self._steering
-        doubt: BaseException | None = None
-        if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
-            numbers, doubt = await self._schedule_at_primary(singles, when, timeout)
-            if numbers is not None:
-                return numbers
-        await self._deliver([_scheduled(single, when) for single in singles], None, timeout, doubt=doubt)
-        first = -len(self._numbers) - 1
-        given = [first - index for index in range(len(singles))]
-        self._numbers.update(zip(given, map(id_of, singles), strict=True))
-        return given
+        numbers: list[int] = []
 
-    async def _schedule_at_primary(
-        self, singles: list[Sendable], when: datetime, timeout: float | None
-    ) -> tuple[list[int] | None, BaseException | None]:
-        """The numbers the primary gave; None when this call has to go on to the backlog, and the failure if messages
-        may have arrived all the same."""
-        limit = timeout or self._steering.policy.send_timeout
-        payload: Any = list(singles)
-        try:
-            numbers: list[int] = await self._primary.call(
-                lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit
-            )
-        except Exception as error:
-            judgement = self._failed(PRIMARY, error, messages=len(singles), ids=singles)
-            now = self._steering.clock()
-            if self._steering.machine.entity(self.entity_name, at=now).diverting:
-                return None, error if _is_doubtful(judgement, error) else None
-            raise
-        self._accepted(PRIMARY, singles)
-        return numbers, None
+        async def schedule(link: SenderLink, left: list[Sendable], limit: float) -> None:
+            payload: Any = singles[-len(left) :]
+            given = await link.call(lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit)
+            numbers.extend(given)
+
+        await self._deliver([_scheduled(single, when) for single in singles], None, timeout, schedule)
+        parked = singles[: len(singles) - len(numbers)]
+        first = -len(self._numbers) - 1
+        negative = [first - index for index in range(len(parked))]
+        self._numbers.update(zip(negative, map(id_of, parked), strict=True))
+        return negative + numbers
 
     def _say(self, text: str) -> None:
         self._steering.announce(Warned(at=self._steering.clock(), about=self.entity_name, text=text))
@@ -299,7 +301,7 @@ class PairedSender:
 
     def _in_the_end(self, error: BaseException, doubt: BaseException | None, left: int, all_of: int) -> BaseException:
         """What a call raises instead of an error that reads as a refusal, where that would not be the whole truth."""
-        if isinstance(error, SendError):
+        if isinstance(error, BacklogUnavailableError):
             return error
         if left < all_of:
             return BacklogUnavailableError(

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from console.core.billing import Meter
 from console.core.engine import Announce, Effect, Pairing, ProbeEntity, ProbeQueue, SendPing
 from console.core.entity import DIVERTING
-from console.core.errors import PairingError
+from console.core.errors import PairingClosedError, PairingError
 from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, StateChanged, Ticked
 from console.core.options import Policy
 from console.core.routes import Route
@@ -287,10 +287,14 @@ class Steering:
             self._empty.set()
         self.changed()
 
-    def refuse_when_ended(self) -> None:
-        """Raises why nothing can be sent any more: PairedClientError or PairingClosedError."""
+    def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
+        """Raises why nothing can be sent any more: PairedClientError or PairingClosedError. `in_doubt`: something of
+        the call may have arrived before."""
         if self._ended is not None:
-            raise type(self._ended)(str(self._ended)) from self._ended.__cause__
+            error = type(self._ended)(str(self._ended))
+            if isinstance(error, PairingClosedError):
+                error.in_doubt = in_doubt
+            raise error from self._ended.__cause__
 
     def in_hand(self) -> _InHand:
         """Around each call of a sender; raises as `refuse_when_ended`."""

@@ -281,3 +281,18 @@ async def test_callers_who_are_answered_together_go_together_again(shared: Share
     await asyncio.gather(first, *callers)
     assert shared.link.batches == [1, 4, 4, 4]
     assert not shared.coalescer.is_busy
+
+
+async def test_a_caller_is_told_how_far_its_messages_came_before_one_that_cannot_be_encoded(shared: Shared) -> None:
+    """Nothing is delivered that its caller was told is refused."""
+    first = await shared.in_the_way()
+    good = ServiceBusMessage(b"x", message_id="good")
+    bad = AmqpAnnotatedMessage(data_body=b"", application_properties={"n": object()})
+    sending = asyncio.create_task(shared.send([good, bad]))
+    right = [shared.caller("right"), shared.caller("also")]
+    await asyncio.sleep(0)
+    shared.link.open.set()
+    found = await asyncio.gather(first, sending, *right, return_exceptions=True)
+    assert isinstance(found[1], Exception)
+    assert found[1].__notes__ == ["accepted 1"]
+    assert shared.accepted == ["first", "good", "right", "also"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 
@@ -127,3 +129,16 @@ async def test_a_released_entity_has_its_links_opened_again(world: World) -> Non
     sender._primary.put_away()
     paired.pin("orders", by="kim")
     await until(lambda: sender._primary.is_open)
+
+
+async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) -> None:
+    """One sender's end is not another's failure."""
+    paired = await world.pair(**PATIENT)
+    closing = paired.get_queue_sender("orders")
+    await closing.send_messages(ServiceBusMessage(b"x"))
+    link = closing._primary
+    async with link._turn:
+        ending = asyncio.create_task(closing.close())
+        await asyncio.sleep(0)
+        assert not link.is_open
+    await ending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from datetime import UTC, datetime
 from typing import Any
@@ -12,12 +13,17 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from console.core.entity import State
-from console.core.errors import BacklogMessageSizeError, BacklogUnavailableError, ReservedPropertyError
-from console.core.events import Diverted, Event
+from console.core.errors import (
+    BacklogMessageSizeError,
+    BacklogUnavailableError,
+    PairingClosedError,
+    ReservedPropertyError,
+)
+from console.core.events import Diverted, Event, InDoubt
 from console.core.verdict import Judgement, Verdict, judge
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
-from .conftest import World
+from .conftest import World, until
 from .test_outage import state
 
 PATIENT = {"send_timeout": 30.0, "backlog_queue_count": 1}
@@ -184,3 +190,71 @@ async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it
         with pytest.raises(BacklogUnavailableError, match=r"1 of 2 messages.* parked, 1 were not"):
             await sender.send_messages(large)
     assert world.parked(1) == 1
+
+
+async def test_an_object_that_is_sent_once_more_after_it_was_accepted_is_another_message(world: World) -> None:
+    """Section 7.3: an id is for "a send that timed out but arrived"; duplicate detection would drop what comes next."""
+    paired = await world.pair(**PATIENT)
+    message = AmqpAnnotatedMessage(data_body=b"x")
+    async with paired.get_queue_sender("orders") as sender:
+        for again in (message, [message], message):
+            await sender.send_messages(again)
+    assert len(set(world.ids_in("orders"))) == 3
+
+
+async def test_of_a_batch_that_was_parked_in_part_only_the_rest_goes_to_the_primary(world: World) -> None:
+    """Section 11: each id once; duplicates come from sends that timed out, not from our own choice."""
+    paired = await diverted(world)
+    sender = paired.get_queue_sender("orders")
+    batch = await sender.create_message_batch()
+    for name in ("1", "2"):
+        batch.add_message(ServiceBusMessage(b"x", message_id=name))
+    divert = sender._divert
+
+    async def in_part(route: Any, left: list[Any], timeout: float) -> None:
+        await divert(route, [left.pop(0)], timeout)
+        paired.pin("orders", by="kim")
+        raise OSError("the rest did not fit in before the link broke")
+
+    sender._divert = in_part  # type: ignore[method-assign]
+    await sender.send_messages(batch)
+    assert world.ids_in(BACKLOG, namespace="secondary") == ["1"]
+    assert world.ids_in("orders") == ["2"]
+
+
+async def test_a_message_that_may_have_arrived_is_not_refused_for_its_size(world: World) -> None:
+    """Section 11: "what the caller was told in the end is accepted, refused or in doubt"."""
+    paired = await world.pair(failover_interval=0, backlog_queue_count=1)
+    large = ServiceBusMessage(bytes(262_144 - 45), message_id="large")
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("unanswered", entity="orders")
+        with pytest.raises((ServiceBusError, TimeoutError)) as told:
+            await sender.send_messages(large)
+    assert isinstance(told.value.__cause__, BacklogMessageSizeError)
+
+
+async def test_a_scheduling_that_its_caller_gives_up_is_in_doubt(world: World) -> None:
+    """Section 11: "with journal = "diverted" every message that left the direct path and every send in doubt"."""
+    paired = await world.pair(**PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("unanswered", entity="orders")
+        message = ServiceBusMessage(b"x", message_id="x")
+        scheduling = asyncio.create_task(sender.schedule_messages(message, datetime.now(UTC)))
+        await until(lambda: world.depth("orders") == 1)
+        scheduling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await scheduling
+    assert [event.message_id for event in world.told(InDoubt)] == ["x"]
+
+
+async def test_a_call_that_the_end_of_the_pairing_cuts_off_says_what_is_in_doubt(world: World) -> None:
+    """Section 9: "sends in hand finish or raise": held after an attempt that may have arrived, it is in doubt."""
+    paired = await world.pair(hold_until_failover=True, failover_interval=60, send_timeout=1.0)
+    sender = paired.get_queue_sender("orders")
+    world.fault("unanswered", entity="orders")
+    sending = asyncio.create_task(sender.send_messages(ServiceBusMessage(b"x"), timeout=30))
+    await until(lambda: world.told(InDoubt))
+    await paired.close()
+    with pytest.raises(PairingClosedError) as told:
+        await sending
+    assert told.value.in_doubt
