@@ -279,19 +279,18 @@ class EngineHost:
 
     def _mind_the_disk(self, paired: Steered) -> None:
         """Receipts come before settlements: with no journal the syphon waits, and sends go on (SPEC.md section 11)."""
-        healthy = self._journal.healthy
-        if healthy == self._disk_said:
-            return
+        healthy, said = self._journal.healthy, self._disk_said
         self._disk_said = healthy
-        if healthy:
+        if healthy and not said:
             self._warn("journal", f"the journal is written again; {self._journal.lost} events are missing from it")
             if self._paused_by_us:
                 self._steer_syphon(paired.resume_syphon, "the journal is written again")
             self._paused_by_us = False
-        else:
+        elif not healthy and said:
             self._warn("journal", f"the journal is not written: {self._journal.trouble}; sends go on, the syphon waits")
-            if paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
-                self._paused_by_us = self._steer_syphon(paired.pause_syphon, "the journal is not written")
+        if not healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+            # also if somebody resumed it meanwhile
+            self._paused_by_us = self._steer_syphon(paired.pause_syphon, "the journal is not written")
 
     def _steer_syphon(self, act: Callable[..., str], why: str) -> bool:
         try:

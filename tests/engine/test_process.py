@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import pty
+import resource
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ import pytest
 
 from console.core.entity import State
 from console.core.events import EngineStopped, Record, Warned
-from console.core.snapshot import Snapshot
+from console.core.snapshot import Snapshot, SyphonStatus
 from console.engine.client import ControlClient, Update
 from console.engine.lock import Holder, running
 from console.engine.places import Places
@@ -366,6 +367,37 @@ def test_in_the_foreground_a_start_that_fails_is_a_sentence(site: Site) -> None:
     done = site.paired("up", "--foreground")
     assert done.returncode == 2
     assert f"paired: the secondary namespace 127.0.0.1:{DEAD_PORT} cannot be reached" in done.stderr
+
+
+def stopped_for_its_disk(snapshot: Snapshot) -> bool:
+    assert snapshot.journal is not None
+    return snapshot.journal.lost > 0 and snapshot.syphon.status is SyphonStatus.PAUSED
+
+
+async def test_a_disk_that_is_full_stops_the_syphon_is_said_and_needs_no_restart(site: Site) -> None:
+    """When the journal's disk is full, the syphon pauses, sends go on, and both are said."""
+    holder = site.up()
+    client = await ControlClient.connect(Path(holder.socket))
+    await client.command("pause-syphon", by="ada")
+    before = resource.prlimit(holder.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    try:
+        done = await client.command("resume-syphon", by="ada")
+        assert "the audit is not written" in done.text
+        told = await watch(client, lambda it: isinstance(it, Snapshot) and stopped_for_its_disk(it))
+        assert isinstance(told, Snapshot)
+        status = await asyncio.to_thread(site.paired, "status")
+        assert (status.returncode, "the journal is not written (File too large" in status.stdout) == (1, True)
+    finally:
+        resource.prlimit(holder.pid, resource.RLIMIT_FSIZE, before)
+    healed = await watch(client, lambda it: isinstance(it, Snapshot) and it.syphon.status is SyphonStatus.IDLE)
+    await client.close()
+    assert isinstance(healed, Snapshot)
+    assert healed.pid == holder.pid
+    assert healed.journal is not None
+    assert not healed.journal.trouble
+    assert (await asyncio.to_thread(site.paired, "down")).returncode == 0
+    texts = [record.event.text for record in read_records(site.places.spool) if isinstance(record.event, Warned)]
+    assert any("the journal is written again" in text for text in texts)
 
 
 def test_hang_up_is_nothing_to_an_engine_and_term_ends_it_in_order(site: Site) -> None:
