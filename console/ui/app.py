@@ -31,9 +31,9 @@ from console.ui.profile import PROFILES, Profile, ProfileName
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
-from console.ui.screens.dashboard import DashboardScreen, fits
+from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.entity import EntityScreen
-from console.ui.screens.frame import Framed
+from console.ui.screens.frame import Framed, sized
 from console.ui.screens.help import HelpScreen
 from console.ui.screens.palette import Palette
 from console.ui.screens.prompt import Prompt
@@ -134,7 +134,7 @@ class PairedApp(App[int]):
 
     def on_mount(self) -> None:
         """Shows the empty view at once, then starts listening."""
-        self._show(replace(self.view, fits=fits(self.size)))
+        self._show(sized(self.view, self.size))
         self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
         self.set_interval(CHECK_EVERY, self._check_silence)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote in between
@@ -143,7 +143,7 @@ class PairedApp(App[int]):
     def on_resize(self, event: events.Resize) -> None:
         """A terminal that became too small is told so, and one that grew is used."""
         self.action_repaint()
-        self._show(replace(self.view, fits=fits(event.size)))
+        self._show(sized(self.view, event.size))
 
     def tell(self, news: News) -> None:
         """Takes news, from the feed; a burst of them is shown once."""

@@ -72,7 +72,7 @@ async def test_whether_a_failover_would_work_stands_beside_the_secondary(
 
 
 async def test_every_line_fits_the_terminal(open_console: Any, outage_news: Any) -> None:
-    for size in [(80, 24), (97, 30), (140, 40), (250, 80)]:
+    for size in [(60, 20), (80, 24), (97, 30), (140, 40), (250, 80)]:
         async with open_console(*outage_news, size=size) as console:
             assert {cell_len(row) for row in console.rows()} == {size[0]}
             assert len(console.rows()) == size[1]
@@ -133,7 +133,7 @@ async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> No
         assert "all 3 entities healthy" in console.rows()[1]
 
 
-@pytest.mark.parametrize("size", [(79, 24), (80, 23), (40, 10), (20, 4)])
+@pytest.mark.parametrize("size", [(59, 24), (80, 19), (40, 10), (20, 4)])
 async def test_a_small_terminal_is_told_so_and_still_says_what_is_wrong(
     open_console: Any, outage_news: Any, size: tuple[int, int]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from console.ui.profile import PROFILES, ProfileName
+from console.ui.view import Records
 
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-80x24": ((80, 24), {}, ()),
@@ -19,7 +20,23 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "unreachable": ((80, 24), {"lose": True}, ()),
     "force": ((80, 24), {}, ("down", "f")),
     "help": ((80, 24), {}, ("question_mark",)),
+    "dashboard-60x20": ((60, 20), {}, ()),
+    "filter": ((80, 24), {}, ("slash", *"pay")),
+    "marked-and-sorted": ((80, 24), {}, ("s", "space", "space")),
+    "entity-80x24": ((80, 24), {}, ("down", "enter")),
+    "entity-140x40": ((140, 40), {}, ("down", "enter")),
+    "entity-plain": ((80, 24), {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}, ("down", "enter")),
+    "entity-unreachable": ((80, 24), {"lose": True}, ("down", "enter")),
+    "backlog-80x24": ((80, 24), {}, ("3", *["down"] * 8)),
+    "backlog-140x40": ((140, 40), {}, ("3", *["down"] * 8)),
+    "backlog-stranded": ((80, 24), {}, ("3", "end")),
+    "timeline-80x24": ((80, 24), {}, ("4",)),
+    "timeline-140x40": ((140, 40), {}, ("4", "up")),
+    "cost-80x24": ((80, 24), {}, ("5",)),
+    "cost-140x40": ((140, 40), {}, ("5",)),
 }
+PAGES = ("dashboard-60x20", "filter", "marked", "entity", "backlog", "timeline", "cost")
+"""Pictures of an engine that tells everything it can; the others are of one that tells what it always did."""
 
 
 def prepare(
@@ -38,8 +55,10 @@ def prepare(
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any) -> None:
+def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any, made: Any) -> None:
     size, options, keys = SCREENS[name]
+    if name.startswith(PAGES):
+        outage_news = (Records(made.records()), made.backlog())
     app, feed = new_app(**{key: value for key, value in options.items() if key != "lose"})
     lose = bool(options.get("lose"))
     assert snap_compare(app, terminal_size=size, run_before=prepare(feed, outage_news, keys, lose=lose))

@@ -17,12 +17,13 @@ class BacklogScreen(Framed):
 
     DEFAULT_CSS = """
     BacklogScreen QueueHead { height: 2; }
-    BacklogScreen QueueTable { height: 1fr; min-height: 5; max-height: 10; }
+    BacklogScreen QueueTable { height: 3fr; min-height: 5; }
     BacklogScreen QueueDetail { height: 5; }
     BacklogScreen UnusedTable { height: 3; }
-    BacklogScreen.-tall QueueTable { max-height: 16; }
+    BacklogScreen.-tiny QueueTable { min-height: 3; }
+    BacklogScreen.-tiny UnusedTable { height: 2; }
     BacklogScreen.-tall QueueDetail { height: 10; }
-    BacklogScreen.-tall UnusedTable { height: 8; }
+    BacklogScreen.-tall UnusedTable { height: 2fr; min-height: 5; }
     """
 
     def body(self) -> Iterable[Widget]:

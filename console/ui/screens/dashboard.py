@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
-from textual.geometry import Size
 from textual.widget import Widget
 
 from console.ui.screens.frame import Framed
@@ -14,8 +12,6 @@ from console.ui.widgets.entity_table import EntityHead, EntityTable
 from console.ui.widgets.event_log import EventLog
 from console.ui.widgets.pairing_line import PairingLine
 from console.ui.widgets.syphon_line import SyphonLine
-
-LEAST: Final = Size(80, 24)
 
 
 class DashboardScreen(Framed):
@@ -28,6 +24,9 @@ class DashboardScreen(Framed):
     DashboardScreen SyphonLine { height: 2; }
     DashboardScreen EventLog { height: 2fr; min-height: 4; }
     DashboardScreen.-tall BacklogStrip { height: 6; }
+    DashboardScreen.-tiny PairingLine { display: none; }
+    DashboardScreen.-tiny EntityTable { min-height: 4; }
+    DashboardScreen.-tiny EventLog { min-height: 2; }
     """
 
     def body(self) -> Iterable[Widget]:
@@ -38,8 +37,3 @@ class DashboardScreen(Framed):
         yield BacklogStrip()
         yield SyphonLine()
         yield EventLog()
-
-
-def fits(size: Size) -> bool:
-    """Whether a terminal of that size is large enough."""
-    return size.width >= LEAST.width and size.height >= LEAST.height

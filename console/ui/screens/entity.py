@@ -18,6 +18,8 @@ class EntityScreen(Framed):
     EntityScreen EntityFacts { height: 14; }
     EntityScreen EntityHistory { height: 1fr; min-height: 4; }
     EntityScreen.-tall EntityFacts { height: 22; }
+    EntityScreen.-tiny EntityFacts { height: 12; }
+    EntityScreen.-tiny EntityHistory { min-height: 3; }
     """
 
     def body(self) -> Iterable[Widget]:

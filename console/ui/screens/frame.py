@@ -7,10 +7,12 @@ layout depends on the terminal's size alone, so that nothing moves its place whe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -24,7 +26,11 @@ from console.ui.widgets.lines import Lines
 from console.ui.widgets.summary_line import SummaryLine
 from console.ui.widgets.too_small import TooSmall
 
-TALL = 32
+LEAST: Final = Size(60, 20)
+"""The smallest terminal in which pages can be read."""
+ROOMY: Final = Size(80, 24)
+"""From this size on everything has its place, and what a dangerous act would do can be shown."""
+TALL: Final = 32
 """From so many rows on, there is room for more about each thing."""
 
 
@@ -34,7 +40,7 @@ class Framed(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key, f"app.press({key!r})", show=False) for key in actions.all_keys()
     ]
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]  # noqa: RUF012 - declared so by Textual
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - declared so by Textual
     DEFAULT_CSS = """
     Framed { background: $background; }
     Framed TooSmall { display: none; }
@@ -66,6 +72,12 @@ class Framed(Screen[None]):
 
     def show(self, view: View) -> None:
         """Hands the view to every part."""
-        self.set_class(not view.fits, "-small")
+        self.set_class(not view.legible, "-small")
         for lines in self.query(Lines):
             lines.show(view)
+
+
+def sized(view: View, size: Size) -> View:
+    """The view in a terminal of that size."""
+    legible, fits = (size.width >= least.width and size.height >= least.height for least in (LEAST, ROOMY))
+    return replace(view, legible=legible, fits=fits)

@@ -54,9 +54,11 @@ def _ping(entity: EntityView, now: float) -> Cell:
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column(title="state", width=11, draw=_state),
-    Column(title="since", width=8, draw=_since),
+    Column(title="since", width=8, draw=_since, from_width=78),
     Column(title="route", width=10, draw=lambda it, _: (Span(it.route),)),
-    Column(title="send/s", width=7, align="right", draw=lambda it, _: (Span(rate(it.sends_per_second)),)),
+    Column(
+        title="send/s", width=7, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
+    ),
     Column(title="last ping", width=10, draw=_ping),
     Column(
         title="next ping",

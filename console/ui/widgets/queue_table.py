@@ -77,12 +77,12 @@ def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column(title="parked", width=7, draw=_parked),
-    Column(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6))),
+    Column(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6)), from_width=70),
     Column(title="later", width=6, draw=lambda it, _: Span(short(it.scheduled, 6)), from_width=90),
     Column(title="dead", width=5, draw=_dead),
     Column(title="full", width=6, draw=_full),
     Column(title="trend", width=14, align="left", draw=_trend),
-    Column(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at))),
+    Column(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
     Column(title="senders", width=7, align="left", draw=_rotation),
     Column(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short(it.moved, 10))),
     Column(
@@ -116,7 +116,7 @@ def _note(snapshot: Snapshot) -> Span:
     if sums.read_at is None:
         return Span("not read yet", Role.SUSPECT)
     old = ", old" if sums.old else ""
-    text = f"{sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered · read {clock(sums.read_at)}{old}"
+    text = f"read {clock(sums.read_at)}{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
     return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
 
 

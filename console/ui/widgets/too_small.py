@@ -22,7 +22,7 @@ class TooSmall(Lines):
         """Two sentences, wrapped."""
         size = self.app.size
         need = (
-            f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 80 and 24. "
+            f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 60 and 20. "
             "Make it larger, or the letters smaller. q quits."
         )
         said = summary(view)

@@ -1,0 +1,228 @@
+"""The pages beside the dashboard, as text: what they say of each state, at each size, and of names from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from console.core import events as e
+from console.core.snapshot import UnusedView
+from console.ui.actions import KEY_LINE
+from console.ui.screens.dashboard import DashboardScreen
+from console.ui.screens.prompt import Prompt
+from console.ui.view import Page, Records
+
+SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
+KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}
+STRANGE = ["[b]bold[/b]", "\x1b[2Jwiped", "受注" * 20, "\u202eevil", "x" * 200, "a\nb"]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_every_page_fits_every_terminal_and_says_what_is_wrong(
+    open_console: Any, made: Any, size: tuple[int, int]
+) -> None:
+    async with open_console(Records(made.records()), made.backlog(), size=size) as console:
+        for page in Page:
+            await console.press(KEYS[page])
+            assert {cell_len(row) for row in console.rows()} == {size[0]}, page
+            assert len(console.rows()) == size[1], page
+            assert "▲ payments failed over" in console.rows()[1], page
+            assert "? help" in console.rows()[-1], page
+
+
+async def test_every_page_stands_before_any_news_and_after_the_engine_is_lost(open_console: Any, made: Any) -> None:
+    async with open_console() as console:
+        for page in Page:
+            await console.press(KEYS[page])
+            assert "○ connecting to the engine of orders" in console.screen(), page
+        await console.told(made.backlog())
+        console.feed.lose()
+        for page in Page:
+            await console.press(KEYS[page])
+            assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15; figures are of 14:02:11"), page
+
+
+async def test_an_engine_that_tells_less_is_shown_without_a_guess(open_console: Any, made: Any) -> None:
+    """One of an older release: no options, no trends, no list of unused queues."""
+    async with open_console(replace(made.outage(), unused=UnusedView())) as console:
+        for page in Page:
+            await console.press(KEYS[page])
+            assert console.app.view.page is page
+            assert "0 unused" not in console.screen()
+
+
+async def test_names_from_outside_are_harmless_everywhere(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        for name in STRANGE:
+            warned = made.record(e.Warned(at=made.AT, about=name, text=name))
+            entity = made.failed_over(name, why=f"{name}; next {name}")
+            told = replace(made.backlog(), entities=(entity,), primary=name, secondary=name, alarms=(name,))
+            await console.told(Records([warned]), told)
+            for page in Page:
+                await console.press(KEYS[page])
+                screen = console.screen()
+                assert max(cell_len(row.rstrip()) for row in console.rows()) <= 80, (page, name)
+                assert not any(code in screen for code in ("\x1b", "\u202e")), (page, name)
+                assert page is not Page.ENTITY or "[b]bold[/b] ──" in screen or name[0] != "["
+
+
+# -- an entity ---------------------------------------------------------------------------------------------------
+
+
+async def test_enter_shows_the_selected_entity_and_escape_goes_back(open_console: Any, made: Any) -> None:
+    async with open_console(Records(made.records()), made.backlog()) as console:
+        await console.press("down", "enter")
+        screen = console.screen()
+        assert "── payments ──" in screen
+        assert "after 2 more accepted pings in a row; it leaves 14:03:03" in screen
+        assert "✓✗✓✓✓  p50 12 ms  p95 80 ms; 3 in a row; last 14:02:03" in screen
+        assert "backlog/3             1,204            0         0.0%" in screen
+        assert "14:01:58 failed over: no send accepted" in screen
+        await console.press("up")
+        assert "── orders ──" in console.screen()
+        await console.press("escape")
+        assert isinstance(console.app.screen, DashboardScreen)
+
+
+# -- the backlog -------------------------------------------------------------------------------------------------
+
+
+async def test_the_backlog_says_where_each_queue_goes(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog(), size=(140, 40)) as console:
+        await console.press("3", *["down"] * 8)
+        growing = next(row for row in console.rows() if row.startswith("   3 "))
+        for text in ("1,204", "0.4 %", "growing 22/s", "full 17:24:36"):
+            assert text in growing
+        draining = next(row for row in console.rows() if row.startswith("▸! 8 "))
+        for text in ("draining 2.5/s", "empty 14:02:16"):
+            assert text in draining
+        screen = console.screen()
+        assert "LockDuration 0:00:30 instead of 0:01:00" in screen
+        assert "12 × no x-ms-path" in screen
+        assert "17 stranded" in screen
+
+
+async def test_old_depths_are_no_base_for_an_outlook(open_console: Any, made: Any) -> None:
+    snapshot = made.backlog()
+    old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in snapshot.queues)
+    async with open_console(replace(snapshot, queues=old)) as console:
+        await console.press("3")
+        assert "read 14:01:00, old" in console.screen()
+        assert "full 1" not in console.screen()
+
+
+async def test_what_is_armed_on_the_backlog_page_is_for_its_selection(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("3", *["down"] * 8)
+        assert console.app.view.queue == "8"
+        await console.press("r")
+        assert "Re-drive: backlog/8" in console.screen()
+
+
+# -- the timeline ------------------------------------------------------------------------------------------------
+
+
+async def test_the_timeline_filters_while_it_is_typed_and_escape_undoes_it(open_console: Any, made: Any) -> None:
+    async with open_console(Records(made.records()), made.backlog()) as console:
+        await console.press("4", "slash", *"pulled")
+        assert "1 of 4 events with “pulled”" in console.screen()
+        await console.press("escape")
+        assert "── 4 events" in console.screen()
+        await console.press("slash", *"ping-failed", "enter")
+        assert "1 of 4 events with “ping-failed”" in console.screen()
+
+
+async def test_the_timeline_finds_words_and_times(open_console: Any, made: Any) -> None:
+    async with open_console(Records(made.records()), made.backlog()) as console:
+        await console.press("4", "ctrl+f", *"suspect", "enter")
+        assert "2026-11-20 14:00:58.000 UTC" in console.screen()
+        await console.press("n")
+        assert "no older event has “suspect”" in console.screen()
+        await console.press("g", *"14:02", "enter")
+        assert "2026-11-20 14:02:01.000 UTC" in console.screen()
+        await console.press("g", *"noon", "enter")
+        assert "“noon” is no time" in console.screen()
+        await console.press("end")
+        assert "newest followed" in console.screen()
+
+
+async def test_a_history_of_thousands_is_there_at_once(open_console: Any, made: Any) -> None:
+    many = [made.record(e.Warned(at=made.AT, about="a", text=str(number)), number) for number in range(500)]
+    async with open_console(*[Records((record,)) for record in many], made.backlog()) as console:
+        await console.press("4", "home")
+        assert "── 500 events" in console.screen()
+        assert "▸14:02:11     a             0" in console.screen()
+
+
+# -- the cost ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_cost_is_what_was_counted_and_what_stands(open_console: Any, made: Any) -> None:
+    """Section 8: "an idle syphon on 10 queues makes 40 receive calls an hour, 960 a day, 28,800 in 30 days"."""
+    async with open_console(made.backlog()) as console:
+        await console.press("5")
+        assert "960 calls a day, 28,800 in 30 days, times the engines" in console.screen()
+        parked = next(row for row in console.rows() if row.startswith(" parked"))
+        assert "1,221" in parked
+
+
+async def test_a_young_engine_says_nothing_of_a_month(open_console: Any, made: Any) -> None:
+    async with open_console(replace(made.backlog(), started_at=made.AT - 10)) as console:
+        await console.press("5")
+        assert next(row for row in console.rows() if row.startswith(" in all")).split()[-1] == "–"
+
+
+# -- what is chosen -------------------------------------------------------------------------------------------------
+
+
+async def test_a_filter_lists_while_it_is_typed(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("slash", *"pay")
+        assert isinstance(console.app.screen, Prompt)
+        assert "1 of 3 entities with “pay”" in console.screen()
+        assert "● orders" not in console.screen()
+        await console.told(made.backlog())
+        assert "1 of 3 entities with “pay”" in console.screen()
+        await console.press("enter", "escape")
+        assert "── 3 entities" in console.screen()
+
+
+async def palette_lists(console: Any, text: str) -> None:
+    """The palette looks for what is typed in a task of its own."""
+    async with asyncio.timeout(10):
+        while text not in console.screen():
+            await console.pilot.pause()
+
+
+async def test_the_palette_does_what_the_table_says(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("colon", *"timeline")
+        await palette_lists(console, "turn to the page timeline")
+        await console.press("enter")
+        await console.pilot.pause()
+        assert console.app.view.page is Page.TIMELINE
+
+
+async def test_the_palette_refuses_what_is_not_possible(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog(), read_only=True) as console:
+        await console.press("colon", *"force")
+        await palette_lists(console, "not now: this dashboard is read-only")
+        await console.press("enter")
+        await console.pilot.pause()
+        assert "force failover is not possible: this dashboard is read-only" in console.screen()
+        assert console.feed.orders == []
+
+
+async def test_turning_pages_keeps_one_page_at_a_time(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        for page in [*Page, *reversed(Page)]:
+            await console.press(KEYS[page])
+            assert len(console.app.screen_stack) == (1 if page is Page.PAIRING else 2)
+
+
+def test_every_page_has_a_key_line() -> None:
+    assert KEY_LINE.keys() == set(Page)
