@@ -20,6 +20,7 @@ from console.pairing import PairedServiceBusClient
 from console.pairing.orders import DEAD_LETTERS, unused_index
 from console.pairing.syphon import Syphon
 from console.sandbox import Sandbox
+from console.sandbox.broker.settings import QueueSettings
 from console.sandbox.fault_table import Operation
 from console.sandbox.fault_terms import FaultTerms
 
@@ -324,3 +325,30 @@ async def test_one_queue_or_one_destination_is_paused_by_itself(world: World) ->
     await until(lambda: sorted(world.ids_in("orders")) == ["moved", "waits"])
     with pytest.raises(IllegalEventError, match="backlog queue 1 is not paused"):
         paired.resume_syphon(by="kim", queue=1)
+
+
+async def test_a_destination_with_duplicate_detection_gets_a_message_that_was_parked_twice_once(world: World) -> None:
+    """At-least-once; message_id is kept, so a destination with duplicate detection gets each message once."""
+    once = QueueSettings(requires_duplicate_detection=True)
+    world.sandbox["primary"].node.namespace.create_queue("once", once)
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("once", "x"), parked("once", "x")])
+    await until(lambda: len(world.told(Moved)) == 2)
+    assert world.ids_in("once") == ["x"]
+
+
+async def test_an_idle_syphon_is_billed_one_receive_per_queue_a_window(world: World) -> None:
+    """Idle, it holds one receive per queue. The meter counts what really happens."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=2)
+    await until(lambda: all(view.pump_text == "receiving" for view in paired.queue_views()))
+    before = paired._steering.meter.receives
+    ticks = 0
+
+    def ticked() -> bool:
+        nonlocal ticks
+        ticks += 1
+        return ticks > 120
+
+    await until(ticked)
+    assert paired._steering.meter.receives - before <= 2
+    assert paired._steering.meter.moves == 0
