@@ -202,7 +202,7 @@ class PairedApp(App[int]):
         if reason:
             self._answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            self.run_worker(self._arm(action, aim), name=action.id, group="command")
+            self.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
         elif action.order:
             self._order(action, aim)
         else:

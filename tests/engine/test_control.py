@@ -358,6 +358,51 @@ async def test_a_command_that_is_not_answered_is_given_up(engine: Engine, monkey
         await client.close()
 
 
+async def test_a_slow_order_holds_up_no_other_of_the_same_console(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine() as hosted:
+        moved = asyncio.Event()
+
+        async def slowly(queue: int) -> str:
+            await moved.wait()
+            return "2 dead letters were put back to work"
+
+        monkeypatch.setattr(hosted.pairing, "redrive", slowly)
+        client = await hosted.connect()
+        slow = asyncio.create_task(client.order("redrive", targets=("0",), by="ada", typed="0"))
+        quick = await client.order("force", targets=("orders",), by="ada", typed="orders")
+        assert quick.text == "orders is forced now"
+        assert not slow.done()
+        moved.set()
+        assert (await slow).text == "2 dead letters were put back to work"
+        await client.close()
+
+
+async def test_an_order_is_carried_out_though_the_console_that_gave_it_goes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine() as hosted:
+        began, moved, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slowly(queue: int) -> str:
+            began.set()
+            await moved.wait()
+            done.set()
+            return "done"
+
+        monkeypatch.setattr(hosted.pairing, "redrive", slowly)
+        client = await hosted.connect()
+        slow = asyncio.create_task(client.order("redrive", targets=("0",), by="ada", typed="0"))
+        await began.wait()
+        await client.close()
+        with pytest.raises(EngineNotRunningError):
+            await slow
+        moved.set()
+        async with asyncio.timeout(WAIT):
+            await done.wait()
+
+
 async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
     async def live() -> str:
         async with engine() as hosted:
