@@ -211,15 +211,20 @@ def find(
 @app.command
 def demo(
     *,
-    scenario: Annotated[str, Parameter(help="datacenter-outage, node-outage or throttling.")] = "datacenter-outage",
+    scenario: Annotated[str, Parameter(help="What goes wrong; --list says what there is.")] = "datacenter-outage",
     duration: Annotated[float, Parameter(help="Seconds of sending; draining comes on top.")] = 60.0,
     seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
     headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="Say what scenarios there are.")] = False,
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
-    from console.demo.command import run_demo  # with the SDK and the sandbox behind it
+    from console.demo.command import run_demo  # with what starts processes behind it
+    from console.demo.scenarios import scenario_list
 
+    if list_:
+        print(scenario_list())
+        return 0
     if not headless:
         _needs_terminal("paired demo --headless plays without one")
     return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json)

@@ -17,7 +17,8 @@ import msgspec
 from console.core.errors import ConfigurationError, PairedError
 from console.demo.lines import Done, Failed, Line, Order
 from console.demo.result import Result, for_a_person
-from console.demo.scenarios import LEAST_DURATION, scenario_named
+from console.demo.scenarios import scenario_named
+from console.demo.script import LEAST_DURATION
 
 STOP: Final = 15.0
 

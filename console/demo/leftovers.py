@@ -13,7 +13,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.envelope import PATH
-from console.demo.scenarios import QUEUES
+from console.demo.script import QUEUES
 from console.demo.stage import Stage
 from console.pairing.deadlines import bounded
 from console.pairing.management import management_of

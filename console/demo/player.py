@@ -1,4 +1,4 @@
-"""Plays one scenario: the application sends, the fault comes and goes, the backlog drains, the lists are compared."""
+"""Plays one scenario: the application sends, faults come and go, the backlog drains, the lists are compared."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from console.core.ledger import balance
+from console.core.ledger import Answer, balance
 from console.demo.application import Application
-from console.demo.result import EntityResult, Messages, Pings, Result, SyphonResult
-from console.demo.scenarios import BEGINS, DRAIN_WITHIN, ENDS, ENTITIES, Scenario
+from console.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, what_broke
+from console.demo.script import BACKLOG_IN_USE, DRAIN_WITHIN, ENTITIES, ORDERS, SECONDARY, Break, Caption, Scenario
 from console.demo.stage import Faults, Stage
+from console.demo.stranger import poison
 from console.pairing import PairedServiceBusClient
 from console.pairing.backlog import queue_path
 
@@ -27,18 +28,29 @@ class Player:
     """One performance.
 
     Args:
+        seed: of the application's sends.
         say: told each caption as it changes.
+        pace: of the application.
     """
 
     def __init__(
-        self, scenario: Scenario, stage: Stage, paired: PairedServiceBusClient, *, seed: int, say: Callable[[str], None]
+        self,
+        scenario: Scenario,
+        stage: Stage,
+        paired: PairedServiceBusClient,
+        *,
+        seed: int,
+        say: Callable[[str], None],
+        pace: float = 1.0,
     ) -> None:
         self._scenario = scenario
         self._stage = stage
         self._paired = paired
         self._seed = seed
         self._say = say
-        self._application = Application(paired, seed=seed)
+        self._application = Application(paired, seed=seed, pace=pace)
+        self._faults = Faults(stage.control_url)
+        self._queue_in_use: str | None = None
 
     async def play(self, duration: float) -> Result:
         """The whole scenario over `duration` seconds, and the draining after it."""
@@ -52,45 +64,88 @@ class Player:
             self._application.stop_receiving()
         return await self._result()
 
+    # -- the script -------------------------------------------------------------------------------------------
+
     async def _script(self, duration: float) -> None:
-        scenario, faults = self._scenario, Faults(self._stage.control_url)
-        self._say(scenario.before)
-        await asyncio.sleep(duration * BEGINS)
-        switched = await faults.on(namespace="primary", fault=scenario.fault, entity=scenario.entity)
-        self._say(scenario.during)
-        await asyncio.sleep(duration * (ENDS - BEGINS))
-        await faults.off(switched)
-        self._say(scenario.after)
-        await asyncio.sleep(duration * (1 - ENDS))
+        script = self._scenario
+        async with asyncio.TaskGroup() as group:
+            for broken in script.breaks:
+                group.create_task(self._break(broken, duration), name=f"{broken.fault} of {broken.namespace}")
+            for caption in script.captions:
+                group.create_task(self._caption(caption, duration), name="a caption")
+            for number, poison_ in enumerate(script.poison):
+                group.create_task(self._poison(number, poison_.at * duration), name="a stranger")
+            group.create_task(asyncio.sleep(duration), name="the end of sending")
+
+    async def _caption(self, caption: Caption, duration: float) -> None:
+        await asyncio.sleep(caption.at * duration)
+        self._say(caption.text)
+
+    async def _break(self, broken: Break, duration: float) -> None:
+        await asyncio.sleep(broken.begins * duration)
+        switched = await self._faults.on(broken, entities=[self._path(name) for name in broken.entities])
+        await asyncio.sleep((broken.ends - broken.begins) * duration)
+        await self._faults.off(switched)
+
+    async def _poison(self, round_: int, after: float) -> None:
+        await asyncio.sleep(after)
+        secondary = self._stage.connection_string(SECONDARY)
+        queues = self._paired.backlog_queue_count
+        for name in await poison(secondary, self._paired.primary_name, queues=queues, round_=round_):
+            self._application.lists.answers[name] = Answer.ACCEPTED
+            self._application.lists.leads_nowhere.add(name)
+
+    def _path(self, name: str) -> str:
+        """The path of an entity of the script."""
+        if name != BACKLOG_IN_USE:
+            return name
+        if self._queue_in_use is None:
+            route = next(view.route for view in self._paired.entity_views() if view.path == ORDERS)
+            index = int(route.removeprefix("backlog/")) if route.startswith("backlog/") else 0
+            self._queue_in_use = queue_path(self._paired.primary_name, index)
+        return self._queue_in_use
+
+    # -- the end ----------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Wait until every accepted message has arrived and nobody is failed over, at most as long as promised."""
+        """Wait until all has come to rest, at most as long as promised.
+
+        That is when every accepted message has arrived, or was dead-lettered if it leads nowhere, and nobody is failed
+        over. Depths are not asked: a backlog that looks empty need not be drained.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + DRAIN_WITHIN
         while clock() < end:
-            diverting = [view for view in self._paired.entity_views() if view.failovers != view.failbacks]
-            if not diverting and self._application.lists.missing == 0:
+            if self._is_at_rest():
                 await asyncio.sleep(SETTLED)
                 return
             await asyncio.sleep(LOOK)
+
+    def _is_at_rest(self) -> bool:
+        lists = self._application.lists
+        diverting = any(view.failovers != view.failbacks for view in self._paired.entity_views())
+        dead = self._paired.syphon_view().dead_lettered
+        return not diverting and lists.missing == 0 and dead >= len(lists.leads_nowhere)
 
     async def _result(self) -> Result:
         lists = self._application.lists
         parked, dead = await self._left_behind()
         ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
         views = {view.path: view for view in self._paired.entity_views() if view.path in ENTITIES}
+        messages = Messages.of(ledger)
+        entities = {
+            name: EntityResult(
+                failovers=view.failovers,
+                failbacks=view.failbacks,
+                seconds_failed_over=round(view.seconds_failed_over, 3),
+            )
+            for name, view in views.items()
+        }
         return Result(
             scenario=self._scenario.name,
             seed=self._seed,
-            messages=Messages.of(ledger),
-            entities={
-                name: EntityResult(
-                    failovers=view.failovers,
-                    failbacks=view.failbacks,
-                    seconds_failed_over=round(view.seconds_failed_over, 3),
-                )
-                for name, view in views.items()
-            },
+            messages=messages,
+            entities=entities,
             pings=Pings(
                 sent=sum(view.pings_sent for view in views.values()),
                 accepted=sum(view.pings_accepted for view in views.values()),
@@ -100,6 +155,7 @@ class Player:
             verdict=ledger.verdict,
             lost_ids=list(ledger.lost_ids),
             unexpected_ids=list(ledger.unexpected_ids),
+            broken=what_broke(self._scenario.holds, entities, messages),
         )
 
     async def _left_behind(self) -> tuple[set[str], set[str]]:

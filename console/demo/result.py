@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from console.core.ledger import Ledger
+from console.demo.script import Holds
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +67,29 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     lost_ids: list[str] = []
     unexpected_ids: list[str] = []
+    broken: list[str] = []
+    """What had to hold in this scenario and did not, a sentence each; beside the balance, which the verdict is."""
 
     @property
     def balanced(self) -> bool:
         """Nothing lost, nothing unexpected."""
         return self.verdict == "balanced"
+
+
+def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Messages) -> list[str]:
+    """What had to hold and did not, a sentence each."""
+    said: list[str] = []
+    for name, entity in entities.items():
+        must = name in holds.fails_over
+        if must != bool(entity.failovers):
+            said.append(f"{name} had {'to fail over and did not' if must else 'no reason to fail over and did'}")
+        if entity.failovers != entity.failbacks:
+            said.append(f"{name} failed over {entity.failovers} times and back {entity.failbacks} times")
+    if messages.parked:
+        said.append(f"{messages.parked} messages are still parked")
+    if messages.dead_lettered != holds.dead_lettered:
+        said.append(f"{messages.dead_lettered} messages are dead-lettered instead of {holds.dead_lettered}")
+    return said
 
 
 def for_a_person(result: Result) -> str:
@@ -88,6 +109,7 @@ def for_a_person(result: Result) -> str:
             f"{entity.seconds_failed_over:.1f} s failed over"
         )
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
+    lines += [f"  DID NOT HOLD: {sentence}" for sentence in result.broken]
     lines += [f"  LOST {name}" for name in result.lost_ids]
     lines += [f"  UNEXPECTED {name}" for name in result.unexpected_ids]
     return "\n".join(lines)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 import msgspec
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.errors import PairedError
+from console.core.events import Event
+from console.core.options import Policy
+from console.demo.script import PRIMARY, SECONDARY, Break
+from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 START: Final = 20.0
 STOP: Final = 5.0
@@ -86,6 +92,25 @@ async def _ended(process: Process) -> None:
         await process.wait()
 
 
+async def pair_on(standing: Stage, policy: Policy, *, on_event: Callable[[Event], object]) -> PairedServiceBusClient:
+    """The pairing of the stage's two namespaces.
+
+    Raises:
+        PairedError: they could not be paired.
+    """
+    secondary = standing.connection_string(SECONDARY)
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=ServiceBusAdministrationClient.from_connection_string(
+            secondary, connection_verify=standing.ca_file
+        ),
+        secondary_client=ServiceBusClient.from_connection_string(secondary, retry_total=0),
+        primary_name=PRIMARY,
+        **{name: getattr(policy, name) for name in policy.__dataclass_fields__},
+    )
+    primary = ServiceBusClient.from_connection_string(standing.connection_string(PRIMARY), retry_total=0)
+    return await pair_namespaces(primary, options, on_event=on_event)
+
+
 class Faults:
     """Switches faults of the sandbox on and off while it runs."""
 
@@ -93,9 +118,15 @@ class Faults:
         self._url = control_url.rstrip("/") + "/faults"
         self._timeout = aiohttp.ClientTimeout(total=SWITCH)
 
-    async def on(self, *, namespace: str, fault: str, entity: str | None) -> str:
-        """Switch a fault on; what to switch it off by."""
-        order = {"namespace": namespace, "fault": fault} | ({"entity": entity} if entity else {})
+    async def on(self, broken: Break, *, entities: Sequence[str]) -> str:
+        """Switch a fault on for `entities`, or for the namespace if there are none; what to switch it off by."""
+        order = {
+            "namespace": broken.namespace,
+            "fault": broken.fault,
+            "entities": list(entities),
+            "operations": list(broken.operations),
+            "delay_s": broken.delay,
+        }
         async with (
             aiohttp.ClientSession(timeout=self._timeout) as session,
             session.post(self._url, json=order) as answer,

@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.errors import PairedError
 from console.demo.leftovers import leave
 from console.demo.lines import Done, Failed, Line, Order, Said
 from console.demo.player import Player
 from console.demo.result import Result
-from console.demo.scenarios import ENTITIES, POLICY, Scenario, scenario_named
-from console.demo.stage import Stage, stage
+from console.demo.scenarios import scenario_named
+from console.demo.script import ENTITIES, Scenario
+from console.demo.stage import Stage, pair_on, stage
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
-from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.deadlines import end_all
 
 PAIRING: Final = "demo"
@@ -91,12 +89,12 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
         EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
         spool=folder / "journal",
         socket=Path(order.socket),
-        policy=POLICY,
+        policy=scenario.policy,
         caption=lambda: caption,
     )
     await stack.enter_async_context(host)
     await leave(standing)
-    paired = await stack.enter_async_context(await _pair(standing, host))
+    paired = await stack.enter_async_context(await pair_on(standing, scenario.policy, on_event=host.record))
     for entity in ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
@@ -117,20 +115,6 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
             await ending
     finally:
         await end_all([playing, ending], STOP)
-
-
-async def _pair(standing: Stage, host: EngineHost) -> PairedServiceBusClient:
-    secondary = standing.connection_string("secondary")
-    options = SendAvailabilityPairedNamespaceOptions(
-        secondary_admin=ServiceBusAdministrationClient.from_connection_string(
-            secondary, connection_verify=standing.ca_file
-        ),
-        secondary_client=ServiceBusClient.from_connection_string(secondary, retry_total=0),
-        primary_name="primary",
-        **{name: getattr(POLICY, name) for name in POLICY.__dataclass_fields__},
-    )
-    primary = ServiceBusClient.from_connection_string(standing.connection_string("primary"), retry_total=0)
-    return await pair_namespaces(primary, options, on_event=host.record)
 
 
 def _closing_words(result: Result) -> str:
