@@ -37,6 +37,7 @@ from console.settings import (
     read_file,
     read_flag,
     read_host,
+    read_megabytes,
     read_name,
     read_proxy,
     read_secret,
@@ -97,6 +98,8 @@ class PairingConfig:
     entities: tuple[str, ...]
     primary: NamespaceConfig
     secondary: NamespaceConfig
+    journal_mb: int = 4096
+    """Of the journal's files so much is kept, the newest."""
     require_reason: bool = False
     """Whether an operator's act needs a reason."""
     metrics: Address | None = None
@@ -149,6 +152,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         environment=pairing.get("environment", ""),
         read_only=pairing.get("read_only", False),
         require_reason=pairing.get("require_reason", False),
+        journal_mb=pairing.get("journal_mb", 4096),
         policy=policy,
         entities=pairing.get("entities", ()),
         metrics=pairing.get("metrics"),
@@ -197,6 +201,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "environment": read_text,
     "read_only": read_flag,
     "require_reason": read_flag,
+    "journal_mb": read_megabytes,
     "entities": read_entities,
     "probe": read_entities,
     "metrics": read_address,

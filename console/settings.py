@@ -17,6 +17,8 @@ from console.connection_string import complaint, is_emulated, is_loopback, parts
 from console.core.errors import ConfigurationError
 from console.secret import Secret, masked
 
+LEAST_MB: Final = 64
+"""Eight files of a busy journal."""
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,6 +56,12 @@ def read_text(place: Place, value: object) -> str:
 def read_flag(place: Place, value: object) -> bool:
     if not isinstance(value, bool):
         raise place.error(f"is {shown(value)}; it is true or false")
+    return value
+
+
+def read_megabytes(place: Place, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MB:
+        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {LEAST_MB} at least")
     return value
 
 

@@ -211,6 +211,8 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing('entities = ["a", ""]'), "[pairing] entities is ['a', '']", "lists queues and topics"),
         (with_pairing('entities = ["a", "A"]'), "names an entity twice", "without case"),
         (with_pairing('entities = ["a"]\nprobe = ["b"]'), "[pairing] probe names 'b'", "entities does not list"),
+        (with_pairing("journal_mb = 1"), "[pairing] journal_mb is 1", "64 at least"),
+        (with_pairing('journal_mb = "4 GB"'), "[pairing] journal_mb is", "whole number of megabytes"),
         (with_pairing("metrics = true"), "[pairing] metrics is True", "a port of this machine such as 9464"),
         (with_pairing("metrics = 0"), "[pairing] metrics is 0", "9464"),
         (with_pairing("metrics = 70000"), "[pairing] metrics is 70000", "9464"),

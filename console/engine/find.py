@@ -118,6 +118,8 @@ class _Search:
             file = path.open("rb")
         except FileNotFoundError:  # it has become whole since it was listed
             path = path.parents[1] / CLOSED / path.name
+            if not path.exists():  # it was the oldest, and gave way to newer ones
+                return
             file = path.open("rb")
         with file:
             if not file.seek(0, 2):

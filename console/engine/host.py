@@ -45,7 +45,7 @@ from console.engine.control import ControlServer
 from console.engine.crew import Crew
 from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
-from console.engine.journal import Journal
+from console.engine.journal import KEPT, Journal
 from console.engine.neighbours import queues_used
 from console.engine.protocol import Answer, Arm, Order, Welcome
 from console.engine.steered import Steered
@@ -70,6 +70,7 @@ class EngineHost:
         policy: the times in force, for the screen.
         caption: what a demo is showing just now.
         surroundings: adds to the evidence of readiness what only this process can see.
+        keep: bytes of the journal that are kept.
         clock: seconds since the epoch.
     """
 
@@ -82,6 +83,7 @@ class EngineHost:
         policy: Policy,
         caption: Callable[[], str] = str,
         surroundings: Surroundings = nothing_more,
+        keep: int = KEPT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
@@ -90,7 +92,7 @@ class EngineHost:
         self._clock = clock
         self._socket = socket
         self._spool = spool
-        self._journal = Journal(spool, engine=identity.engine, clock=clock, on_change=self._wake)
+        self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
         self._readiness = ReadinessWatch(surroundings, self.record)
@@ -104,6 +106,8 @@ class EngineHost:
         self._ending = asyncio.Event()
         self._reason = ""
         self._disk_said = True
+        self._keep = keep
+        self._deletion_said = False
         self._paused_by_us = False
 
     async def __aenter__(self) -> Self:
@@ -235,6 +239,7 @@ class EngineHost:
             self._woken.clear()
             try:
                 self._mind_the_disk(paired)
+                self._mind_what_gives_way()
                 self._control.tell_snapshot(self._snapshot(paired))
             except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
                 log.exception("no snapshot could be made")
@@ -267,6 +272,13 @@ class EngineHost:
             own_process=identity.own_process,
             require_reason=identity.require_reason,
         )
+
+    def _mind_what_gives_way(self) -> None:
+        """Said once a boot: who wants the history for longer keeps more of it, or takes it away in time."""
+        if self._journal.deleted and not self._deletion_said:
+            self._deletion_said = True
+            text = f"more than {self._keep:,} bytes: its oldest files are deleted from now on (journal_mb keeps more)"
+            self._warn("journal", text)
 
     def _own_alarms(self) -> tuple[str, ...]:
         said = [self._readiness.alarm] if self._readiness.alarm else []

@@ -5,7 +5,8 @@ what was appended is made to survive the machine as well (`sync` does so now). A
 or some seconds, whichever comes first; a quiet engine makes no empty files.
 
 When the disk refuses, the engine goes on: lines are counted instead of written, `healthy` is False, `trouble` says
-why, and once a second the disk is tried. What follows from that (the syphon pauses, people are told) is the host's
+why, and once a second the disk is tried. Of whole files so many bytes are kept, the newest; older ones are deleted now
+and then. What follows from that (the syphon pauses, people are told) is the host's
 business. Whatever may wait for a disk runs in a thread of the journal's own; only the write itself is made in the loop.
 """
 
@@ -31,6 +32,10 @@ ROLL_AFTER: Final = 10.0
 """Seconds that a file with events stays open."""
 ROUND: Final = 1.0
 """Seconds between two rounds of syncing, rolling and trying the disk again."""
+KEPT: Final = 4 * 1024**3
+"""Bytes of whole files that are kept unless told otherwise: some ten days of thirty entities that are sent to."""
+TRIM_EVERY: Final = 600.0
+"""Seconds between two looks whether the files have become too many."""
 DISK_TIMEOUT: Final = 5.0
 """Seconds after which a disk that does not answer counts as one that refuses."""
 
@@ -41,7 +46,8 @@ log = logging.getLogger(__name__)
 class Journal:
     """The journal of one engine's boot. An asynchronous context manager, for one event loop.
 
-    `lines` counts every line appended, `lost` those that the disk did not take. `on_change` is called when `healthy`
+    `lines` counts every line appended, `lost` those that the disk did not take, `deleted` the old
+    files that gave way to new ones. `on_change` is called when `healthy`
     changed; it must be quick, and append nothing.
     """
 
@@ -51,12 +57,15 @@ class Journal:
         *,
         engine: str,
         roll_after: float = ROLL_AFTER,
+        keep: int = KEPT,
         clock: Callable[[], float] = time.time,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._stem = f"{engine}-{int(clock() * 1000):013d}"
         self._roll_after = roll_after
+        self._keep = keep
+        self._trim_at = 0.0
         self._on_change = on_change
         self._file: SpoolFile | None = None
         self._opened_at = 0.0
@@ -67,6 +76,7 @@ class Journal:
         self._synced = 0
         self.lines = 0
         self.lost = 0
+        self.deleted = 0
         self.trouble = ""
         self.recovered: tuple[Recovered, ...] = ()
 
@@ -161,6 +171,15 @@ class Journal:
             self._roll()
         if self._full or self._synced < self.lines:
             await self._settle()
+        if (now := asyncio.get_running_loop().time()) >= self._trim_at:
+            self._trim_at = now + TRIM_EVERY
+            await self._trim()
+
+    async def _trim(self) -> None:
+        try:
+            self.deleted += await self._on_disk(lambda: spool.trim(self._folder, self._keep))
+        except OSError as error:  # tried again the next time
+            log.warning("old files of the journal cannot be deleted: %s", error)
 
     async def _try_disk(self) -> None:
         """Goes on in a new file if the disk takes data again: the old one may be torn."""

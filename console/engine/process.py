@@ -159,7 +159,12 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
     around = Around(config, places)
     async with (
         EngineHost(
-            identity, spool=places.spool, socket=places.socket, policy=config.policy, surroundings=around.add
+            identity,
+            spool=places.spool,
+            socket=places.socket,
+            policy=config.policy,
+            surroundings=around.add,
+            keep=config.journal_mb * 1024**2,
         ) as host,
         open_clients(config) as clients,
     ):

@@ -97,6 +97,21 @@ def probe(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def trim(folder: Path, keep: int) -> int:
+    """Deletes the oldest whole files until `keep` bytes are left at most; how many it deleted."""
+    with os.scandir(folder / CLOSED) as found:
+        sizes = sorted((entry.name, entry.stat().st_size) for entry in found if entry.name.endswith(SUFFIX))
+    left = sum(size for _, size in sizes)
+    deleted = 0
+    for name, size in sizes:
+        if left <= keep:
+            break
+        (folder / CLOSED / name).unlink(missing_ok=True)
+        left -= size
+        deleted += 1
+    return deleted
+
+
 def recover(folder: Path) -> tuple[Recovered, ...]:
     """Cuts torn last lines off the files that a crash left, and moves them to the whole ones.
 
@@ -150,7 +165,11 @@ class SpoolReader:
     def __iter__(self) -> Iterator[Record]:
         self.unknown = self.unreadable = 0
         for path in sorted((self._folder / CLOSED).glob(f"*{SUFFIX}")):
-            with path.open("rb") as file:
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:  # it was the oldest, and there was no room for it any more
+                continue
+            with file:
                 for line in file:
                     record = self._read(line)
                     if record is not None:

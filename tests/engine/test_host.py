@@ -140,6 +140,18 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
     assert any("the journal is written again" in text and "missing" in text for text in texts)
 
 
+async def test_that_old_files_are_deleted_is_said_once(engine: Engine, until: Until) -> None:
+    async with engine() as hosted:
+        client = await hosted.connect()
+        hosted.host._journal.deleted = 3
+        await newest_snapshot(client, lambda snapshot: snapshot.seq > 1)
+        before = hosted.host.record(Warned(at=1.0, about="test", text="later"))
+        await newest_snapshot(client, lambda snapshot: snapshot.seq >= before)
+        await client.close()
+    texts = [record.event.text for record in read_records(hosted.spool) if isinstance(record.event, Warned)]
+    assert len([text for text in texts if "its oldest files are deleted from now on" in text]) == 1
+
+
 def test_the_times_in_force_are_one_line() -> None:
     times = Policy(send_timeout=1.0, failover_interval=3.0, ping_primary_interval=2.0)
     assert times_line(times) == "send 1 s · failover 3 s · ping 2 s"

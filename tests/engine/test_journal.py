@@ -156,6 +156,37 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
     assert numbers(tmp_path) == list(range(1, 501))
 
 
+# -- what gives way ------------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_files_are_kept_and_the_oldest_give_way(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "MOST_LINES", 10)
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "TRIM_EVERY", 0.02)
+    size = 11 * len(line(100))
+    async with Journal(tmp_path, engine="e", keep=2 * size) as journal:
+        for seq in range(101, 146):
+            journal.append(line(seq))
+        await until(lambda: journal.deleted == 2)
+        assert numbers(tmp_path) == list(range(121, 141)), "whole files only, and no open one"
+
+
+async def test_what_cannot_be_deleted_is_logged_and_the_journal_goes_on(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(spool, "trim", refuse)
+    async with Journal(tmp_path, engine="e") as journal:
+        await until(lambda: "cannot be deleted" in caplog.text)
+        journal.append(line(1))
+        assert await journal.sync()
+
+
 # -- disks that refuse --------------------------------------------------------------------------------------------
 
 
