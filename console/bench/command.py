@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
+from collections.abc import Coroutine
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,6 +19,8 @@ from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
 from console.bench.send import SendPlan, measure_send
 from console.bench.syphon import SyphonPlan, measure_syphon
+
+Figures = TypeVar("Figures")
 
 LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
@@ -30,7 +34,7 @@ def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
     messages: how many are held in the end. size: bytes of a body. Raises BenchError.
     """
     _check(messages, size)
-    figures = asyncio.run(measure_sandbox(Plan(messages=messages, size=size)))
+    figures = _run(measure_sandbox(Plan(messages=messages, size=size)))
     sys.stdout.write(as_json(figures) if json_line else as_table(figures))
     return 0
 
@@ -40,7 +44,7 @@ def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     if plan.peer not in (None, *PEERS):
         raise BenchError(f"--peer is {plan.peer!r}; known are {', '.join(PEERS)}")
-    figures = asyncio.run(measure_syphon(plan))
+    figures = _run(measure_syphon(plan))
     sys.stdout.write(tables.as_json("syphon", figures) if json_line else tables.syphon_table(figures))
     return 0
 
@@ -48,14 +52,14 @@ def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
 def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
     """Measure what a healthy send costs; exit status as above. Raises BenchError."""
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    figures = asyncio.run(measure_send(plan))
+    figures = _run(measure_send(plan))
     sys.stdout.write(tables.as_json("send", figures) if json_line else tables.send_table(figures))
     return 0
 
 
 def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
     """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
-    figures = asyncio.run(measure_engine(plan))
+    figures = _run(measure_engine(plan))
     sys.stdout.write(tables.as_json("engine", figures) if json_line else tables.engine_table(figures))
     return 0
 
@@ -63,9 +67,24 @@ def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
 def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line: bool) -> int:
     """Measure how long a send waits at a failover, `messages` times; exit status as above. Raises BenchError."""
     _check(messages, size, latency_ms)
-    figures = asyncio.run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
+    figures = _run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
     sys.stdout.write(tables.as_json("failover", figures) if json_line else tables.failover_table(figures))
     return 0
+
+
+def _run(work: Coroutine[Any, Any, Figures]) -> Figures:
+    """To its end; when this process is told to end, what was started for the measurement is ended first."""
+
+    async def main() -> Figures:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError as error:
+        raise BenchError("the measurement was ended by SIGTERM") from error
 
 
 def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:

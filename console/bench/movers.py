@@ -44,9 +44,10 @@ _WAIT: Final = 5.0
 
 
 class Mover(Protocol):
-    """One way; `source` is filled for it before each lap."""
+    """One way; `source` is filled for it before each lap. moved: how many its latest lap did, counted or not."""
 
     source: str
+    moved: int
 
     async def lap(self, count: int) -> Lap:
         """Move `count` messages, or as many as its patience allows. Raises BenchError."""
@@ -89,6 +90,7 @@ class Naive:
 
     def __init__(self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, patience: float) -> None:
         self.source = source
+        self.moved = 0
         self._receiver = receiver
         self._sender = sender
         self._patience = patience
@@ -96,7 +98,7 @@ class Naive:
     async def lap(self, count: int) -> Lap:
         """As Mover says."""
         moved, began, cpu = 0, 0.0, 0.0
-        while moved <= count and (not moved or time.perf_counter() - began < self._patience):
+        while moved < count and (moved < 2 or time.perf_counter() - began < self._patience):
             received = await self._receiver.receive_messages(1, max_wait_time=_WAIT)
             if not received:
                 break
@@ -105,14 +107,22 @@ class Naive:
             if not moved:
                 began, cpu = time.perf_counter(), time.process_time()
             moved += 1
+        self.moved = moved
         return _lap(moved - 1, began, cpu)
 
 
 class Careful:
-    """The best that the SDK's documented interface allows: batches, and all completions of one at the same time."""
+    """The best that the SDK's documented interface allows: batches, and all completions of one at the same time.
 
-    def __init__(self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, batch: int) -> None:
+    A lap ends after `patience` seconds: on a busy machine the SDK's completions wait for each other very long.
+    """
+
+    def __init__(
+        self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, batch: int, patience: float
+    ) -> None:
         self.source = source
+        self.moved = 0
+        self._patience = patience
         self._receiver = receiver
         self._sender = sender
         self._batch = batch
@@ -120,7 +130,7 @@ class Careful:
     async def lap(self, count: int) -> Lap:
         """As Mover says."""
         moved, first, began, cpu = 0, 0, 0.0, 0.0
-        while moved < count:
+        while moved < count and (moved <= first or time.perf_counter() - began < self._patience):
             received = await self._receiver.receive_messages(min(self._batch, count - moved), max_wait_time=_WAIT)
             if not received:
                 break
@@ -129,6 +139,7 @@ class Careful:
             moved += len(received)
             if not first:
                 first, began, cpu = moved, time.perf_counter(), time.process_time()
+        self.moved = moved
         return _lap(moved - first, began, cpu)
 
 
@@ -137,6 +148,7 @@ class Raw:
 
     def __init__(self, source: str, target: str, wires: tuple[Wire, Wire], window: int) -> None:
         self.source = source
+        self.moved = 0
         self._target = target
         self._wires = wires
         self._window = window
@@ -144,6 +156,7 @@ class Raw:
     async def lap(self, count: int) -> Lap:
         """As Mover says."""
         primary, secondary = self._wires
+        self.moved = count
         copied = await copy(secondary, self.source, primary, self._target, count=count, window=self._window)
         return Lap(messages=copied.messages, seconds=copied.seconds, cpu_seconds=copied.cpu_seconds)
 
@@ -155,7 +168,7 @@ class Ours:
         self.source = source
         self._venue = venue
         self._journal = journal
-        self._moved = 0
+        self.moved = 0
         self._seq = 0
         self._began = (0.0, 0.0)
         self._count = 0
@@ -163,7 +176,7 @@ class Ours:
 
     async def lap(self, count: int) -> Lap:
         """As Mover says."""
-        self._moved, self._count = 0, count
+        self.moved, self._count = 0, count
         self._done = asyncio.get_running_loop().create_future()
         tasks = Tasks()
         await tasks.open()
@@ -178,7 +191,7 @@ class Ours:
             return _lap(count - 1, *self._began)
         except TimeoutError as error:
             said = syphon.pumps[0].progress.line
-            raise BenchError(f"{self._moved} of {count} messages were moved in {LONGEST:g} s: {said}") from error
+            raise BenchError(f"{self.moved} of {count} messages were moved in {LONGEST:g} s: {said}") from error
         finally:
             await tasks.close()
             await syphon.close()
@@ -187,10 +200,10 @@ class Ours:
         self._seq += 1
         self._journal.append(records.encode(Record(engine="bench", boot="bench", seq=self._seq, event=event)))
         if isinstance(event, Moved):
-            self._moved += 1
-            if self._moved == 1:
+            self.moved += 1
+            if self.moved == 1:
                 self._began = (time.perf_counter(), time.process_time())
-            if self._moved == self._count and not self._done.done():
+            if self.moved == self._count and not self._done.done():
                 self._done.set_result(None)
 
 

@@ -82,9 +82,9 @@ class Node:
 class Shovel:
     """Moves what lies at one node to the other. A way to move, as movers.Mover says."""
 
-    source = SOURCE
-
     def __init__(self, nodes: tuple[Node, Node], size: int) -> None:
+        self.source = SOURCE
+        self.moved = 0
         self._from, self._to = nodes
         self._letters = Letters(size)
 
@@ -104,6 +104,7 @@ class Shovel:
             moved, took = (int(part) for part in said.strip("{}").split(","))
         except ValueError as error:
             raise BenchError(f"the shovel was not timed: {said}") from error
+        self.moved = count
         return Lap(messages=moved, seconds=took / MICROSECONDS, cpu_seconds=0.0)
 
     async def _fill(self, count: int) -> None:

@@ -23,11 +23,9 @@ from console.config import PairingConfig
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
 TARGET: Final = "bench-target"
 PATIENCE: Final = 3.0
-"""Seconds for a lap of the naive loop."""
-CAREFUL_SECONDS: Final = 3.0
-CAREFUL_RATE: Final = 1000
-"""What the best loop is expected to move in a second, to choose how much it gets."""
-NAIVE_RATE: Final = 1500
+"""Seconds for a lap of a loop on the SDK."""
+MOST_RATE: Final = {"naive": 1500, "best": 4000}
+"""What a loop moves in a second at most, to choose how much it gets."""
 SETTINGS: Final = ((400, 0.01), (0, 0.005))
 """Prefetch and socket_timeout of the best loop: which is better depends on the latency, so both are tried."""
 SAMPLE: Final = 600
@@ -145,15 +143,12 @@ class _Course:
         lying = self._lying.get(way.source, 0)
         await fill(self._where, way.source, self._letters, max(1, count - lying))
         lap = await way.lap(count)
-        if name == "naive":  # it may have left some, for lack of time
-            self._lying[way.source] = max(0, max(count, lying + 1) - lap.messages - 1)
+        self._lying[way.source] = max(count, lying + 1) - way.moved  # some are left for lack of time
         return lap
 
     def _count(self, name: str) -> int:
-        if name == "naive":
-            return min(self._plan.messages, int(PATIENCE * NAIVE_RATE))
-        if name == "best":
-            return min(self._plan.messages, int(CAREFUL_SECONDS * CAREFUL_RATE))
+        if name in MOST_RATE:
+            return min(self._plan.messages, int(PATIENCE * MOST_RATE[name]))
         return self._plan.messages
 
     async def _careful(self, stack: AsyncExitStack) -> Careful:
@@ -166,9 +161,10 @@ class _Course:
             links = await stack.enter_async_context(
                 sdk_links(self._where, source, TARGET, prefetch_count=prefetch, socket_timeout=timeout)
             )
-            way = Careful(source, *links, batch)
+            way = Careful(source, *links, batch, PATIENCE)
             await fill(self._where, way.source, self._letters, sample)
             lap = await way.lap(sample)
+            self._lying[source] = sample - way.moved
             tried.append((lap.per_second, way))
         return max(tried, key=lambda one: one[0])[1]
 

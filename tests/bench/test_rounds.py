@@ -13,9 +13,10 @@ from console import cli
 from console.bench import shovel, syphon, tables
 from console.bench.failover import FailoverFigures, measure_failover
 from console.bench.process import BenchError
+from console.bench.regression import complaints
 from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
-from console.bench.send import SendPlan, measure_send
-from console.bench.syphon import SyphonPlan, measure_syphon
+from console.bench.send import SendFigures, SendPlan, measure_send
+from console.bench.syphon import SyphonFigures, SyphonPlan, measure_syphon
 
 
 def laps(*rates: float) -> list[Lap]:
@@ -107,3 +108,19 @@ async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.
     with pytest.raises(BenchError, match="needs rabbitmq-server"):
         async with shovel.shovel(100):
             pass
+
+
+def test_ci_complains_of_what_is_beyond_its_bound() -> None:
+    pace = Pace.of(laps(10))
+    syphon_figures = SyphonFigures(
+        size=1, latency_ms=0, rounds=1, ours=pace, naive=pace, best_sdk=pace, raw=pace, peer=None,
+        ratio_vs_naive=20, ratio_vs_best_sdk=5, ratio_vs_raw=0.1, ratio_vs_peer=None, aa_low=1, aa_high=1,
+    )  # fmt: skip
+    send_figures = SendFigures(
+        size=1, latency_ms=0, rounds=1, callers=16, added_us=500, paired=pace, plain=pace, paired_callers=pace,
+        plain_callers=pace, ratio_vs_sdk=1, ratio_callers=2, aa_low=1, aa_high=1,
+    )  # fmt: skip
+    assert complaints(syphon_figures, send_figures) == [
+        "ratio_vs_raw is 0.1; it must be 0.25 at least",
+        "added_us is 500; it must be 75 at most",
+    ]
