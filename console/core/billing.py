@@ -38,6 +38,18 @@ class Meter:
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a million billed operations cost; the owner names it, since it depends on tier, region and contract."""
+
+    million_operations: float
+    currency: str
+
+    def of(self, operations: float) -> float:
+        """Their cost, in `currency`; what a tier includes for nothing is not taken off."""
+        return operations / 1_000_000 * self.million_operations
+
+
 def idle_receives(*, backlog_queues: int, window: float, engines: int, seconds: float) -> float:
     """Receive calls that idle syphons make: each pump asks once a receive window (seconds)."""
     return backlog_queues * engines * seconds / window

@@ -73,6 +73,7 @@ def run_dashboard(
         theme=theme,
         profile=profile,
         notices=[chosen.notice] if chosen.notice else [],
+        price=chosen.price,
     )
     try:
         status = app.run(mouse=mouse, size=size)

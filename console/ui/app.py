@@ -19,6 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import WorkerFailed
 
+from console.core.billing import Price
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
 from console.ui import actions, choices, timeline, view
@@ -69,13 +70,13 @@ class PairedApp(App[int]):
         theme: the one to begin with; the first unless given.
         profile: how much the terminal is asked to show.
         notices: what could not be used of a person's own files; the first is shown.
+        price: what operations cost, for the page "cost".
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: told of an unexpected exception, which then ends the app.
     """
 
-    COMMANDS = {Palette}  # noqa: RUF012 - declared so by Textual
-    COMMAND_PALETTE_BINDING = ""
+    ENABLE_COMMAND_PALETTE = False  # the library's own: ours is an action like others
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
         Binding("ctrl+l", "repaint", show=False, system=True),
@@ -94,6 +95,7 @@ class PairedApp(App[int]):
         theme: str | None = None,
         profile: Profile = PROFILES[ProfileName.FULL],
         notices: Sequence[str] = (),
+        price: Price | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         report: Report | None = None,
@@ -117,7 +119,7 @@ class PairedApp(App[int]):
         first, unknown = self._themes.chosen(theme)
         said = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
         answer = Answer(_one_notice(said), good=False, at=now()) if said else None
-        self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer)
+        self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price)
         for each in self._themes.themes:
             self.register_theme(each)
         self.theme = first.name
@@ -323,6 +325,10 @@ class PairedApp(App[int]):
         """Opens the help."""
         self.push_screen(HelpScreen(self._newest))
 
+    def show_palette(self) -> None:
+        """Opens the palette."""
+        self.push_screen(Palette())
+
     def next_theme(self) -> None:
         """Uses the theme after this one."""
         self.theme = self._themes.after(self.theme).name
@@ -388,7 +394,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "sort": lambda app: app.choose(choices.sorted_next),
     "mark": lambda app: app.choose(choices.marked),
     "unmark": lambda app: app.choose(choices.unmarked),
-    "palette": lambda app: app.action_command_palette(),
+    "palette": PairedApp.show_palette,
     "find": PairedApp.ask_find,
     "find-older": lambda app: app.find(app.view.story.find, newer=False),
     "find-newer": lambda app: app.find(app.view.story.find, newer=True),

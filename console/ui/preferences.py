@@ -5,6 +5,9 @@
     mouse = false
     [keys]                  # an action's id, as help lists them, and the key that is to stand for it
     force = "F"
+    [prices]                # for the page "cost"; without it, operations are shown and no money
+    million_operations = 0.80
+    currency = "USD"
 
 What cannot be used is left out and said in one notice: no mistake in it keeps anybody from the screen. A flag goes
 before it. Not here: what a theme looks like (theme.py), which actions there are (actions.py).
@@ -20,9 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from console.core.billing import Price
 from console.ui.profile import ProfileName
 
 NAME: Final = "console.toml"
+_KNOWN: Final = ("theme", "profile", "mouse", "keys", "prices")
 _KEY: Final = re.compile(
     r"[A-Za-z0-9]|(ctrl\+|shift\+)?(f\d{1,2}|[a-z]|up|down|left|right|space|tab|delete|insert)|[a-z_]+"
 )
@@ -37,6 +42,7 @@ class Preferences:
     profile: ProfileName | None = None
     mouse: bool | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
+    price: Price | None = None
     notice: str = ""
     """What is wrong with the file, as one sentence; empty if nothing is."""
 
@@ -56,7 +62,7 @@ def load_preferences(folder: Path) -> Preferences:
         return Preferences()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return Preferences(notice=f"{path} cannot be read: {error}")
-    wrong: list[str] = [f"{key} is no setting" for key in values if key not in ("theme", "profile", "mouse", "keys")]
+    wrong: list[str] = [f"{key} is no setting" for key in values if key not in _KNOWN]
     theme, profile, mouse = values.get("theme"), values.get("profile"), values.get("mouse")
     if theme is not None and not isinstance(theme, str):
         wrong.append("theme is the name of one")
@@ -72,6 +78,7 @@ def load_preferences(folder: Path) -> Preferences:
         profile=ProfileName(profile) if profile else None,
         mouse=mouse,
         keys=_keys(values.get("keys", {}), wrong),
+        price=_price(values.get("prices"), wrong),
         notice=f"{path}: {'; '.join(wrong)}" if wrong else "",
     )
 
@@ -89,3 +96,16 @@ def _keys(values: object, wrong: list[str]) -> dict[str, str]:
         else:
             kept[action] = key
     return kept
+
+
+def _price(values: object, wrong: list[str]) -> Price | None:
+    if values is None:
+        return None
+    million, currency = (
+        (values.get("million_operations"), values.get("currency")) if isinstance(values, dict) else (0, 0)
+    )
+    number = isinstance(million, int | float) and not isinstance(million, bool) and 0 <= million < 1e6
+    if isinstance(currency, str) and number and isinstance(values, dict) and len(values) == 2:
+        return Price(million_operations=float(million or 0), currency=currency[:4])
+    wrong.append('[prices] is million_operations = a number, and currency = a text such as "USD"')
+    return None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from console.core.billing import Price
 from console.core.events import Record
 from console.core.snapshot import EntityView, Snapshot
 from console.ui import log as event_log
@@ -135,6 +136,8 @@ class View:
     order: tuple[str, ...] = ()
     """Paths in the order of that moment: what changes afterwards moves no row."""
     story: Story = Story()
+    price: Price | None = None
+    """What the person's console.toml says operations cost."""
 
     @property
     def fresh(self) -> bool:

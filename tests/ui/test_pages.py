@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from console.core import events as e
+from console.core.billing import Price
 from console.core.snapshot import UnusedView
 from console.ui.actions import KEY_LINE
+from console.ui.preferences import load_preferences
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.prompt import Prompt
 from console.ui.view import Page, Records
@@ -168,6 +171,30 @@ async def test_the_cost_is_what_was_counted_and_what_stands(open_console: Any, m
         assert "960 calls a day, 28,800 in 30 days, times the engines" in console.screen()
         parked = next(row for row in console.rows() if row.startswith(" parked"))
         assert "1,221" in parked
+
+
+async def test_money_is_shown_where_a_price_was_named(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog(), price=Price(million_operations=0.8, currency="USD")) as console:
+        await console.press("5")
+        assert "0.8 USD a million operations" in console.screen()
+        sends = next(row for row in console.rows() if row.startswith(" sends"))
+        assert "61,478,790       49.18" in sends
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [
+        ('million_operations = 0.8\ncurrency = "USD"', Price(million_operations=0.8, currency="USD")),
+        ('million_operations = "0.8"\ncurrency = "USD"', None),
+        ("million_operations = -1\ncurrency = 'USD'", None),
+        ("million_operations = 0.8", None),
+    ],
+)
+def test_a_price_that_cannot_be_used_costs_a_notice(tmp_path: Path, text: str, price: Price | None) -> None:
+    (tmp_path / "console.toml").write_text(f"[prices]\n{text}\n")
+    chosen = load_preferences(tmp_path)
+    assert chosen.price == price
+    assert bool(chosen.notice) is (price is None)
 
 
 async def test_a_young_engine_says_nothing_of_a_month(open_console: Any, made: Any) -> None:

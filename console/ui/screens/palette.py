@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from rich.markup import escape
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.widgets import Input
 
 from console.ui import actions
 from console.ui.actions import Action
@@ -17,7 +18,25 @@ if TYPE_CHECKING:
     from console.ui.app import PairedApp
 
 
-class Palette(Provider):
+class Palette(CommandPalette):
+    """The library's own palette, without what moves, dims the page behind, or is no sign of every terminal."""
+
+    DEFAULT_CSS = """
+    Palette { background: transparent; }
+    Palette SearchIcon, Palette LoadingIndicator { display: none; }
+    Palette > Vertical { margin-top: 2; }
+    Palette > .command-palette--help-text { color: $role-muted; text-style: none; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__([Actions], placeholder="an action's name")
+
+    def on_mount(self) -> None:
+        """A cursor that blinks would cost bytes all the time."""
+        self.query_one(Input).cursor_blink = False
+
+
+class Actions(Provider):
     """Every action that has a key, in the table's order."""
 
     async def discover(self) -> Hits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from console.core.billing import DAY, MONTH_DAYS, PARKED_MESSAGE_OPERATIONS, idle_receives, probes_a_day
+from console.core.billing import DAY, MONTH_DAYS, PARKED_MESSAGE_OPERATIONS, Price, idle_receives, probes_a_day
 from console.core.snapshot import BilledView, Snapshot
 from console.ui.figures import NOT_KNOWN, count, duration, plural, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
@@ -18,6 +18,7 @@ from console.ui.widgets.lines import Lines
 
 LABEL: Final = 14
 NUMBER: Final = 15
+MONEY: Final = 12
 LEAST_AGE: Final = 60.0
 """Seconds that an engine has to have run before its pace says anything of a month."""
 
@@ -38,21 +39,25 @@ class CostTable(Lines):
         """Causes, their sums, and what stands."""
         if view.snapshot is None:
             return [rule("cost", width)]
-        said = [*_meter(view.snapshot, width), BLANK, *_standing(view.snapshot, width)]
+        said = [*_meter(view.snapshot, view.price, width), BLANK, *_standing(view.snapshot, view.price, width)]
         return [Line(cut(one.spans, width)) for one in said[:height]]
 
 
-def _meter(snapshot: Snapshot, width: int) -> list[Line]:
+def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     since = f"counted since {when(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
     head = f" {fit('cause', LABEL)}{fit('operations', NUMBER, 'right')}{fit(f'in {MONTH_DAYS} days', NUMBER, 'right')}"
+    head += fit(price.currency, MONEY, "right") if price is not None else ""
     billed = snapshot.billed
     added = billed.total - billed.sends
     return [
         rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
-        *[_row(name, number(billed), snapshot, Span(f"   {words}", Role.MUTED)) for name, number, words in CAUSES],
-        _row("in all", billed.total, snapshot, Span("")),
-        _row("by the pairing", added, snapshot, Span("   all but those sends", Role.MUTED)),
+        *[
+            _row(name, number(billed), snapshot, price, Span(f"   {words}", Role.MUTED))
+            for name, number, words in CAUSES
+        ],
+        _row("in all", billed.total, snapshot, price, Span("")),
+        _row("by the pairing", added, snapshot, price, Span("   all but those sends", Role.MUTED)),
     ]
 
 
@@ -60,24 +65,27 @@ def _age(snapshot: Snapshot) -> float:
     return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
 
 
-def _row(name: str, number: int, snapshot: Snapshot, words: Span) -> Line:
+def _row(name: str, number: int, snapshot: Snapshot, price: Price | None, words: Span) -> Line:
     age = _age(snapshot)
     month = round(number * MONTH_DAYS * DAY / age) if age >= LEAST_AGE else None
+    cost = f"{price.of(month):,.2f}" if price is not None and month is not None else NOT_KNOWN
     return line(
         f" {fit(name, LABEL)}",
         Span(fit(count(number), NUMBER, "right"), Role.TITLE),
         Span(fit(count(month), NUMBER, "right")),
+        Span(fit(cost, MONEY, "right") if price is not None else ""),
         words,
     )
 
 
-def _standing(snapshot: Snapshot, width: int) -> list[Line]:
+def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     said = [rule("standing arrangements, by the model", width)]
     facts = [
         ("an idle syphon", _idle(snapshot)),
         ("a parked message", f"{PARKED_MESSAGE_OPERATIONS} operations and its bytes at every stage, instead of 2"),
         ("a failover", _failover(snapshot)),
         ("probes", _probes(snapshot)),
+        ("money", _money(price)),
     ]
     for label, text in facts:
         said.append(line(Span(f" {label:<18}", Role.MUTED), text))
@@ -111,3 +119,9 @@ def _probes(snapshot: Snapshot) -> str:
     if not day:
         return "opening a link, not billed"
     return f"at most {day:,} a day, {day * MONTH_DAYS:,} in {MONTH_DAYS} days, for each entity probed"
+
+
+def _money(price: Price | None) -> str:
+    if price is None:
+        return "not known: name a price in console.toml, as its [prices]"
+    return f"{price.million_operations:g} {price.currency} a million operations, by console.toml; bytes not counted"
