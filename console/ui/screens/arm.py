@@ -188,5 +188,5 @@ class Consequences(Lines):
             text = f" The engine is silent: all this is of {clock(view.snapshot.at)}."
             return Line(cut([Span(text, Role.FAILED_OVER)], width))
         armed = self._dialog.armed
-        text = f" Type {armed.to_type}, then enter, to fire (armed until {clock(armed.until)}); escape cancels."
+        text = f" Armed until {clock(armed.until)}; escape cancels. To fire, type {armed.to_type} and enter."
         return Line(cut([Span(text, Role.MUTED)], width))
