@@ -101,11 +101,8 @@ def _keys(values: object, wrong: list[str]) -> dict[str, str]:
 def _price(values: object, wrong: list[str]) -> Price | None:
     if values is None:
         return None
-    million, currency = (
-        (values.get("million_operations"), values.get("currency")) if isinstance(values, dict) else (0, 0)
-    )
-    number = isinstance(million, int | float) and not isinstance(million, bool) and 0 <= million < 1e6
-    if isinstance(currency, str) and number and isinstance(values, dict) and len(values) == 2:
-        return Price(million_operations=float(million or 0), currency=currency[:4])
+    match values:
+        case {"million_operations": float() | int() as number, "currency": str() as currency} if number >= 0:
+            return Price(million_operations=float(number), currency=currency[:4])
     wrong.append('[prices] is million_operations = a number, and currency = a text such as "USD"')
     return None
