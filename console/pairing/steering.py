@@ -7,6 +7,7 @@ about messages is in the receipts, which go out through `on_event` before anythi
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -23,6 +24,8 @@ from console.core.routes import Route
 from console.core.verdict import Judge
 from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], object]
 RECENT_PINGS: Final = 20
@@ -167,8 +170,12 @@ class Steering:
 
     def announce(self, event: Event) -> None:
         """An event that moves no state: written down and shown."""
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception:
+            log.exception("a listener could not take %s", type(event).__name__)
 
     def _count(self, event: SendAccepted | SendFailed) -> None:
         tally = self.tally(event.entity)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from console.core.errors import PairingClosedError
@@ -22,6 +22,8 @@ class Portal:
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
+        self._entering = threading.Lock()
+        self._is_closing = False
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         ready: Future[None] = Future()
@@ -32,7 +34,7 @@ class Portal:
     @property
     def is_open(self) -> bool:
         """Whether calls can be made: the thread runs, in this process."""
-        return not self.is_foreign and self._thread.is_alive()
+        return not self.is_foreign and not self._is_closing and self._thread.is_alive()
 
     @property
     def is_foreign(self) -> bool:
@@ -46,10 +48,15 @@ class Portal:
             PairingClosedError: the thread has ended.
             RuntimeError: in a fork of the process, or on the thread itself, which would wait for ever.
         """
-        self._refuse()
-        future = asyncio.run_coroutine_threadsafe(_made_there(work, args, options), self._loop)
+        with self._entering:  # what enters before the loop is told to stop is ended by it, and nobody waits for ever
+            self._refuse()
+            future = asyncio.run_coroutine_threadsafe(_made_there(work, args, options), self._loop)
         try:
             return future.result()
+        except CancelledError as error:
+            if not self._is_closing:
+                raise
+            raise PairingClosedError("the pairing was closed during the call", in_doubt=True) from error
         finally:
             future.cancel()  # KeyboardInterrupt: nobody waits for it any more; else it is over
 
@@ -65,7 +72,10 @@ class Portal:
         """End the thread."""
         if self.is_foreign or not self._thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with self._entering:
+            if not self._is_closing:
+                self._is_closing = True
+                self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(JOIN)
 
     async def _live(self, ready: Future[None]) -> None:
@@ -76,7 +86,7 @@ class Portal:
     def _refuse(self) -> None:
         if self.is_foreign:
             raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
-        if not self._thread.is_alive():
+        if self._is_closing or not self._thread.is_alive():
             raise PairingClosedError("the pairing was closed: nothing can be sent through it any more")
         if threading.current_thread() is self._thread:
             raise RuntimeError(

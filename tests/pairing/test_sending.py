@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, ServiceBusServerBusyError
 
 from console.core.entity import State
 from console.core.errors import (
@@ -22,6 +22,8 @@ from console.core.errors import (
 from console.core.events import Diverted, Event, InDoubt
 from console.core.verdict import Judgement, Verdict, judge
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing.messages import ping
+from console.pairing.receiver import PairedReceiver
 
 from .conftest import World, until
 from .test_outage import state
@@ -258,3 +260,32 @@ async def test_a_call_that_the_end_of_the_pairing_cuts_off_says_what_is_in_doubt
     with pytest.raises(PairingClosedError) as told:
         await sending
     assert told.value.in_doubt
+
+
+async def test_a_listener_that_fails_makes_no_refusal_of_what_was_accepted(world: World) -> None:
+    """Section 11: what the caller was told in the end is accepted, where a namespace has accepted it."""
+    paired = await diverted(world)
+
+    def fail(event: Event) -> None:
+        raise RuntimeError("a listener's own trouble")
+
+    world.also = fail
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="x"))
+    assert world.ids_in(BACKLOG, namespace="secondary") == ["x"]
+
+
+async def test_a_ping_that_is_gone_before_it_is_settled_keeps_no_message_from_its_receiver() -> None:
+    """Section 8: our receivers skip pings as well; one lives for a second, and what came with it is the caller's."""
+
+    class Receiver:
+        _receive_mode = ServiceBusReceiveMode.PEEK_LOCK
+
+        async def receive_messages(self, *_: Any) -> list[Any]:
+            return [ping(), ServiceBusMessage(b"x")]
+
+        async def complete_message(self, message: Any) -> None:
+            raise MessageLockLostError()
+
+    (received,) = await PairedReceiver(Receiver()).receive_messages(2)  # type: ignore[arg-type]
+    assert str(received) == "x"
