@@ -47,6 +47,7 @@ def run_dashboard(
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from console.ui.app import PairedApp
+    from console.ui.around import FeedWithNeighbours
     from console.ui.crash import CrashLog
     from console.ui.feed import EngineFeed
     from console.ui.theme import folder, load_all, theme_for
@@ -59,10 +60,11 @@ def run_dashboard(
     mouse = not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse)
     theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
     os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+    feed = EngineFeed(socket, read_only=read_only)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = PairedApp(
-        EngineFeed(socket, read_only=read_only),
+        FeedWithNeighbours(feed, socket) if engine_stays else feed,
         pairing=config_name,
         by=user_name(),
         read_only=read_only,

@@ -72,7 +72,22 @@ class Unreachable:
     reason: str
 
 
-News = Reached | Snapshot | Records | Missed | Silent | Unreachable
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another engine of this machine: its pairing's name, and what is wrong with it in a word; empty if nothing is."""
+
+    name: str
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """All of them."""
+
+    engines: tuple[Neighbour, ...]
+
+
+News = Reached | Snapshot | Records | Missed | Silent | Unreachable | Neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,7 @@ class View:
     order: tuple[str, ...] = ()
     """Paths in the order of that moment: what changes afterwards moves no row."""
     story: Story = Story()
+    neighbours: tuple[Neighbour, ...] = ()
     price: Price | None = None
     """What the person's console.toml says operations cost."""
 
@@ -186,6 +202,8 @@ def told(view: View, news: News) -> View:
             if view.link is not Link.LIVE:
                 return view
             return replace(view, link=Link.SILENT, link_since=since, link_reason="")
+        case Neighbours(engines):
+            return replace(view, neighbours=engines)
         case Unreachable(since, reason):
             return replace(view, link=Link.UNREACHABLE, link_since=since, link_reason=reason)
 
@@ -220,7 +238,7 @@ def _events(view: View) -> tuple[object, ...]:
             (snapshot.syphon.status, snapshot.alarms, snapshot.caption, snapshot.read_only, snapshot.boot),
             snapshot.readiness is not None and snapshot.readiness.ready,
         )
-    return (view.link, view.log[-1:], view.answer, of_engine)
+    return (view.link, view.log[-1:], view.answer, view.neighbours, of_engine)
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:

@@ -39,8 +39,9 @@ class HeaderNames(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
-        engine = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}  " if view.snapshot else ""
-        return (spread(_names(view), [Span(engine, Role.MUTED)], width),)
+        names = _names(view)
+        room = width - sum(span.width for span in names)
+        return (spread(names, _engines(view, room), width),)
 
 
 class HeaderClock(Lines):
@@ -51,6 +52,21 @@ class HeaderClock(Lines):
         if view.snapshot is None:
             return (BLANK,)
         return (line(Span(clock(view.snapshot.at), Role.TITLE), Span(" UTC", Role.MUTED)),)
+
+
+def _engines(view: View, room: int) -> list[Span]:
+    """The engine that is shown, and what there is to say of the others here, as far as it leaves the names whole."""
+    name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
+    if not view.neighbours:
+        return [Span(f"{name}  " if name else "", Role.MUTED)]
+    unwell = [one for one in view.neighbours if one.trouble]
+    more = f" +{len(view.neighbours)}"
+    said = f" {len(unwell)} not well" if unwell else ""
+    if len(unwell) == 1 and len(f"{name}{more} {unwell[0].name} {unwell[0].trouble}") + 3 <= room:
+        said = f" {unwell[0].name} {unwell[0].trouble}"
+    if len(name + more + said) + 3 > room:
+        said = " !" if unwell else ""
+    return [Span(f"{name}{more}", Role.MUTED), Span(said, Role.SUSPECT), Span("  ", Role.MUTED)]
 
 
 def _names(view: View) -> list[Span]:

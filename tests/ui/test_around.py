@@ -1,0 +1,71 @@
+"""The other engines of this machine are counted beside the one that is shown, and one that is not well is named."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.engine.here import Standing
+from console.engine.places import Places
+from console.ui import around
+from console.ui.around import FeedWithNeighbours
+from console.ui.view import Neighbour, Neighbours
+
+
+class Silent:
+    async def run(self, tell: Any) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
+    monkeypatch.setattr(around, "EVERY", 0.0)
+    monkeypatch.setattr(around, "engines_here", lambda: [Places(state=Path(n), socket=Path(n)) for n in found])
+    monkeypatch.setattr(around, "socket_of", lambda places: places.socket)
+
+    async def look_at(places: Any) -> tuple[Standing, ...]:
+        await asyncio.sleep(0)
+        return tuple(Standing(pairing=one.name, snapshot=found[one.name]) for one in places)
+
+    monkeypatch.setattr(around, "look_at", look_at)
+    told: list[Neighbours] = []
+    feed: Any = Silent()
+    task = asyncio.create_task(FeedWithNeighbours(feed, Path("orders"), now=lambda: made.AT).run(told.append))
+    async with asyncio.timeout(10):
+        while not told:
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        del found["audit"]
+        while len(told) < 2:
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert told == [
+        Neighbours((Neighbour("billing", ""), Neighbour("audit", "degraded"))),
+        Neighbours((Neighbour("billing", ""),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "size", "said"),
+    [
+        ((), (80, 24), "engine orders@web-1  "),
+        ((Neighbour("billing", ""), Neighbour("audit", "")), (80, 24), "engine orders@web-1 +2  "),
+        ((Neighbour("billing", ""), Neighbour("audit", "degraded")), (140, 40), "orders@web-1 +2 audit degraded  "),
+        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (140, 40), "orders@web-1 +2 2 not well  "),
+        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), "engine orders@web-1 +1 1 not well  "),
+    ],
+)
+async def test_the_first_line_says_so_and_never_cuts_the_environment(
+    open_console: Any, made: Any, neighbours: tuple[Neighbour, ...], size: tuple[int, int], said: str
+) -> None:
+    async with open_console(made.snapshot(), Neighbours(neighbours), size=size) as console:
+        first = console.rows()[0]
+    assert said in first
+    assert " PRODUCTION " in first
