@@ -226,6 +226,7 @@ class PairedApp(App[int]):
     def _answered(self, action: Action, aim: Aim, fired: Fired | None) -> None:
         if fired is not None:
             self._order(action, aim, fired)
+            self.choose(choices.unmarked)  # the next command is not to hit them unnoticed
 
     def _order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED) -> None:
         slow = action.order is not None and action.order.slow

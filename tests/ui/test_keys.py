@@ -138,6 +138,17 @@ async def test_typing_the_name_fires_exactly_one_command(
         assert "failed over" in console.screen(), "forced only when the engine says so"
 
 
+async def test_for_several_the_number_is_typed_and_their_marks_are_spent(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("space", "space", "f")
+        assert "2 targets" in console.screen()
+        await console.press("escape")
+        assert len(console.app.view.marks) == 2, "nothing was done with them"
+        await console.press("f", "2", "enter")
+        assert console.feed.orders == [("force", "orders payments", "kim")]
+        assert console.app.view.marks == frozenset()
+
+
 @pytest.mark.parametrize("typed", ["", "payment", "orders"])
 async def test_what_is_not_typed_right_fires_nothing(open_console: Any, outage_news: Any, typed: str) -> None:
     async with open_console(*outage_news) as console:
