@@ -11,7 +11,7 @@ from console.bench.failover import measure_failover
 async def test_the_switch_is_measured_both_ways() -> None:
     figures = await measure_failover(rounds=1, senders=2)
     assert len(figures.over_ms) == len(figures.back_ms) == 1
-    assert figures.over_p50_ms > 0
+    assert figures.p50_ms > 0
     assert figures.back_p50_ms > 0
 
 

@@ -20,6 +20,7 @@ from console.engine.identity import EngineIdentity
 from console.pairing import PairedServiceBusClient
 from console.ui.app import PairedApp
 from console.ui.feed import EngineFeed
+from console.ui.screens.arm import ArmDialog
 
 from .conftest import PATIENCE, World, until
 
@@ -35,6 +36,12 @@ class Seat:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
         await self.pilot.pause()
+
+    async def fire(self, key: str, name: str) -> None:
+        """Arm what the key does, and fire it by typing what it is done to."""
+        await self.press(key)
+        await self.until_shown(lambda: isinstance(self.app.screen, ArmDialog))
+        await self.press(*name, "enter")
 
     async def until_shown(self, shown: Callable[[], Any]) -> None:
         """Wait until the screen has it."""
@@ -68,8 +75,7 @@ async def seated(world: World) -> AsyncIterator[Seat]:
 async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the_secondary(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
-        await seat.press("f")
-        await seat.press("tab", "enter")
+        await seat.fire("f", "orders")
         await until(lambda: seat.state("orders") is State.FORCED)
         await sender.send_messages(ServiceBusMessage(b"forced"))
         assert (world.depth("orders"), world.parked(1)) == (1, 1)
@@ -82,7 +88,9 @@ async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the
 async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
         await seat.press("f")
+        await seat.until_shown(lambda: isinstance(seat.app.screen, ArmDialog))
         await seat.press("enter")
+        assert not isinstance(seat.app.screen, ArmDialog)
         await sender.send_messages(ServiceBusMessage(b"still here"))
         assert (world.depth("orders"), world.parked(1)) == (1, 0)
 
@@ -106,8 +114,7 @@ async def test_releasing_at_the_dashboard_brings_sends_and_parked_messages_back(
         await sender.send_messages(ServiceBusMessage(b"parked"))
         await until(lambda: seat.paired.entity_views()[0].last_ping_good)
         await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].last_ping_good)
-        await seat.press("b")
-        await seat.press("tab", "enter")
+        await seat.fire("b", "orders")
         await until(lambda: seat.state("orders") is State.HEALTHY)
         await sender.send_messages(ServiceBusMessage(b"direct"))
         await until(lambda: world.depth("orders") == 2)
