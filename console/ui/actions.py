@@ -157,7 +157,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="details",
         keys=("enter",),
         label="details",
-        help="the selected entity, or queue, in full",
+        help="the selected entity in full",
         special=_no_details,
     ),
     Action(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),

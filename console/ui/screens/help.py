@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from console.ui.actions import Action, by_key
-from console.ui.line import BLANK, Line, Role, Span, cut, fit
+from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, wrap
 from console.ui.screens.showing import Newest
 from console.ui.states import LOOKS
 from console.ui.view import View
@@ -73,7 +73,7 @@ class HelpText(Lines):
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
             _heading(" Keys (arrows and page keys scroll, escape closes)"),
-            *[_key(action, view, width) for action in by_key(view)],
+            *[one for action in by_key(view) for one in _key(action, view, width)],
             BLANK,
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],
@@ -86,16 +86,18 @@ def _heading(text: str) -> Line:
     return Line((Span(text, Role.TITLE),))
 
 
-def _key(action: Action, view: View, width: int) -> Line:
-    """What the key does, or why it cannot now."""
+def _key(action: Action, view: View, width: int) -> list[Line]:
+    """What the key does, or why it cannot now; on a second line what has no room on the first."""
     reason = action.why_not(view)
     about = f"{action.help}; asks first" if action.dangerous else action.help
+    first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
+    role = Role.SUSPECT if reason else Role.MUTED
     spans = [
         Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
-        Span(f"not now: {reason}", Role.SUSPECT) if reason else Span(about, Role.MUTED),
+        Span(first, role),
     ]
-    return Line(cut(spans, width))
+    return [Line(cut(spans, width)), *[line(" " * (1 + KEY + LABEL), Span(text, role)) for text in rest if text]]
 
 
 def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:
