@@ -6,7 +6,8 @@ What cannot go now is set aside by deferring it, never by abandoning it, since a
 received again by number, in large portions, when its destination takes messages again.
 
 Unlike the SDK's kind of pump this one carries every AMQP type. `Settling` (settling.py) knows how outcomes reach the
-queue, `AmqpCourier` knows destinations, `Aside` what is set aside; this file knows what is in hand.
+queue, `AmqpCourier` knows destinations, `Aside` what is set aside, `Search` finds it and `Recall` brings it back; this
+file knows what is in hand.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from console.amqp.outcomes import RELEASED
 from console.core.errors import EnvelopeError, WireError, WireUnavailableError
 from console.pairing import moving
 from console.pairing.amqp_courier import AmqpCourier
-from console.pairing.aside import Aside, SetAside
+from console.pairing.aside import SetAside
 from console.pairing.moving import Progress
 from console.pairing.parcel import Parcel
+from console.pairing.recall import Recall
 from console.pairing.rewrite import Opened, held_of, id_of, opened, original
 from console.pairing.searching import Search
-from console.pairing.settling import DEFERRED, Settling, received_again, renewed
+from console.pairing.settling import DEFERRED, Settling, renewed
 from console.pairing.steering import Steering
 from console.pairing.wire import Backoff, Wire, WireReceiver, is_idle_detach
 from console.pairing.wire.recovery import HEALTHY
@@ -40,9 +42,6 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """Of messages in hand and under way from the queue, as far as their size can be foreseen."""
 FIRST_SIZE: Final = 256 * 1024
 """What a message may have as long as none has been seen."""
-PORTION: Final = 250
-"""Messages received again by one request, at most."""
-PORTION_BYTES: Final = 256 * 1024
 LOCK: Final = 60.0
 """Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
 RENEWED_BEFORE: Final = 20.0
@@ -79,20 +78,34 @@ class AmqpPump:
         self._largest = float(FIRST_SIZE)
         self._moved: OrderedDict[int, str] = OrderedDict()
         """Messages that were moved and whose completion is not confirmed, by number: their ids."""
-        self._asked: set[int] = set()
-        self._bringing: dict[str, asyncio.Task[None]] = {}
+        self._recall = Recall(steering, wire, courier, self.aside, self, path=path)
         self._backoff = Backoff(random.random)
         self._searching = Search(steering, wire, path, self.aside, self._on_its_way)
         self._cannot_search = ""
         self._window_ends = 0.0
         self._is_open = False
-        self._trouble = ""
+        self._cannot_renew = ""
         self._elapsed = steering.policy.ttl_policy == "elapsed"
 
     @property
     def in_hand(self) -> int:
         """Messages received and not settled."""
         return len(self._in_hand)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes messages."""
+        return self._is_open
+
+    @property
+    def room(self) -> int:
+        """How many more messages it takes now."""
+        return WINDOW - len(self._in_hand)
+
+    @property
+    def largest(self) -> float:
+        """Bytes that a message may have, by those that came."""
+        return self._largest
 
     @property
     def is_idle(self) -> bool:
@@ -183,14 +196,7 @@ class AmqpPump:
         await self._renew(now)
         if self._searching.is_due(now):
             await self._search()
-        for key, aside in list(self.aside.by_key.items()):
-            if self.aside.drop_empty(key):
-                continue
-            if key not in self._bringing and aside.numbers and self._courier.may_take(aside.path, key, now):
-                work = self._bring_back(key, aside)
-                task = self._steering.tasks.start(work, name=f"what {self.path} holds for {aside.path}")
-                if task is not None:
-                    self._bringing[key] = task
+        self._recall.begin(now)
         if now >= self._window_ends:
             self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
@@ -199,7 +205,7 @@ class AmqpPump:
 
     def _said(self) -> str:
         said = moving.holding(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
-        return "; ".join(text for text in (said, self._trouble, self._cannot_search) if text)
+        return "; ".join(text for text in (said, self._recall.trouble, self._cannot_renew, self._cannot_search) if text)
 
     async def close(self) -> None:
         """What is under way has a moment to be accepted and completed; the locks of the rest are released."""
@@ -218,9 +224,7 @@ class AmqpPump:
     def _let_go(self) -> None:
         """Give back what was not sent: the queue can hand it to others at once."""
         self._is_open = False
-        for task in self._bringing.values():
-            task.cancel()
-        self._bringing.clear()
+        self._recall.end()
         if self._receiver is not None and self._receiver.is_up:
             self._receiver.grant(0)
         for parcel in self._courier.withdraw(self):
@@ -248,9 +252,9 @@ class AmqpPump:
         size = len(event.payload)
         if size > self._largest:
             self._largest = float(size)
-        self._take(event.payload, event.tag, receiver, event.delivery_id)
+        self.take(event.payload, event.tag, receiver, event.delivery_id)
 
-    def _take(
+    def take(
         self,
         data: bytes,
         token: UUID | bytes,
@@ -401,49 +405,6 @@ class AmqpPump:
 
     # -- set aside ----------------------------------------------------------------------------------------------------
 
-    async def _bring_back(self, key: str, aside: Aside) -> None:
-        """Receive again what was set aside for a destination, oldest first, as long as that takes it."""
-        try:
-            while aside.numbers and self._is_open:
-                ruling = moving.waiting(self._steering, aside.path)
-                doom = ruling.reason if ruling.undeliverable else ""
-                if not doom and not self._courier.may_take(aside.path, key, self._steering.clock()):
-                    return
-                portion = min(PORTION, max(1, int(PORTION_BYTES / self._largest)), WINDOW - len(self._in_hand))
-                most = portion if doom else min(portion, self._courier.room(key))
-                if most <= 0:
-                    await self._courier.turn(key, TICK)
-                    continue
-                numbers = aside.take(most)
-                aside.in_hand += len(numbers)
-                await self._receive_again(aside, numbers, doom)
-        except WireError as error:
-            self._trouble = f"cannot receive what was set aside: {self._steering.judge(error).reason}"
-        else:
-            self._trouble = ""
-        finally:
-            self._bringing.pop(key, None)
-
-    async def _receive_again(self, aside: Aside, numbers: list[int], doom: str) -> None:
-        """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason."""
-        missing = set(numbers)
-        self._asked |= missing
-        aside.asked += len(numbers)
-        self._steering.meter.receives += 1
-        try:
-            async for data, token in received_again(self._wire, self.path, numbers):
-                missing.discard(held_of(data).sequence_number)
-                self._take(data, token, doom=doom)
-        except BaseException:
-            aside.in_hand -= len(missing)
-            for number in missing:  # still there, for all we know
-                aside.add(number)
-            raise
-        finally:
-            self._asked.difference_update(numbers)
-            aside.asked -= len(numbers)
-        aside.in_hand -= len(missing)  # another syphon has them
-
     async def _search(self) -> None:
         """Look on for what is set aside; a queue that cannot be peeked into is pumped all the same."""
         try:
@@ -455,7 +416,7 @@ class AmqpPump:
 
     def _on_its_way(self) -> set[int]:
         """Messages that are in hand, asked for, or about to be settled."""
-        return self._in_hand.keys() | self._asked | self._settling.numbers()
+        return self._in_hand.keys() | self._recall.asked | self._settling.numbers()
 
     # -- locks --------------------------------------------------------------------------------------------------------
 
@@ -469,7 +430,9 @@ class AmqpPump:
                 left = ends_ms / 1000 - now
                 parcel.lock_ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
         except WireError as error:
-            self._trouble = f"cannot renew locks: {self._steering.judge(error).reason}"
+            self._cannot_renew = f"cannot renew locks: {self._steering.judge(error).reason}"
+        else:
+            self._cannot_renew = ""
         now = self._steering.clock()
         lost = {parcel.number for parcel in ending if parcel.lock_ends - now < TICK}
         if lost:

@@ -15,7 +15,7 @@ from console.core.engine import Pairing
 from console.core.events import Moved
 from console.core.options import Policy
 from console.core.verdict import judge
-from console.pairing import amqp_pump, searching
+from console.pairing import recall, searching
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.settling import Settling, received_again
 from console.pairing.steering import Steering
@@ -62,7 +62,7 @@ async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
         async for one in received_again(wire, path, numbers):
             yield one
 
-    monkeypatch.setattr(amqp_pump, "received_again", slowly)
+    monkeypatch.setattr(recall, "received_again", slowly)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "old", session="s")])
