@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, overload
 
 from rich.cells import cell_len
+from textual import events
 
 from console.core.why import clock
 from console.ui import timeline
@@ -50,6 +51,13 @@ class TimelineList(Lines):
     def show(self, view: View) -> None:
         """Shows the view, with the selected event in sight."""
         super().show(view)
+        self._keep_in_sight()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """The selected event is in sight from the first paint on."""
+        self.call_after_refresh(self._keep_in_sight)
+
+    def _keep_in_sight(self) -> None:
         rows = self._lines
         if isinstance(rows, Rows) and self.size.height:
             place, top, height = rows.place, self.scroll_offset.y, self.size.height
