@@ -1,70 +1,89 @@
-"""`python -m console.demo.portrait FILE`: plays an outage and draws the dashboard in the middle of it, for the README.
+"""`python -m console.demo.portrait --all`: draws every picture in `screenshots/` from moments of real plays.
 
-The picture is of a real run: real namespaces, real sends, the moment after the last entity failed over.
+Each picture is a row of PICTURES. With `--play`, the scenarios are played again first (three minutes) and their moments
+kept beside the pictures; without, the same files give the same pictures, which a test compares.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from console.core.entity import State
-from console.core.errors import EngineNotRunningError, PairedError
-from console.core.events import Record
-from console.core.snapshot import Snapshot
-from console.demo.command import demo_folder, worker_process
-from console.demo.lines import Order
-from console.engine.client import ControlClient
+from console.demo.moments import MOMENTS, play, read
+from console.ui.profile import ProfileName
 from console.ui.screenshot import draw_svg
 
-SIZE: Final = (100, 32)
-DURATION: Final = 40.0
-START: Final = 20.0
-PATIENCE: Final = 40.0
-PARKED: Final = 60
-"""Messages in the backlog that make a picture worth taking."""
+FOLDER: Final = Path("screenshots")
+MOMENTS_IN: Final = "moments"
 
 
-def main() -> None:
-    """Draw the picture."""
-    target = Path(sys.argv[1])
-    with demo_folder() as folder:
-        socket = folder / "engine.sock"
-        order = Order(scenario="datacenter-outage", duration=DURATION, seed=7, folder=str(folder), socket=str(socket))
-        with worker_process(order, folder):
-            target.write_text(asyncio.run(_picture(socket)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A screen at a moment. `press`: the keys that lead to it from the dashboard, by Textual's names."""
+
+    name: str
+    moment: str
+    size: tuple[int, int] = (100, 32)
+    theme: str = "dark"
+    profile: ProfileName = ProfileName.FULL
+    press: tuple[str, ...] = ()
 
 
-async def _picture(socket: Path) -> str:
-    client = await _connected(socket)
-    records: list[Record] = []
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for update in client.updates():
-                if isinstance(update, Record):
-                    records.append(update)
-                elif isinstance(update, Snapshot) and _worth_it(update):
-                    return await draw_svg(update, records, size=SIZE, theme="dark")
-    finally:
-        await client.close()
-    raise PairedError("the demo ended before there was anything to see")
+PICTURES: Final = (
+    Picture(name="dashboard", moment="outage"),
+    Picture(name="dashboard-light", moment="outage", theme="light"),
+    Picture(name="dashboard-plain", moment="outage", size=(80, 24), profile=ProfileName.PLAIN),
+    Picture(name="entity", moment="outage", press=("enter",)),
+    Picture(name="release", moment="outage", press=("b",)),
+    Picture(name="backlog", moment="backlog-queue-gone", size=(120, 32), press=("3", "down")),
+    Picture(name="coming-home", moment="coming-home"),
+    Picture(name="timeline", moment="coming-home", press=("4",)),
+    Picture(name="cost", moment="coming-home", press=("5",)),
+    Picture(name="help", moment="outage", press=("question_mark",)),
+)
 
 
-def _worth_it(snapshot: Snapshot) -> bool:
-    failed_over = all(entity.state is State.FAILED_OVER for entity in snapshot.entities)
-    return failed_over and sum(queue.depth or 0 for queue in snapshot.queues) >= PARKED
+def drawn(picture: Picture, folder: Path) -> str:
+    """The picture as SVG, from the moment kept in `folder`.
+
+    Raises:
+        ProtocolError, UnreadableLineError, OSError: the moment cannot be read.
+        RuntimeError: called inside a running event loop.
+    """
+    kept = read(moment_file(folder, picture.moment))
+    drawing = draw_svg(
+        kept.snapshot,
+        kept.records,
+        size=picture.size,
+        theme=picture.theme,
+        profile=picture.profile,
+        press=picture.press,
+    )
+    return asyncio.run(drawing)
 
 
-async def _connected(socket: Path) -> ControlClient:
-    async with asyncio.timeout(START):
-        while True:
-            try:
-                return await ControlClient.connect(socket)
-            except EngineNotRunningError:
-                await asyncio.sleep(0.1)
+def moment_file(folder: Path, name: str) -> Path:
+    """Where a moment is kept."""
+    return folder / MOMENTS_IN / f"{name}.jsonl"
+
+
+def main() -> int:
+    """Draw them, after playing if `--play` says so."""
+    words = set(sys.argv[1:])
+    if not words or words - {"--all", "--play"} or not FOLDER.is_dir():
+        sys.stderr.write(f"{__doc__}\nRun it where screenshots/ is.\n")
+        return 2
+    if "--play" in words:
+        (FOLDER / MOMENTS_IN).mkdir(exist_ok=True)
+        for moment in MOMENTS:
+            play(moment, moment_file(FOLDER, moment.name))
+    for picture in PICTURES:
+        (FOLDER / f"{picture.name}.svg").write_text(drawn(picture, FOLDER))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

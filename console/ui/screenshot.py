@@ -15,8 +15,12 @@ from console.engine.client import ControlClient
 from console.engine.protocol import Armed
 from console.ui.app import PairedApp
 from console.ui.feed import NOT_ARMED, Fired, Tell
+from console.ui.profile import PROFILES, ProfileName
 from console.ui.theme import load_all
 from console.ui.view import Records
+
+ARMED: Final = 30.0
+"""Seconds that a question is open, as the engine's guard has it."""
 
 
 class StillFeed:
@@ -32,8 +36,9 @@ class StillFeed:
         tell(self._snapshot)
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Nothing is behind a picture."""
-        raise NotImplementedError(f"a picture takes no {verb}")
+        """As an engine would, so that the question can be shown; nothing is behind it."""
+        to_type = targets[0] if len(targets) == 1 else str(len(targets))
+        return Armed(id=0, token="", to_type=to_type, seconds=ARMED, until=self._snapshot.at + ARMED)
 
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
@@ -58,8 +63,16 @@ def _without_leading_spaces(svg: str) -> str:
     return _SPACES_FIRST.sub(moved, svg)
 
 
-async def draw_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tuple[int, int], theme: str) -> str:
-    """Like `render_svg`, inside a running event loop."""
+async def draw_svg(
+    snapshot: Snapshot,
+    records: Sequence[Record] = (),
+    *,
+    size: tuple[int, int],
+    theme: str,
+    profile: ProfileName = ProfileName.FULL,
+    press: Sequence[str] = (),
+) -> str:
+    """Like `render_svg`, inside a running event loop; after the keys of `press`, by Textual's names, were pressed."""
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
         raise ValueError(f"there is no theme {theme!r}; there are {', '.join(known)}")
@@ -68,6 +81,7 @@ async def draw_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: 
         pairing=snapshot.pairing,
         by="",
         themes=themes,
+        profile=PROFILES[profile],
         now=lambda: snapshot.at,
         monotonic=lambda: 0.0,
     )
@@ -75,6 +89,10 @@ async def draw_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: 
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
+        for key in press:
+            await pilot.press(key)
+            await app.workers.wait_for_complete()
+            await pilot.pause()
         return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
 
 
