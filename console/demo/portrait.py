@@ -40,7 +40,7 @@ PICTURES: Final = (
     Picture(name="release", moment="outage", press=("b",)),
     Picture(name="backlog", moment="backlog-queue-gone", size=(120, 32), press=("3", "down")),
     Picture(name="coming-home", moment="coming-home"),
-    Picture(name="timeline", moment="coming-home", press=("4",)),
+    Picture(name="timeline", moment="coming-home", press=("4", "slash", *"orders", "enter")),
     Picture(name="cost", moment="coming-home", press=("5",)),
     Picture(name="help", moment="outage", press=("question_mark",)),
 )

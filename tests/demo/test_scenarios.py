@@ -1,0 +1,109 @@
+"""Every scenario of the demo, with its own namespaces and a slow application: balanced, and what has to hold holds.
+
+Played two at a time in one process, for a third of a minute; `.ci/run` plays some of them as a person sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from console.demo.player import Player
+from console.demo.result import EntityResult, Messages, Result, what_broke
+from console.demo.scenarios import SCENARIOS
+from console.demo.script import ENTITIES, LONGEST_CAPTION, Holds, Scenario
+from console.demo.stage import Namespace, Stage, pair_on
+from console.sandbox import Sandbox
+
+DURATION = 20.0
+PACE = 4.0
+"""Times slower than the demo's application: some ten messages a second."""
+SPEC_10 = (
+    "unable to send",
+    "unable to receive",
+    "unable to manage",
+    "unable to contact the primary at all",
+    "the secondary as well",
+    "throttling",
+    "accepted but late by up to 15 min",
+    "one backlog queue",
+)
+
+
+async def played(scenario: Scenario) -> tuple[Result, list[str]]:
+    """How it ended, and what was said."""
+    said: list[str] = []
+    async with Sandbox.start() as sandbox:
+        names = [Namespace(each.name, each.connection_string) for each in sandbox.namespaces]
+        standing = Stage(names, str(sandbox.ca_file), sandbox.control_url)
+        async with await pair_on(standing, scenario.policy, on_event=lambda _: None) as paired:
+            for entity in ENTITIES:
+                paired.watch(entity)
+            player = Player(scenario, standing, paired, seed=1, say=said.append, pace=PACE)
+            return await player.play(DURATION), said
+
+
+@pytest.mark.parametrize(
+    "together",
+    [SCENARIOS[first : first + 2] for first in range(0, len(SCENARIOS), 2)],
+    ids=lambda some: "+".join(each.name for each in some),
+)
+async def test_every_scenario_balances_and_shows_what_it_is_for(together: tuple[Scenario, ...]) -> None:
+    async with asyncio.TaskGroup() as group:
+        plays = [group.create_task(played(scenario)) for scenario in together]
+    ends = [play.result() for play in plays]
+    assert {result.scenario: result.verdict for result, _ in ends} == {it.name: "balanced" for it in together}, ends
+    assert {result.scenario: result.broken for result, _ in ends} == {it.name: [] for it in together}, ends
+    assert [said for _, said in ends] == [[caption.text for caption in it.captions] for it in together]
+    assert all(result.messages.delivered > 50 for result, _ in ends), ends
+    assert all(
+        bool(result.syphon.moved) == bool(it.holds.fails_over) for (result, _), it in zip(ends, together, strict=True)
+    ), ends
+
+
+def test_every_row_of_the_specification_has_a_scenario() -> None:
+    """SPEC.md section 10: "Failure modes every part is exercised against, and what must still work"."""
+    assert set(SPEC_10) == {scenario.mode for scenario in SCENARIOS} - {""}
+
+
+def test_names_are_given_once() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_script_can_be_played(scenario: Scenario) -> None:
+    assert scenario.captions[0].at == 0
+    assert [caption.at for caption in scenario.captions] == sorted({caption.at for caption in scenario.captions})
+    assert all(len(caption.text) <= LONGEST_CAPTION for caption in scenario.captions)
+    assert all(0 < broken.begins < broken.ends <= 1 for broken in scenario.breaks)
+    assert all(0 < poison.at < 1 for poison in scenario.poison)
+    assert scenario.breaks or scenario.poison
+    assert set(scenario.holds.fails_over) <= set(ENTITIES)
+
+
+def messages(**numbers: int) -> Messages:
+    return Messages(**{**dict.fromkeys(Messages.__struct_fields__, 0), **numbers})
+
+
+@pytest.mark.parametrize(
+    ("orders", "numbers", "says"),
+    [
+        ((1, 1), {}, []),
+        ((0, 0), {}, ["orders had to fail over and did not"]),
+        ((2, 1), {}, ["orders failed over 2 times and back 1 times"]),
+        ((1, 1), {"parked": 3}, ["3 messages are still parked"]),
+        ((1, 1), {"dead_lettered": 2}, ["2 messages are dead-lettered instead of 0"]),
+    ],
+)
+def test_what_did_not_hold_is_said(orders: tuple[int, int], numbers: dict[str, Any], says: list[str]) -> None:
+    over, back = orders
+    entities = {"orders": EntityResult(failovers=over, failbacks=back, seconds_failed_over=0.0)}
+    assert what_broke(Holds(fails_over=("orders",)), entities, messages(**numbers)) == says
+
+
+def test_an_entity_that_had_no_reason_to_fail_over_is_named() -> None:
+    entities = {"audit": EntityResult(failovers=1, failbacks=1, seconds_failed_over=0.0)}
+    assert what_broke(Holds(fails_over=()), entities, messages()) == ["audit had no reason to fail over and did"]
