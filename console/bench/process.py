@@ -65,13 +65,25 @@ class SandboxProcess:
         Raises:
             BenchError: the sandbox refused it.
         """
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CREATE)) as session:
-            for namespace in (self.namespace, self.secondary):
-                order = {"fault": "latency", "namespace": namespace.name, "direction": "out"}
-                url = f"{self._control_url}/faults"
-                async with session.post(url, json={**order, "delay_s": milliseconds / 1000}) as answer:
-                    if answer.status != HTTPStatus.CREATED:
-                        raise BenchError(f"the sandbox does not delay its answers: {await answer.text()}")
+        for namespace in (self.namespace, self.secondary):
+            order = {"fault": "latency", "namespace": namespace.name, "direction": "out"}
+            await self._break({**order, "delay_s": milliseconds / 1000})
+
+    async def disable(self, entity: str) -> str:
+        """Have an entity of the primary namespace take and give nothing; what `mend` takes. Raises BenchError."""
+        return await self._break({"fault": "disabled", "namespace": self.namespace.name, "entity": entity})
+
+    async def mend(self, fault: str) -> None:
+        """End what `disable` began. Raises BenchError."""
+        async with _session() as session, session.delete(f"{self._control_url}/faults/{fault}") as answer:
+            if answer.status >= HTTPStatus.BAD_REQUEST:
+                raise BenchError(f"the sandbox does not mend a fault: {await answer.text()}")
+
+    async def _break(self, order: dict[str, str | float]) -> str:
+        async with _session() as session, session.post(f"{self._control_url}/faults", json=order) as answer:
+            if answer.status != HTTPStatus.CREATED:
+                raise BenchError(f"the sandbox refuses the fault {order['fault']}: {await answer.text()}")
+            return str((await answer.json())["id"])
 
     def cpu_seconds(self) -> float:
         """The CPU time that the process has used so far, in all its threads."""
@@ -80,6 +92,10 @@ class SandboxProcess:
     def resident_bytes(self) -> int:
         """The memory that the process holds now."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CREATE))
 
 
 @asynccontextmanager

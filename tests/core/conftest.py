@@ -7,7 +7,6 @@ from copy import deepcopy
 from typing import TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
 from console.core.entity import Entity, State
@@ -27,10 +26,6 @@ from console.core.events import (
 )
 from console.core.options import Policy
 from console.core.verdict import FailureKind
-
-# Examples are judged by what they do: on a machine under load a slow one is no defect.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
 
 BEGAN = 1_700_000_000.0
 Announced = TypeVar("Announced", bound=Event)
