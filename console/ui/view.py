@@ -125,6 +125,8 @@ class View:
     link_since: float = 0.0
     link_reason: str = ""
     snapshot: Snapshot | None = None
+    as_of: float = 0.0
+    """When the newest snapshot was made that said something new: what is shown was so then, and still is."""
     selected: str = ""
     """Path of the entity that commands are for."""
     queue: str = ""
@@ -249,10 +251,27 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     return replace(
         view,
         snapshot=snapshot,
+        as_of=view.as_of if view.fresh and _said(view.snapshot) == _said(snapshot) else snapshot.at,
         selected=selected,
         unused=view.unused if view.unused in unused else next(iter(unused), ""),
         on_unused=view.on_unused and bool(unused),
         marks=marks,
         link=Link.LIVE,
         link_reason="",
+    )
+
+
+def _said(snapshot: Snapshot | None) -> Snapshot | None:
+    """What a snapshot says, without when it was made and when its figures were read."""
+    if snapshot is None:
+        return None
+    found = snapshot.readiness
+    return replace(
+        snapshot,
+        at=0.0,
+        seq=0,
+        queues=tuple(replace(queue, read_at=None) for queue in snapshot.queues),
+        unused=replace(snapshot.unused, read_at=None),
+        readiness=found
+        and replace(found, at=0.0, findings=tuple(replace(one, read_at=None) for one in found.findings)),
     )

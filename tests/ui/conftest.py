@@ -103,7 +103,7 @@ class MadeUp:
                 depth=(depths or {}).get(index, 0),
                 dead_lettered=0,
                 size_bytes=0,
-                read_at=at("14:02:10"),
+                **{"read_at": at("14:02:10"), **changes},
             )
             for index in range(number)
         )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -14,46 +12,18 @@ from textual.strip import Strip
 
 from console.ui.paint import Painted
 
+from .emulator import Emulator
+
 CONSOLE = Console(color_system="256", force_terminal=True, legacy_windows=False)
 STYLES = [Style.parse(text) for text in ("red", "bold red", "on blue", "green on blue", "reverse", "white on blue")]
-TOKENS = re.compile(r"\x1b\[([0-9;]*)([HmJ])|(.)", re.DOTALL)
-
-
-class Screen:
-    """A terminal that knows moves, colours, clearing and wide characters."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
-        self.clear()
-
-    def clear(self) -> None:
-        self.rows = [[(" ", "")] * self.width for _ in range(self.height)]
-
-    def write(self, text: str) -> None:
-        x, y, ink = 0, 0, ""
-        for numbers, command, glyph in TOKENS.findall(text):
-            if command == "H":
-                y, x = (int(number) - 1 for number in numbers.split(";"))
-            elif command == "J":
-                self.clear()
-            elif command == "m":
-                ink = numbers.removeprefix("0;") if numbers != "0" else ""
-            else:
-                width = cell_len(glyph)
-                self.rows[y][x : x + width] = [(glyph, ink), ("", ink)][:width]
-                x += width
-        assert ink == "", "the next to write finds the terminal as it was"
-
-    def text(self) -> list[str]:
-        return ["".join(glyph for glyph, _ in row) for row in self.rows]
 
 
 def strip(*parts: tuple[str, Style | None], width: int) -> Strip:
     return Strip([Segment(text, style) for text, style in parts]).adjust_cell_length(width)
 
 
-def text_of(strips: list[Strip]) -> list[str]:
-    return ["".join(segment.text for segment in strip) for strip in strips]
+def text_of(strips: list[Strip]) -> str:
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
 
 def test_the_same_frame_again_is_nothing() -> None:
@@ -80,12 +50,12 @@ def test_spaces_take_the_ink_of_what_is_around_them() -> None:
 
 
 def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
-    painted, screen = Painted(), Screen(6, 1)
+    painted, screen = Painted(), Emulator(6, 1)
     painted.difference([strip(("abc", None), width=4)], CONSOLE)
     wider = painted.difference([strip(("abc", None), width=6)], CONSOLE)
     assert wider is not None
     screen.write(wider.text)
-    assert screen.text() == ["abc   "]
+    assert screen.text == "abc   "
     painted.forget()
     again = painted.difference([strip(("abc", None), width=6)], CONSOLE)
     assert again is not None
@@ -95,7 +65,7 @@ def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_any_frame_after_any_other_is_shown(seed: int) -> None:
     draw = random.Random(seed)
-    painted, screen, fresh = Painted(), Screen(30, 4), Screen(30, 4)
+    painted, screen, fresh = Painted(), Emulator(30, 4), Emulator(30, 4)
 
     def part() -> tuple[str, Style | None]:
         text = "".join(draw.choice("ab  ●é漢e") for _ in range(draw.randrange(1, 8)))
@@ -111,7 +81,8 @@ def test_any_frame_after_any_other_is_shown(seed: int) -> None:
             frame[row] = strip(*parts, width=30)
         update = painted.difference(frame, CONSOLE)
         screen.write(update.text if update else "")
-        assert screen.text() == text_of(frame)
+        assert screen.ink == "", "the next to write finds the terminal as it was"
+        assert screen.text == text_of(frame)
         whole = Painted().difference(frame, CONSOLE)
         fresh.write(whole.text if whole else "")
         coloured = [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in screen.rows]

@@ -7,9 +7,9 @@ from typing import Final
 
 from console.core.snapshot import QueueView, Snapshot
 from console.core.why import clock
-from console.ui.figures import short
+from console.ui.figures import duration, short
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
-from console.ui.summary import is_old, parked
+from console.ui.summary import Parked, is_old, parked
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -52,12 +52,21 @@ def _note(snapshot: Snapshot) -> Span:
     """When the depths were read, and the newest trouble with a queue."""
     pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
     sums = parked(snapshot)
-    read = f"read {clock(sums.read_at)}{', old' if sums.old else ''}" if sums.read_at is not None else "not read yet"
+    read = _read(snapshot.queues, sums)
     if not pulled:
         return Span(read, Role.SUSPECT if sums.old else Role.MUTED)
     newest = max(pulled, key=lambda queue: queue.pulled_since or 0.0)
     since = f" {clock(newest.pulled_since)}" if newest.pulled_since is not None else ""
-    return Span(f"{read} · {newest.index} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+    age = f"{read} · " if sums.old else ""
+    return Span(f"{age}{newest.index} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+
+
+def _read(queues: Sequence[QueueView], sums: Parked) -> str:
+    """A clock time where the depths are old; otherwise how often they are read, which does not tick."""
+    if sums.read_at is None:
+        return "not read yet"
+    slowest = max(queue.read_every for queue in queues)
+    return f"read {clock(sums.read_at)}, old" if sums.old else f"read every {duration(slowest)}"
 
 
 def _row(

@@ -17,13 +17,12 @@ LONGEST_ENGINE: Final = 26
 
 
 class HeaderLine(Horizontal):
-    """Names and engine on the left, the clock time of its newest snapshot on the right: apart, since the clock changes
-    with every snapshot and the rest hardly ever."""
+    """Names and engine on the left, as of when the figures are on the right."""
 
     DEFAULT_CSS = """
     HeaderLine { height: 1; }
     HeaderLine HeaderNames { width: 1fr; }
-    HeaderLine HeaderClock { width: 13; }
+    HeaderLine HeaderClock { width: 19; }
     """
 
     def compose(self) -> ComposeResult:
@@ -45,18 +44,21 @@ class HeaderNames(Lines):
 
 
 class HeaderClock(Lines):
-    """When the newest snapshot was made."""
+    """As of when the figures are: it stands still while nothing changes, and so costs nothing. That news keep coming
+    is not to be read off a clock: when they stop, it is said (summary.py)."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
         if view.snapshot is None:
             return (BLANK,)
-        return (line(Span(clock(view.snapshot.at), Role.TITLE), Span(" UTC", Role.MUTED)),)
+        return (line(Span("as of ", Role.MUTED), Span(clock(view.as_of), Role.TITLE), Span(" UTC", Role.MUTED)),)
 
 
 def _engines(view: View, room: int) -> list[Span]:
     """The engine that is shown, and what there is to say of the others here, as far as it leaves the names whole."""
     name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
+    if len(name) + 3 > room:
+        name = name.removeprefix("engine ")
     if not view.neighbours:
         return [Span(f"{name}  " if name else "", Role.MUTED)]
     unwell = [one for one in view.neighbours if one.trouble]
@@ -64,6 +66,8 @@ def _engines(view: View, room: int) -> list[Span]:
     said = f" {len(unwell)} not well" if unwell else ""
     if len(unwell) == 1 and len(f"{name}{more} {unwell[0].name} {unwell[0].trouble}") + 3 <= room:
         said = f" {unwell[0].name} {unwell[0].trouble}"
+    if len(name + more + said) + 3 > room:
+        name = name.removeprefix("engine ")
     if len(name + more + said) + 3 > room:
         said = " !" if unwell else ""
     return [Span(f"{name}{more}", Role.MUTED), Span(said, Role.SUSPECT), Span("  ", Role.MUTED)]
