@@ -3,8 +3,6 @@
     theme = "light"
     profile = "slow"        # full, slow or plain; else what the terminal's variables say
     mouse = false
-    [keys]                  # an action's id, as help lists them, and the key that is to stand for it
-    force = "F"
     [prices]                # for the page "cost"; without it, operations are shown and no money
     million_operations = 0.80
     currency = "USD"
@@ -16,10 +14,9 @@ before it. Not here: what a theme looks like (theme.py), which actions there are
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +24,7 @@ from console.core.billing import Price
 from console.ui.profile import ProfileName
 
 NAME: Final = "console.toml"
-_KNOWN: Final = ("theme", "profile", "mouse", "keys", "prices")
-_KEY: Final = re.compile(
-    r"[A-Za-z0-9]|(ctrl\+|shift\+)?(f\d{1,2}|[a-z]|up|down|left|right|space|tab|delete|insert)|[a-z_]+"
-)
-"""Textual's names for keys: a letter or digit, ctrl+x, f5, or a word such as question_mark."""
+_KNOWN: Final = ("theme", "profile", "mouse", "prices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +34,6 @@ class Preferences:
     theme: str | None = None
     profile: ProfileName | None = None
     mouse: bool | None = None
-    keys: Mapping[str, str] = field(default_factory=dict)
     price: Price | None = None
     notice: str = ""
     """What is wrong with the file, as one sentence; empty if nothing is."""
@@ -77,25 +69,9 @@ def load_preferences(folder: Path) -> Preferences:
         theme=theme,
         profile=ProfileName(profile) if profile else None,
         mouse=mouse,
-        keys=_keys(values.get("keys", {}), wrong),
         price=_price(values.get("prices"), wrong),
         notice=f"{path}: {'; '.join(wrong)}" if wrong else "",
     )
-
-
-def _keys(values: object, wrong: list[str]) -> dict[str, str]:
-    if not isinstance(values, dict):
-        wrong.append("[keys] is a table of action = key")
-        return {}
-    kept: dict[str, str] = {}
-    for action, key in values.items():
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
-            wrong.append(f'keys.{action} is {key!r}; a key is like "F", "f5" or "ctrl+x"')
-        elif key in kept.values():
-            wrong.append(f"keys.{action}: {key} stands for another action already")
-        else:
-            kept[action] = key
-    return kept
 
 
 def _price(values: object, wrong: list[str]) -> Price | None:

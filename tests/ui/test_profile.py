@@ -97,8 +97,8 @@ def test_no_file_is_no_preference(tmp_path: Path) -> None:
 
 
 def test_a_persons_own_file(tmp_path: Path) -> None:
-    found = written(tmp_path, 'theme = "light"\nprofile = "slow"\nmouse = false\n[keys]\nforce = "F"\n')
-    assert found == Preferences(theme="light", profile=ProfileName.SLOW, mouse=False, keys={"force": "F"})
+    found = written(tmp_path, 'theme = "light"\nprofile = "slow"\nmouse = false\n')
+    assert found == Preferences(theme="light", profile=ProfileName.SLOW, mouse=False)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,6 @@ def test_a_persons_own_file(tmp_path: Path) -> None:
         ('profile = "fast"', "profile is one of full, slow, plain"),
         ("mouse = 1", "mouse is true or false"),
         ("mice = true", "mice is no setting"),
-        ('[keys]\nforce = ""', "keys.force is ''; a key is like"),
-        ('[keys]\nforce = "F"\nrelease = "F"', "keys.release: F stands for another action already"),
-        ("keys = 3", "[keys] is a table"),
     ],
 )
 def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str, said: str) -> None:
