@@ -314,6 +314,7 @@ class Pairing:
             entity,
             ping_in_flight=False,
             ping_due=max(began + self.policy.ping_primary_interval, earliest),
+            ping_rests_until=earliest if throttled else None,
             pings_in_a_row=entity.pings_in_a_row + 1 if good else 0,
             primary_good=good,
             last_ping_at=event.at,

@@ -120,6 +120,8 @@ class Entity:
     ping_due: float | None = None
     """When the next ping leaves; None while none is to be sent, or while one is under way."""
     ping_in_flight: bool = False
+    ping_rests_until: float | None = None
+    """After a throttled ping: no ping before this, whatever happens to the entity meanwhile (SPEC.md section 5)."""
     last_ping_at: float | None = None
     """When the latest answer came; this one and the next two belong together."""
     last_ping_good: bool | None = None
@@ -190,7 +192,7 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
             last_ping_at=None,
             last_ping_good=None,
             last_ping_text="",
-            ping_due=at + ping_interval,
+            ping_due=max(at + ping_interval, entity.ping_rests_until or 0.0),
             ping_in_flight=False,
         )
     if was_diverting and not diverts:

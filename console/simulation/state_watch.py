@@ -24,6 +24,8 @@ class Seen:
     """When the next ping has to leave."""
     ping_began: float | None = None
     """When the one under way left."""
+    pings_rest_until: float = 0.0
+    """After a throttled one, whatever a person does meanwhile."""
     good_pings: int = 0
     """Accepted in a row."""
 
@@ -54,7 +56,7 @@ class StateWatch:
         if not change.by:
             self._by_itself(seen, now, change)
         if now in DIVERTING and seen.state not in DIVERTING:
-            seen.ping_due = change.at + self.watch.plan.policy.ping_primary_interval
+            seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
             seen.ping_began, seen.good_pings = None, 0
         elif now not in DIVERTING:
             self._on_time(seen, change.entity, change.at)
@@ -102,6 +104,7 @@ class StateWatch:
             return
         policy = self.watch.plan.policy
         rest = policy.throttle_wait if failure is FailureKind.BUSY else 0.0
+        seen.pings_rest_until = at + rest
         seen.good_pings = 0 if failure else seen.good_pings + 1
         seen.ping_began = None
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)

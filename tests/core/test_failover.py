@@ -218,6 +218,17 @@ class TestFailedOver:
         pairing.ping_failed(1, took=0.5, reason="server busy", throttled=True)
         assert pairing.due() == next_ping
 
+    def test_a_throttled_ping_rests_also_where_a_person_comes_between(self, told) -> None:
+        """Section 5: "not attempted again for >= 10 s by anyone"; a release and a new failover end no throttling."""
+        pairing = told(failover_interval=0, ping_primary_interval=2)
+        pairing.fails()
+        pairing.ticks(to=2)
+        pairing.ping_failed(1, reason="server busy", throttled=True)
+        pairing.now = 4.0
+        pairing.releases()
+        pairing.forces()
+        assert pairing.due() == 12
+
     def test_it_stays_for_the_cool_down(self, told) -> None:
         """Section 6: "and at least `cool_down` in this state"."""
         pairing = told(failover_interval=0, ping_primary_interval=10, cool_down=25)

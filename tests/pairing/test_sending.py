@@ -179,7 +179,7 @@ async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(wo
 @pytest.mark.parametrize("kind", ["busy", "unauthorized"])
 async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it(world: World, kind: str) -> None:
     """A refusal of the rest reads as one of all of them: their caller would send nothing again, or everything."""
-    paired = await diverted(world, send_timeout=1.0)
+    paired = await diverted(world, send_timeout=4.0)
 
     def refuse(event: Event) -> None:
         if isinstance(event, Diverted):
