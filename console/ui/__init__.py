@@ -10,11 +10,12 @@ import getpass
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from console.ui.preferences import config_folder, load_preferences
-from console.ui.profile import PROFILES, Wishes, profile_for
+from console.ui.preferences import Preferences, config_folder, load_preferences
+from console.ui.profile import PROFILES, Profile, Wishes, profile_for
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
@@ -50,16 +51,11 @@ def run_dashboard(
     from console.ui.around import FeedWithNeighbours
     from console.ui.crash import CrashLog
     from console.ui.feed import EngineFeed
-    from console.ui.theme import folder, load_all, theme_for
+    from console.ui.theme import folder, load_all
 
     own = config_folder()
     chosen = load_preferences(own)
-    wishes = wishes or Wishes()
-    asked = wishes.profile or chosen.profile
-    profile = PROFILES[asked] if asked else profile_for(os.environ)
-    mouse = not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse)
-    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
-    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+    look = _look(wishes or Wishes(), chosen)
     feed = EngineFeed(socket, read_only=read_only)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
@@ -72,13 +68,13 @@ def run_dashboard(
         report=crash.report,
         on_ready=on_ready,
         themes=load_all(folder(), own / "themes"),
-        theme=theme,
-        profile=profile,
+        theme=look.theme,
+        profile=look.profile,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
     )
     try:
-        status = app.run(mouse=mouse, size=size)
+        status = app.run(mouse=look.mouse, size=size)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
@@ -86,6 +82,24 @@ def run_dashboard(
         sys.stderr.write(f"paired: {crash.said}\n")
         return 1
     return status or 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    theme: str
+    profile: Profile
+    mouse: bool
+
+
+def _look(wishes: Wishes, chosen: Preferences) -> _Look:
+    """What a flag says goes before the person's file, and that before the terminal's variables."""
+    from console.ui.theme import theme_for
+
+    asked = wishes.profile or chosen.profile
+    profile = PROFILES[asked] if asked else profile_for(os.environ)
+    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+    return _Look(theme, profile, not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse))
 
 
 def user_name() -> str:
