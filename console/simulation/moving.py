@@ -5,7 +5,7 @@ Whether a destination may be tried, when again and when its messages are undeliv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -89,10 +89,10 @@ class Moving:
             until = min(until, max(self.engine.machine.destinations.next_try() or until, clock.now + 1.0))
         yield from self.engine.change(until)
 
-    def request(self, act: Any, timeout: float = SETTLE) -> Any:
-        """Ask the queue; raises Broken."""
+    def request(self, act: Any, unheard: Callable[[], None] | None = None) -> Any:
+        """Ask the queue; raises Broken. unheard: told before an act whose result nobody will hear."""
         condition = self.queue.met(self.world.random)
-        failure, answer = yield from self.world.network.request(self.queue, condition, timeout, act)
+        failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unheard)
         if failure is not None and failure is not FailureKind.FULL:
             raise Broken(f"{self.queue.name}: {failure}")
         return act() if failure is FailureKind.FULL else answer
@@ -226,7 +226,9 @@ class Moving:
 
     def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
         """Defer them, and remember their numbers."""
-        yield from self.request(partial(self.queue.defer, [locked for locked, _ in load]))
+        locked = [one for one, _ in load]
+        unheard = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
+        yield from self.request(partial(self.queue.defer, locked), unheard)
         self.aside.setdefault(path, []).extend(held.number for (held, _), _ in load)
 
     # -- set aside --------------------------------------------------------------------------------------------------

@@ -150,6 +150,10 @@ class Watch:
         self._lock_ends[held.letter.body] += 1
         self._disorder.add((queue, held.letter.stream))
 
+    def deferred_unheard(self, queue: int, locked: Sequence[tuple[Held, int]]) -> None:
+        """They are set aside after their pump gave up waiting for it: newer ones went meanwhile."""
+        self.hidden(queue, [held.letter for held, _ in locked])
+
     def hidden(self, queue: int, letters: Sequence[Letter]) -> None:
         """They appear late in a backlog queue."""
         for letter in letters:

@@ -28,6 +28,17 @@ def test_no_seed_breaks_a_rule(seeds: range) -> None:
     assert totals.duplicates, "the three windows were never open: the seeds are too kind"
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(5105, id="a throttled ping rests its time across a release and a force"),
+        pytest.param(5451, id="set aside after its pump gave up waiting for that: newer ones went meanwhile"),
+    ],
+)
+def test_what_a_seed_once_found_stays_found(seed: int) -> None:
+    assert run_seed(seed).broken == ()
+
+
 def test_the_seeds_reach_most_lines_of_the_table() -> None:
     """All of them take some hundred seeds, which the command runs."""
     totals = run_some(range(1, 41))
