@@ -26,6 +26,7 @@ from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.aside import SetAside
 from console.pairing.moving import Progress
 from console.pairing.parcel import Parcel
+from console.pairing.ration import Ration, Unrationed
 from console.pairing.recall import Recall
 from console.pairing.rewrite import Opened, held_of, id_of, opened, original
 from console.pairing.searching import Search
@@ -59,10 +60,19 @@ class AmqpPump:
     Args:
         wire: to the secondary namespace.
         progress: shared with a pump of another kind that takes over.
+        ration: bounds what it takes in.
     """
 
     def __init__(
-        self, steering: Steering, wire: Wire, courier: AmqpCourier, *, index: int, path: str, progress: Progress
+        self,
+        steering: Steering,
+        wire: Wire,
+        courier: AmqpCourier,
+        *,
+        index: int,
+        path: str,
+        progress: Progress,
+        ration: Ration | None = None,
     ) -> None:
         self.index = index
         self.path = path
@@ -71,6 +81,7 @@ class AmqpPump:
         self._steering = steering
         self._wire = wire
         self._courier = courier
+        self._ration = ration or Unrationed()
         self._settling = Settling(steering, wire, path, self._settled)
         self._receiver: WireReceiver | None = None
         self._in_hand: dict[int, Parcel] = {}
@@ -100,7 +111,8 @@ class AmqpPump:
     @property
     def room(self) -> int:
         """How many more messages it takes now."""
-        return WINDOW - len(self._in_hand)
+        in_hand = len(self._in_hand)
+        return int(min(WINDOW - in_hand, self._ration.left(in_hand)))
 
     @property
     def largest(self) -> float:
@@ -197,6 +209,7 @@ class AmqpPump:
         if self._searching.is_due(now):
             await self._search()
         self._recall.begin(now)
+        self._replenish()  # a ration may have grown, and no read says so
         if now >= self._window_ends:
             self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
@@ -265,6 +278,7 @@ class AmqpPump:
     ) -> None:
         """A locked message: from the link, or by its number where there is no receiver. doom: why it is undeliverable
         anyway."""
+        self._ration.took()
         now = self._steering.clock()
         try:
             found = opened(data)
@@ -334,7 +348,7 @@ class AmqpPump:
         if not self._is_open or receiver is None or not receiver.is_up:
             return
         foreseen = (MOST_BYTES - self._bytes) / self._largest
-        wanted = int(min(CREDIT, WINDOW - len(self._in_hand), foreseen))
+        wanted = int(min(CREDIT, self.room, foreseen))
         if wanted > 2 * receiver.credit:
             receiver.grant(wanted)
             self._largest = max(1024.0, self._largest / 2)  # the next portion shows whether messages are still as large

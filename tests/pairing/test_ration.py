@@ -1,0 +1,91 @@
+"""What bounds a pump: in all, in hand, by a rate; and a pump that keeps to it."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.engine import Pairing
+from console.core.events import Event, Moved
+from console.core.options import Policy
+from console.core.verdict import judge
+from console.pairing.amqp_pump import AmqpPump
+from console.pairing.moving import Progress
+from console.pairing.ration import Bounded, Unrationed
+from console.pairing.steering import Steering
+from console.pairing.syphon import Wires
+from console.pairing.tasks import Tasks
+from console.sandbox.broker.settings import QueueSettings
+
+from .backlogs import lying_in, parked, put, queue_path
+from .conftest import World, until
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), max_size=40), st.floats(0.5, 100))
+def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[float, int]], rate: float) -> None:
+    clock = Hands()
+    ration = Bounded(messages=10**9, rate=rate, clock=clock)
+    came = 0
+    for passed, wanted in steps:
+        clock.now += passed
+        for _ in range(min(wanted, int(ration.left(0)))):
+            ration.took()
+            came += 1
+    assert came <= 1 + max(1.0, rate) + rate * (clock.now - 100.0) + 1e-6
+
+
+def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
+    clock = Hands()
+    ration = Bounded(messages=10**9, rate=40.0, clock=clock)
+    came = 0
+    for _ in range(1000):
+        clock.now += 0.1
+        while ration.left(0) >= 1:
+            ration.took()
+            came += 1
+    assert 3990 <= came <= 4041
+
+
+def test_bounds_in_all_and_in_hand_hold_beside_each_other() -> None:
+    ration = Bounded(messages=10, in_hand=4, clock=Hands())
+    assert ration.left(0) == 4
+    assert ration.left(4) == 0
+    for _ in range(10):
+        ration.took()
+    assert ration.is_spent
+    assert ration.left(0) == 0
+    assert Unrationed().left(5000) == inf
+
+
+async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lies(world: World) -> None:
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(), QueueSettings())
+    put(world, [parked("orders", f"m{number}") for number in range(100)])
+    tasks = Tasks()
+    await tasks.open()
+    told: list[Event] = []
+    steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, told.append)
+    async with world.client("primary") as primary, world.client("secondary") as secondary:
+        wires = Wires(steering, primary, secondary)
+        ration = Bounded(messages=30, in_hand=7, clock=steering.clock)
+        pump = AmqpPump(
+            steering, wires.secondary, wires.courier, index=0, path=queue_path(), progress=Progress(), ration=ration
+        )
+        tasks.start(pump.run(), name="the pump")
+        await until(lambda: ration.is_spent and pump.is_idle)
+        await tasks.close()
+        await pump.close()
+        await wires.close()
+    assert sum(isinstance(event, Moved) for event in told) == 30
+    assert world.depth("orders") == 30
+    assert [stored.delivery_count for stored in lying_in(world, queue_path(), namespace="secondary")] == [0] * 70
