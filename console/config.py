@@ -30,6 +30,7 @@ from console.settings import (
     one_of,
     read_address,
     read_arm_url,
+    read_command,
     read_connection_string,
     read_duration,
     read_endpoint,
@@ -104,6 +105,8 @@ class PairingConfig:
     """Whether an operator's act needs a reason."""
     metrics: Address | None = None
     """Where Prometheus may ask; None: nowhere."""
+    on_change: tuple[str, ...] = ()
+    """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
 
@@ -156,6 +159,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         policy=policy,
         entities=pairing.get("entities", ()),
         metrics=pairing.get("metrics"),
+        on_change=pairing.get("on_change", ()),
         probe=_probe(path, pairing),
         primary=_namespace(path, document, "primary", environ),
         secondary=_namespace(path, document, "secondary", environ),
@@ -205,6 +209,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "entities": read_entities,
     "probe": read_entities,
     "metrics": read_address,
+    "on_change": read_command,
     **{key: _policy_reader(key) for key in _POLICY},
 }
 NAMESPACE_KEYS: Final[dict[str, Reader]] = {

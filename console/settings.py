@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,17 @@ def read_entities(place: Place, value: object) -> tuple[str, ...]:
     if len({path.casefold() for path in paths}) != len(paths):
         raise place.error("names an entity twice; paths are compared without case")
     return paths
+
+
+def read_command(place: Place, value: object) -> tuple[str, ...]:
+    """A program and its arguments, split as a shell would; no shell is meant."""
+    try:
+        words = shlex.split(read_text(place, value))
+    except ValueError as error:
+        raise place.error(f"is {shown(value)}, which cannot be split into words: {error}") from error
+    if not words or not words[0] or "\0" in str(value):
+        raise place.error(f'is {shown(value)}; it is a command such as "/usr/local/bin/tell-us --urgent"')
+    return tuple(words)
 
 
 def read_proxy(place: Place, value: object) -> Secret:

@@ -72,6 +72,12 @@ def test_metrics_are_for_this_machine_unless_told_otherwise(
     assert (str(found), found and found.loopback) == (address, loopback)
 
 
+def test_a_command_is_split_as_a_shell_would(tmp_path: Path) -> None:
+    assert read(tmp_path, with_pairing("")).on_change == ()
+    found = read(tmp_path, with_pairing("on_change = \"sh -c 'tell $PAIRED_TEXT' x\""))
+    assert found.on_change == ("sh", "-c", "tell $PAIRED_TEXT", "x")
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -214,6 +220,9 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing("journal_mb = 1"), "[pairing] journal_mb is 1", "64 at least"),
         (with_pairing('journal_mb = "4 GB"'), "[pairing] journal_mb is", "whole number of megabytes"),
         (with_pairing("metrics = true"), "[pairing] metrics is True", "a port of this machine such as 9464"),
+        (with_pairing('on_change = "tell \\"us"'), "[pairing] on_change is", "cannot be split into words"),
+        (with_pairing('on_change = " "'), "[pairing] on_change is", "a text that is not empty"),
+        (with_pairing('on_change = ["a"]'), "[pairing] on_change is", "a text"),
         (with_pairing("metrics = 0"), "[pairing] metrics is 0", "9464"),
         (with_pairing("metrics = 70000"), "[pairing] metrics is 70000", "9464"),
         (with_pairing('metrics = "example.com:9464"'), "[pairing] metrics is", "127.0.0.1:9464"),

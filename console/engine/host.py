@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from console.core.attention import ALARM, begun
 from console.core.errors import PairedError
 from console.core.events import (
     Delivered,
@@ -57,7 +58,14 @@ SNAPSHOT_PAUSE: Final = 0.1
 """Seconds between two snapshots at least, whatever happens."""
 JOURNAL_ONLY: Final = (Delivered, Diverted, InDoubt, Moved, SendsCounted)
 
+Note = Callable[[Record, bytes], object]
+"""Told a record, and its line of the journal."""
+
 log = logging.getLogger(__name__)
+
+
+def nobody(_record: Record, _line: bytes) -> None:
+    """For an engine whose events nobody else wants."""
 
 
 class EngineHost:
@@ -71,6 +79,7 @@ class EngineHost:
         caption: what a demo is showing just now.
         surroundings: adds to the evidence of readiness what only this process can see.
         keep: bytes of the journal that are kept.
+        note: told each event; must not block.
         clock: seconds since the epoch.
     """
 
@@ -84,6 +93,7 @@ class EngineHost:
         caption: Callable[[], str] = str,
         surroundings: Surroundings = nothing_more,
         keep: int = KEPT,
+        note: Note = nobody,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
@@ -107,6 +117,8 @@ class EngineHost:
         self._reason = ""
         self._disk_said = True
         self._keep = keep
+        self._note = note
+        self._alarms: tuple[str, ...] = ()
         self._deletion_said = False
         self._paused_by_us = False
 
@@ -172,13 +184,15 @@ class EngineHost:
         """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
         self._seq += 1
         identity = self._identity
-        line = records.encode(Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event))
+        record = Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
+        line = records.encode(record)
         self._journal.append(line)
         if not isinstance(event, JOURNAL_ONLY):
             self._control.tell_event(self._seq, line)
         if isinstance(event, StateChanged):
             self._wake()
         self._readiness.note(event)
+        self._note(record, line)
         return self._seq
 
     async def sync(self) -> bool:
@@ -240,6 +254,7 @@ class EngineHost:
             try:
                 self._mind_the_disk(paired)
                 self._mind_what_gives_way()
+                self._mind_the_alarms(paired)
                 self._control.tell_snapshot(self._snapshot(paired))
             except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
                 log.exception("no snapshot could be made")
@@ -279,6 +294,14 @@ class EngineHost:
             self._deletion_said = True
             text = f"more than {self._keep:,} bytes: its oldest files are deleted from now on (journal_mb keeps more)"
             self._warn("journal", text)
+
+    def _mind_the_alarms(self, paired: Steered) -> None:
+        """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
+        before, self._alarms = self._alarms, paired.alarms()
+        for alarm in begun(before, self._alarms):
+            self._warn(ALARM, alarm)
+        for alarm in begun(self._alarms, before):
+            self._warn(ALARM, f"over: {alarm}")
 
     def _own_alarms(self) -> tuple[str, ...]:
         said = [self._readiness.alarm] if self._readiness.alarm else []

@@ -28,7 +28,8 @@ from console.core.options import Policy
 from console.engine.connecting import Clients, open_clients
 from console.engine.crew import Crew
 from console.engine.first_contact import check_entities, check_ports
-from console.engine.host import EngineHost
+from console.engine.hook import Hook
+from console.engine.host import EngineHost, nobody
 from console.engine.identity import EngineIdentity
 from console.engine.launch import Failed, Ready, report, tell_systemd
 from console.engine.lock import Holder, leave, take
@@ -157,6 +158,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
     assert this is not None
     _on_end(this.cancel)
     around = Around(config, places)
+    hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
     async with (
         EngineHost(
             identity,
@@ -165,6 +167,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             policy=config.policy,
             surroundings=around.add,
             keep=config.journal_mb * 1024**2,
+            note=hook.note if hook is not None else nobody,
         ) as host,
         open_clients(config) as clients,
     ):
@@ -174,6 +177,8 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         paired = await _pair(config, clients, places, host, renewal)
         crew = Crew()
         crew.start(renewal.run(), name="the renewal of keys")
+        if hook is not None:
+            crew.start(hook.run(lambda text: _warn(host, "on_change", text)), name="the operator's command")
         if config.metrics is not None:
             told = serve(config.metrics, host.latest, lambda text: _warn(host, "metrics", text))
             crew.start(told, name="the metrics")

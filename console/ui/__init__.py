@@ -70,6 +70,7 @@ def run_dashboard(
         themes=load_all(folder(), own / "themes"),
         theme=look.theme,
         profile=look.profile,
+        bell=look.bell,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
     )
@@ -89,6 +90,7 @@ class _Look:
     theme: str
     profile: Profile
     mouse: bool
+    bell: bool
 
 
 def _look(wishes: Wishes, chosen: Preferences) -> _Look:
@@ -99,7 +101,12 @@ def _look(wishes: Wishes, chosen: Preferences) -> _Look:
     profile = PROFILES[asked] if asked else profile_for(os.environ)
     theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
     os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
-    return _Look(theme, profile, not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse))
+    return _Look(
+        theme,
+        profile,
+        mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
+        bell=not wishes.no_bell and chosen.bell is not False,
+    )
 
 
 def user_name() -> str:

@@ -24,6 +24,7 @@ from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
 from console.ui import actions, choices, timeline, view
 from console.ui.actions import Action, Aim
+from console.ui.bell import rings
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.figures import plural
 from console.ui.paint import Painted
@@ -69,6 +70,7 @@ class PairedApp(App[int]):
         themes: the ones to choose from; the shipped ones unless given.
         theme: the one to begin with; the first unless given.
         profile: how much the terminal is asked to show.
+        bell: ring the terminal's bell when a person should hear of something.
         notices: what could not be used of a person's own files; the first is shown.
         price: what operations cost, for the page "cost".
         now: seconds since the epoch.
@@ -94,6 +96,7 @@ class PairedApp(App[int]):
         themes: Themes | None = None,
         theme: str | None = None,
         profile: Profile = PROFILES[ProfileName.FULL],
+        bell: bool = True,
         notices: Sequence[str] = (),
         price: Price | None = None,
         now: Callable[[], float] = time.time,
@@ -108,6 +111,7 @@ class PairedApp(App[int]):
         self._monotonic = monotonic
         self._report: Report = report or (lambda _: None)
         self._on_ready = on_ready
+        self._bell = bell
         self._painted = Painted()
         self._news: list[News] = []
         self._snapshot_came = monotonic()
@@ -161,6 +165,8 @@ class PairedApp(App[int]):
         folded = self.view
         for item in _together(news):
             folded = view.told(folded, item)
+        if self._bell and rings(self.view, folded):
+            self.bell()
         waits = self._profile.figures_every - (self._monotonic() - self._shown_at)
         if waits <= 0 or view.happened(self.view, folded):
             self._show(folded)

@@ -3,6 +3,7 @@
     theme = "light"
     profile = "slow"        # full, slow or plain; else what the terminal's variables say
     mouse = false
+    bell = false            # no sound when an entity fails over or comes back, or an alarm begins or is over
     [prices]                # for the page "cost"; without it, operations are shown and no money
     million_operations = 0.80
     currency = "USD"
@@ -24,7 +25,7 @@ from console.core.billing import Price
 from console.ui.profile import ProfileName
 
 NAME: Final = "console.toml"
-_KNOWN: Final = ("theme", "profile", "mouse", "prices")
+_KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Preferences:
     theme: str | None = None
     profile: ProfileName | None = None
     mouse: bool | None = None
+    bell: bool | None = None
     price: Price | None = None
     notice: str = ""
     """What is wrong with the file, as one sentence; empty if nothing is."""
@@ -55,23 +57,29 @@ def load_preferences(folder: Path) -> Preferences:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return Preferences(notice=f"{path} cannot be read: {error}")
     wrong: list[str] = [f"{key} is no setting" for key in values if key not in _KNOWN]
-    theme, profile, mouse = values.get("theme"), values.get("profile"), values.get("mouse")
+    theme, profile = values.get("theme"), values.get("profile")
     if theme is not None and not isinstance(theme, str):
         wrong.append("theme is the name of one")
         theme = None
     if profile is not None and profile not in list(ProfileName):
         wrong.append(f"profile is one of {', '.join(ProfileName)}")
         profile = None
-    if mouse is not None and not isinstance(mouse, bool):
-        wrong.append("mouse is true or false")
-        mouse = None
     return Preferences(
         theme=theme,
         profile=ProfileName(profile) if profile else None,
-        mouse=mouse,
+        mouse=_flag(values, "mouse", wrong),
+        bell=_flag(values, "bell", wrong),
         price=_price(values.get("prices"), wrong),
         notice=f"{path}: {'; '.join(wrong)}" if wrong else "",
     )
+
+
+def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | None:
+    value = values.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    wrong.append(f"{key} is true or false")
+    return None
 
 
 def _price(values: object, wrong: list[str]) -> Price | None:

@@ -52,6 +52,8 @@ class Wishes:
     """The theme to begin with."""
     no_mouse: bool = False
     """Leave the mouse to the terminal, for selecting and copying."""
+    no_bell: bool = False
+    """Make no sound when an entity fails over or comes back, or an alarm begins or is over."""
 
 
 def profile_for(environ: Mapping[str, str]) -> Profile:

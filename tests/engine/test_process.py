@@ -220,6 +220,24 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     refused(await asyncio.to_thread(site.paired, "down"), "no engine of the pairing orders", "paired up")
 
 
+async def test_a_change_runs_the_operators_command(site: Site) -> None:
+    told = site.folder / "told"
+    command = f"sh -c 'cat > {told}.part; env >> {told}.part; mv {told}.part {told}'"
+    site.write(f'entities = ["orders"]\nbacklog_queue_count = 2\non_change = "{command}"')
+    holder = await asyncio.to_thread(site.up)
+    client = await ControlClient.connect(Path(holder.socket))
+    await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+    await client.close()
+    async with asyncio.timeout(WAIT):
+        while not told.exists():
+            await asyncio.sleep(0.05)
+    line, _, environ = told.read_text().partition("\n")
+    event = json.loads(line)
+    assert (event["kind"], event["entity"], event["now"]) == ("state-changed", "orders", "forced")
+    assert "PAIRED_ENVIRONMENT=test" in environ
+    assert "SharedAccessKey" not in environ, "the engine's own environment has both connection strings"
+
+
 async def test_check_asks_the_engine_or_looks_itself_and_leaves_nothing(site: Site, sandbox: Sandbox) -> None:
     before = site.paired("check", "--json")
     assert (before.returncode, before.stderr) == (1, "")  # no engine has made the backlog queues yet

@@ -97,8 +97,8 @@ def test_no_file_is_no_preference(tmp_path: Path) -> None:
 
 
 def test_a_persons_own_file(tmp_path: Path) -> None:
-    found = written(tmp_path, 'theme = "light"\nprofile = "slow"\nmouse = false\n')
-    assert found == Preferences(theme="light", profile=ProfileName.SLOW, mouse=False)
+    found = written(tmp_path, 'theme = "light"\nprofile = "slow"\nmouse = false\nbell = false\n')
+    assert found == Preferences(theme="light", profile=ProfileName.SLOW, mouse=False, bell=False)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,7 @@ def test_a_persons_own_file(tmp_path: Path) -> None:
         ("theme = 3", "theme is the name of one"),
         ('profile = "fast"', "profile is one of full, slow, plain"),
         ("mouse = 1", "mouse is true or false"),
+        ('bell = "loud"', "bell is true or false"),
         ("mice = true", "mice is no setting"),
     ],
 )

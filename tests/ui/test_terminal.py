@@ -159,6 +159,10 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     server.tell_snapshot(made.outage())
     await terminal.quiet()
     assert len(terminal.written) == painted, "nothing changed, so nothing is written"
+    assert "\a" not in terminal.text, "what was so when it was opened rings no bell"
+    server.tell_snapshot(made.snapshot())
+    await terminal.until(lambda text: "all 3 entities healthy" in text)
+    assert terminal.text.count("\a") == 1
     terminal.type("p")
     await terminal.until(lambda text: "pause syphon:  is told" in text)
     assert [order.verb for order in orders_taken] == ["pause-syphon"]

@@ -1,0 +1,54 @@
+"""What calls a person, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.core.attention import begun, calls, turned
+from console.core.events import PingSent, StateChanged, Warned
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("suspect", "failed over", True),
+        ("failed over", "healthy", True),
+        ("healthy", "forced", True),
+        ("forced", "pinned", True),
+        ("healthy", "suspect", False),
+        ("suspect", "healthy", False),
+        ("unknown", "healthy", False),
+        ("failed over", "forced", False),
+    ],
+)
+def test_an_entity_that_leaves_the_primary_or_comes_back_calls(was: str, now: str, expected: bool) -> None:
+    assert turned(was, now) is expected
+    assert calls(StateChanged(at=1.0, entity="orders", was=was, now=now, why="because")) is expected
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"), [("alarm", True), ("readiness", True), ("journal", True), ("on_change", False)]
+)
+def test_alarms_call_and_a_failed_call_does_not(about: str, expected: bool) -> None:
+    assert calls(Warned(at=1.0, about=about, text="…")) is expected
+
+
+def test_nothing_else_calls() -> None:
+    assert not calls(PingSent(at=1.0, entity="orders", number=1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((), ("3 dead-lettered messages lie there",), ("3 dead-lettered messages lie there",)),
+        (("3 dead-lettered messages lie there",), ("1,204 dead-lettered messages lie there",), ()),
+        (("the syphon is stuck: timeout",), ("the syphon is stuck: refused",), ()),
+        (("queue 1 is 81% full",), ("queue 1 is 82% full", "queue 2 is 81% full"), ("queue 2 is 81% full",)),
+        (("queue 1 is 81% full, and full 14:02:03 at this pace",), ("queue 1 is 99% full",), ()),
+        (("a", "b"), ("b",), ()),
+    ],
+)
+def test_an_alarm_that_says_other_figures_is_the_same(
+    before: tuple[str, ...], after: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    assert begun(before, after) == expected

@@ -1,0 +1,60 @@
+"""When the terminal's bell rings, and when it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.entity import State
+from console.ui.bell import rings
+from console.ui.view import Link, Records, Silent, Unreachable, View, told
+
+LIVE = View(pairing="orders", link=Link.LIVE)
+
+
+def test_an_entity_that_leaves_the_primary_or_comes_back_rings(made: Any) -> None:
+    well = told(LIVE, made.snapshot())
+    over = told(well, made.outage())
+    assert rings(well, over)
+    assert rings(over, told(over, made.snapshot()))
+    assert not rings(over, told(over, made.outage(seq=99)))
+
+
+def test_a_suspicion_does_not_ring(made: Any) -> None:
+    well = told(LIVE, made.snapshot())
+    assert not rings(well, told(well, made.snapshot(made.entity("orders", State.SUSPECT))))
+
+
+def test_an_alarm_rings_when_it_begins_and_when_it_is_over(made: Any) -> None:
+    well = told(LIVE, made.snapshot())
+    alarmed = told(well, made.snapshot(alarms=("3 messages are parked and no syphon is known to run: start one",)))
+    assert rings(well, alarmed)
+    assert not rings(
+        alarmed, told(alarmed, made.snapshot(alarms=("4 messages are parked and no syphon is known to run: go",)))
+    )
+    assert rings(alarmed, told(alarmed, made.snapshot()))
+
+
+def test_a_lost_engine_rings_once(made: Any) -> None:
+    well = told(LIVE, made.snapshot())
+    lost = told(well, Unreachable(1.0, "it went"))
+    assert rings(well, lost)
+    assert rings(told(well, Silent(1.0)), lost)
+    assert not rings(lost, told(lost, Unreachable(1.0, "still")))
+    assert not rings(LIVE, replace(LIVE, link=Link.CONNECTING))
+
+
+def test_what_was_there_at_first_sight_does_not_ring(made: Any) -> None:
+    assert not rings(LIVE, told(told(LIVE, Records(made.records())), made.outage(alarms=("a",))))
+
+
+@pytest.mark.parametrize("bell", [True, False])
+async def test_it_can_be_silenced(open_console: Any, made: Any, bell: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[bool] = []
+    async with open_console(made.snapshot(), bell=bell) as console:
+        monkeypatch.setattr(console.app, "bell", lambda: rung.append(True))
+        await console.told(made.outage())
+        await console.told(made.outage(seq=13))
+    assert len(rung) == bell
