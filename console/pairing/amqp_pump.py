@@ -89,9 +89,9 @@ class AmqpPump:
         self._largest = float(FIRST_SIZE)
         self._moved: OrderedDict[int, str] = OrderedDict()
         """Messages that were moved and whose completion is not confirmed, by number: their ids."""
-        self._recall = Recall(steering, wire, courier, self.aside, self, path=path)
         self._backoff = Backoff(random.random)
         self._searching = Search(steering, wire, path, self.aside, self._on_its_way)
+        self._recall = Recall(steering, wire, courier, self.aside, self, path=path, missed=self._searching.missed)
         self._cannot_search = ""
         self._window_ends = 0.0
         self._is_open = False

@@ -19,6 +19,14 @@ from console.pairing.steering import Steering
 
 RESCAN: Final = 60.0
 """Seconds between two searches for messages that somebody else set aside, at least."""
+SOON: Final = 5.0
+"""Seconds until the next search, at least, where a message that was set aside could not be received: whoever holds it
+may be dead, and its lock ends by itself."""
+RATIO: Final = 30
+"""Times as long as a search took, until the next one."""
+MANAGED: Final = 10.0
+"""Seconds that a backlog queue has for a request to its management, or for a settlement: less than locks last, and than
+anybody wants to wait who stands behind."""
 MOST_NAMES: Final = 3
 MOST_REASONS: Final = 20
 OTHER_REASONS: Final = "other reasons: the journal has each"
@@ -67,6 +75,35 @@ class Worker(Protocol):
 
     async def close(self) -> None:
         """Let go of what is in hand, within seconds; after `run` has ended."""
+
+
+class Rescan:
+    """When a pump searches its queue for what is set aside: at once, then ever again; sooner, after growing pauses, as
+    long as some of it cannot be received. due_at: seconds since 1970."""
+
+    __slots__ = ("_missed", "_soon", "_took", "due_at")
+
+    def __init__(self) -> None:
+        self.due_at = 0.0
+        self._missed = False
+        self._soon = SOON
+        self._took = 0.0
+
+    def missed(self, now: float) -> None:
+        """Something that is set aside could not be received: somebody has it, who may be dead."""
+        if not self._missed:
+            self._missed = True
+            self.due_at = min(self.due_at, now + max(self._soon, RATIO * self._took))
+
+    def began(self) -> None:
+        """A search begins."""
+        self._soon = min(RESCAN, 2 * self._soon) if self._missed else SOON
+        self._missed = False
+
+    def ended(self, now: float, *, took: float) -> None:
+        """It is over, after so many seconds of work."""
+        self._took = took
+        self.due_at = now + max(self._soon if self._missed else RESCAN, RATIO * took)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,20 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from console.core.envelope import Enclosed, remaining
 from console.core.errors import EnvelopeError
+from console.pairing import moving
 from console.pairing.courier import Courier, Load, Outcome
-from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.deadlines import CLOSING, GRACE, bounded
 from console.pairing.messages import destination_of, text
-from console.pairing.moving import RESCAN, Progress, buried, holding, moved, stopped
+from console.pairing.moving import Progress, Rescan, buried, holding, moved, stopped
 from console.pairing.steering import Steering
 
 BATCH: Final = 100
 SLICE: Final = 1.0
 """Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
-SETTLE: Final = 30.0
-MANAGE: Final = 30.0
+BRINGING_BACK: Final = 10.0
+"""Seconds in which what was set aside for one destination is moved; then the queue has its turn."""
+IN_VAIN: Final = 100
+"""Messages in a row that others hold, after which the rest is taken to be theirs as well."""
 LOST_IN_THE_SDK: Final = {
     **dict.fromkeys(("ubyte", "ushort", "uint", "ulong", "byte", "short", "long"), "becomes int"),
     "float": "becomes double",
@@ -74,7 +77,7 @@ class Pump:
         self._spellings: dict[str, str] = {}
         self._aside: dict[str, list[int]] = {}
         """Sequence numbers of deferred messages, by destination."""
-        self._scanned_at = 0.0
+        self._rescan = Rescan()
         self._window_ends = 0.0
 
     @property
@@ -91,7 +94,7 @@ class Pump:
     async def _cycles(self, receiver: ServiceBusReceiver) -> None:
         try:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
-            self._scanned_at = 0.0
+            self._rescan = Rescan()
             while self._steering.machine.may_pump(self.index):
                 await self._cycle(receiver)
         except asyncio.CancelledError:
@@ -126,13 +129,14 @@ class Pump:
 
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
         now = self._steering.clock()
-        if now - self._scanned_at >= RESCAN:
+        if now >= self._rescan.due_at:
+            self._rescan.began()
             await self._find_set_aside(receiver)
-            self._scanned_at = now
+            self._rescan.ended(self._steering.clock(), took=self._steering.clock() - now)
         for path in [path for path in self._aside if self._steering.machine.may_deliver(path, at=now)]:
             await self._move_set_aside(receiver, path)
         received = await bounded(
-            receiver.receive_messages(BATCH, max_wait_time=SLICE), SLICE + SETTLE, f"receiving from {self.path}"
+            receiver.receive_messages(BATCH, max_wait_time=SLICE), SLICE + moving.MANAGED, f"receiving from {self.path}"
         )
         self.progress.failing_since = None
         if received or now >= self._window_ends:
@@ -217,7 +221,7 @@ class Pump:
         """One settlement; False for a lock that is lost: the message comes again, which a stable id makes harmless."""
         self._steering.meter.settlements += 1
         try:
-            await bounded(settlement, SETTLE, f"settling message {_id(message)}")  # type: ignore[arg-type]
+            await bounded(settlement, moving.MANAGED, f"settling message {_id(message)}")  # type: ignore[arg-type]
         except MessageLockLostError:
             return False
         finally:
@@ -247,34 +251,46 @@ class Pump:
                 self._aside.setdefault(path, []).append(number)
 
     async def _move_set_aside(self, receiver: ServiceBusReceiver, path: str) -> None:
-        """Deliver what was set aside for a destination, oldest first, as long as it takes them."""
-        numbers = sorted(self._aside.pop(path))
-        while numbers:
-            chunk, numbers = numbers[:BATCH], numbers[BATCH:]
-            received = await self._received_again(receiver, chunk)
-            self._take(received)
-            for destination, load in (await self._sorted(receiver, received)).items():
-                await self._deliver(receiver, destination, load)
-            if path in self._aside:  # it failed again: everything later waits behind it
-                self._aside[path] += numbers
-                return
+        """Deliver what was set aside for a destination, oldest first, as long as it takes them, and for some seconds.
+
+        All of a portion are received, or none: one that is gone or locked makes the next be asked for one by one, and
+        then by ever more at once.
+        """
+        waiting = sorted(self._aside.pop(path))
+        portion, in_vain = BATCH, 0
+        end = self._steering.clock() + BRINGING_BACK
+        try:
+            while waiting and path not in self._aside and self._steering.clock() < end:
+                received = await self._received_again(receiver, waiting[:portion])
+                if received:
+                    del waiting[:portion]
+                    portion, in_vain = min(BATCH, 2 * portion), 0
+                    await self._move_again(receiver, received)
+                elif min(portion, len(waiting)) > 1:
+                    portion = 1
+                else:  # another syphon has it, living or dead: the next search tells
+                    in_vain += 1
+                    del waiting[: len(waiting) if in_vain == IN_VAIN else 1]
+                    self._rescan.missed(self._steering.clock())
+        finally:
+            if waiting:  # also where it failed again: everything later waits behind it
+                self._aside.setdefault(path, []).extend(waiting)
+
+    async def _move_again(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
+        self._take(received)
+        for path, load in (await self._sorted(receiver, received)).items():
+            await self._deliver(receiver, path, load)
 
     async def _received_again(
         self, receiver: ServiceBusReceiver, numbers: list[int]
     ) -> list[ServiceBusReceivedMessage]:
-        """Deferred messages by number. All or nothing, so one that is gone makes them be asked for one by one."""
+        """Deferred messages by number; none where one of them is gone, or locked by somebody else."""
         self._steering.meter.receives += 1
+        asking = receiver.receive_deferred_messages(numbers, timeout=moving.MANAGED)
         try:
-            return await bounded(receiver.receive_deferred_messages(numbers), MANAGE, "receiving deferred messages")
+            return await bounded(asking, moving.MANAGED + GRACE, "receiving deferred messages")
         except MessageNotFoundError:
-            pass
-        found: list[ServiceBusReceivedMessage] = []
-        for number in numbers:
-            try:
-                found += await bounded(receiver.receive_deferred_messages(number), MANAGE, "receiving one of them")
-            except MessageNotFoundError:
-                continue  # another syphon took it
-        return found
+            return []
 
     async def _find_set_aside(self, receiver: ServiceBusReceiver) -> None:
         """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""
@@ -282,7 +298,7 @@ class Pump:
         number = 1
         while True:
             peeked = await bounded(
-                receiver.peek_messages(BATCH, sequence_number=number), MANAGE, f"peeking into {self.path}"
+                receiver.peek_messages(BATCH, sequence_number=number), moving.MANAGED, f"peeking into {self.path}"
             )
             self._steering.meter.receives += 1
             for message in peeked:

@@ -7,6 +7,7 @@ messages are set aside is `Aside`'s, what becomes of those that come is the pump
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -46,11 +47,24 @@ class Hand(Protocol):
 
 
 class Recall:
-    """What one pump asks for again. asked: numbers of messages that were asked for and have not come. trouble: why
-    none can be received, if that is so."""
+    """What one pump asks for again.
+
+    asked: numbers of messages that were asked for and have not come. trouble: why none can be received, if that is so.
+
+    Args:
+        missed: told that somebody else has some of what was asked for.
+    """
 
     def __init__(
-        self, steering: Steering, wire: Wire, courier: AmqpCourier, aside: SetAside, hand: Hand, *, path: str
+        self,
+        steering: Steering,
+        wire: Wire,
+        courier: AmqpCourier,
+        aside: SetAside,
+        hand: Hand,
+        *,
+        path: str,
+        missed: Callable[[], None],
     ) -> None:
         self.asked: set[int] = set()
         self.trouble = ""
@@ -60,6 +74,7 @@ class Recall:
         self._aside = aside
         self._hand = hand
         self._path = path
+        self._missed = missed
         self._runs: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, now: float) -> None:
@@ -81,6 +96,7 @@ class Recall:
 
     async def _run(self, key: str, aside: Aside) -> None:
         """Receive again what was set aside for a destination, oldest first, as long as that takes it."""
+        in_vain = 0
         try:
             while aside.numbers and self._hand.is_open:
                 ruling = moving.waiting(self._steering, aside.path)
@@ -94,7 +110,9 @@ class Recall:
                     continue
                 numbers = aside.take(most)
                 aside.in_hand += len(numbers)
-                await self._receive(aside, numbers, doom)
+                in_vain = 0 if await self._receive(aside, numbers, doom) else in_vain + len(numbers)
+                if in_vain >= PORTION:  # others have the rest as well, for all we know
+                    aside.numbers.clear()
         except WireError as error:
             self.trouble = f"cannot receive what was set aside: {self._steering.judge(error).reason}"
         else:
@@ -103,8 +121,9 @@ class Recall:
             if self._runs.get(key) is asyncio.current_task():
                 del self._runs[key]
 
-    async def _receive(self, aside: Aside, numbers: list[int], doom: str) -> None:
-        """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason."""
+    async def _receive(self, aside: Aside, numbers: list[int], doom: str) -> bool:
+        """Take the messages of these numbers in hand; with a `doom`, only to dead-letter them for that reason. Whether
+        any came."""
         missing = set(numbers)
         self.asked |= missing
         aside.asked += len(numbers)
@@ -121,4 +140,7 @@ class Recall:
         finally:
             self.asked.difference_update(numbers)
             aside.asked -= len(numbers)
-        aside.in_hand -= len(missing)  # another syphon has them
+        aside.in_hand -= len(missing)
+        if missing:  # another syphon has them, living or dead: the next search tells
+            self._missed()
+        return len(missing) < len(numbers)

@@ -13,7 +13,7 @@ from typing import Final
 
 from console.core.errors import EnvelopeError
 from console.pairing.aside import SetAside
-from console.pairing.moving import RESCAN
+from console.pairing.moving import MANAGED, Rescan
 from console.pairing.rewrite import held_of, opened
 from console.pairing.steering import Steering
 from console.pairing.wire import Wire
@@ -21,14 +21,10 @@ from console.pairing.wire.management import peek
 
 PEEKED: Final = 250
 """Messages looked at by one request, at most."""
-PATIENCE: Final = 10.0
-"""Seconds for one look: without one messages are moved all the same."""
 ENOUGH: Final = 20_000
 """Messages in a row that are not set aside, after which a pump may open: what four pumps that died can have held."""
 PORTION: Final = 0.2
 """Seconds after which a portion ends."""
-RATIO: Final = 30
-"""Times as long as a search took, until the next one."""
 _ACTIVE, _DEFERRED = 0, 1
 
 
@@ -51,7 +47,7 @@ class Search:
         self._next = 1
         self._in_a_row = 0
         self._took = 0.0
-        self._due_at = 0.0
+        self._rescan = Rescan()
 
     @property
     def is_far_enough(self) -> bool:
@@ -60,15 +56,22 @@ class Search:
 
     def begin(self) -> None:
         """Begin anew: something may have been set aside that is not known here."""
-        self._next, self._in_a_row, self._took, self._due_at = 1, 0, 0.0, 0.0
+        self._next, self._in_a_row, self._took = 1, 0, 0.0
+        self._rescan.due_at = 0.0
+
+    def missed(self) -> None:
+        """Something that is set aside could not be received: look again before long."""
+        self._rescan.missed(self._steering.clock())
 
     def is_due(self, now: float) -> bool:
         """Whether there is something to look at."""
-        return now >= self._due_at
+        return now >= self._rescan.due_at
 
     async def portion(self) -> None:
         """Look on from where the last portion ended. Raises WireError."""
         began = self._steering.clock()
+        if self._next == 1:
+            self._rescan.began()
         before = self._known()
         seen: list[tuple[str, str, int]] = []
         try:
@@ -79,12 +82,12 @@ class Search:
             self._aside.found(one for one in seen if one[2] not in after)
             self._took += self._steering.clock() - began
         if self._next == 1:
-            self._due_at = self._steering.clock() + max(RESCAN, RATIO * self._took)
+            self._rescan.ended(self._steering.clock(), took=self._took)
             self._took = 0.0
 
     async def _page(self, before: set[int], seen: list[tuple[str, str, int]]) -> bool:
         """Look at some; False at the queue's end."""
-        peeked = await peek(self._wire, self._path, from_number=self._next, count=PEEKED, timeout=PATIENCE)
+        peeked = await peek(self._wire, self._path, from_number=self._next, count=PEEKED, timeout=MANAGED)
         self._steering.meter.receives += 1
         last = self._next
         for data in peeked:

@@ -17,6 +17,7 @@ from console.amqp import ACCEPTED, Error, Modified, Rejected
 from console.amqp.events import DispositionReceived
 from console.amqp.outcomes import DeliveryState
 from console.core.errors import WireError, WireRequestError
+from console.pairing import moving
 from console.pairing.deadlines import bounded
 from console.pairing.parcel import Parcel
 from console.pairing.steering import Steering
@@ -150,7 +151,9 @@ class Settling:
             tokens = [parcel.token for parcel in part]
             status: Status = how  # type: ignore[assignment] # one of the three
             text = REASON if how == BURIED else ""
-            await update_disposition(self._wire, self._path, tokens, status, reason=text, description=reason)
+            await update_disposition(
+                self._wire, self._path, tokens, status, reason=text, description=reason, timeout=moving.MANAGED
+            )
 
         async for part, is_done, _ in _in_parts(parcels, act, least=AT_ONCE // 8 if is_again else 1):
             for parcel in part:
@@ -168,7 +171,7 @@ async def received_again(wire: Wire, path: str, numbers: Sequence[int]) -> Async
         WireError: it is not known which are there.
     """
     async for _, is_done, found in _in_parts(
-        list(numbers), lambda part: receive_deferred(wire, path, part), strict=True
+        list(numbers), lambda part: receive_deferred(wire, path, part, timeout=moving.MANAGED), strict=True
     ):
         if is_done and found is not None:
             for one in found:
@@ -185,7 +188,7 @@ async def renewed(wire: Wire, path: str, parcels: list[Parcel]) -> AsyncIterator
         portion = parcels[at : at + AT_ONCE]
 
         async def act(part: Sequence[Parcel]) -> list[int]:
-            return await renew_locks(wire, path, [parcel.token for parcel in part])
+            return await renew_locks(wire, path, [parcel.token for parcel in part], timeout=moving.MANAGED)
 
         async for part, is_done, ends in _in_parts(portion, act, strict=True):
             if is_done and ends is not None:

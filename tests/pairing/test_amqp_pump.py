@@ -26,7 +26,7 @@ from console.core.envelope import PATH
 from console.core.errors import WireRequestError, WireUnavailableError
 from console.core.events import DeadLettered, Moved, Warned
 from console.core.snapshot import SyphonStatus
-from console.pairing import amqp_pump, searching
+from console.pairing import amqp_pump, moving
 from console.pairing.aside import Aside, SetAside
 from console.pairing.pump import LOST_IN_THE_SDK
 from console.pairing.wire import Endpoint, Wire
@@ -298,8 +298,8 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that is gone fails a whole portion: searches must not put any among what is set aside."""
-    monkeypatch.setattr(searching, "RESCAN", 0.0)
-    monkeypatch.setattr(searching, "RATIO", 0)
+    monkeypatch.setattr(moving, "RESCAN", 0.0)
+    monkeypatch.setattr(moving, "RATIO", 0)
     failures: list[object] = []
     ask = Wire.request
 

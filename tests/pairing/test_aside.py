@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -15,13 +16,16 @@ from console.core.engine import Pairing
 from console.core.events import Moved
 from console.core.options import Policy
 from console.core.verdict import judge
-from console.pairing import recall, searching
+from console.pairing import moving, recall, searching
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.settling import Settling, received_again
 from console.pairing.steering import Steering
 from console.pairing.tasks import Tasks
 from console.pairing.wire import Wire
 from console.sandbox import Sandbox
+from console.sandbox.broker.settings import QueueSettings
+from console.sandbox.fault_table import Operation
+from console.sandbox.fault_terms import FaultTerms
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until
@@ -166,3 +170,60 @@ async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_t
         await holder.defer_message(held[-1])
         await world.pair(enable_syphon=True, backlog_queue_count=1)
         await until(lambda: world.ids_in("orders") == ["old"])
+
+
+async def held_by_the_dead(world: World, paths: list[str], *, locked_for: float) -> None:
+    """Messages lie in the backlog queue, set aside, and locked by somebody who will never settle them."""
+    settings = QueueSettings(lock_duration=timedelta(seconds=locked_for))
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(), settings)
+    put(world, [parked(path, f"held {number}") for number, path in enumerate(paths)])
+    async with world.client("secondary") as client, client.get_queue_receiver(queue_path()) as holder:
+        numbers = []
+        while len(numbers) < len(paths):
+            for message in await holder.receive_messages(len(paths), max_wait_time=5):
+                await holder.defer_message(message)
+                numbers.append(message.sequence_number)
+        await holder.receive_deferred_messages(numbers)
+
+
+async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_ended(
+    either: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is set aside is found again after a crash with no list kept."""
+    monkeypatch.setattr(moving, "SOON", 0.2)
+    monkeypatch.setattr(moving, "RATIO", 1)
+    await held_by_the_dead(either, ["orders"] * 5, locked_for=3)
+    put(either, [parked("orders", "new")])
+    await either.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: either.ids_in("orders") == ["new"])
+    await until(lambda: sorted(either.ids_in("orders")) == [*(f"held {number}" for number in range(5)), "new"])
+
+
+async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the deferred messages asked for are received, or none: those that nobody holds come all the same."""
+    await held_by_the_dead(either, ["orders"] * 3, locked_for=60)
+    put(either, [parked("orders", f"free {number}") for number in range(20)])
+    heal = either.fault("disabled", entity="orders")
+    await either.pair(enable_syphon=True, backlog_queue_count=1)
+    await until(lambda: len(deferred(either)) == 23)
+    heal()
+    await until(lambda: either.ids_in("orders") == [f"free {number}" for number in range(20)])
+
+
+async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
+    either: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unable to manage: still works: sending, pinging, syphon on queues known."""
+    monkeypatch.setattr(moving, "MANAGED", 1.0)
+    heal = either.fault("disabled", entity="orders")
+    paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
+    put(either, [parked("orders", str(number)) for number in range(5)])
+    await until(lambda: len(deferred(either)) == 5)
+    faults, requests = either.sandbox["secondary"].node.faults, FaultTerms(operations=frozenset({Operation.MANAGE}))
+    begun = faults.add("black-holed", entity=queue_path(), terms=requests)
+    asked = paired._steering.meter.receives
+    heal()
+    await until(lambda: paired._steering.meter.receives > asked)
+    faults.remove(begun.id)
+    await until(lambda: len(either.told(Moved)) == 5)
+    assert either.ids_in("orders") == [str(number) for number in range(5)]
