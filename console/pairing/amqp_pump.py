@@ -288,17 +288,18 @@ class AmqpPump:
             return
         parcel = self._parcel(found, payload, token, receiver, delivery_id, now)
         number = parcel.number
-        if self._moved.get(number) == parcel.message_id:  # it was delivered; only its completion was lost
+        has_id = bool(parcel.message_id)  # senders of ours give each one (SPEC.md section 7.3), others need not
+        if has_id and self._moved.get(number) == parcel.message_id:  # it was delivered; only its completion was lost
             self._forget(parcel)
             self._settling.complete([parcel])
             return
         before = self._in_hand.get(number)
         if before is not None:
-            if before.message_id == parcel.message_id:  # its lock ended while it was in hand: go on with the new one
+            if has_id and before.message_id == parcel.message_id:  # its lock ended in hand: go on with the new one
                 before.relocked(token, parcel.lock_ends, receiver, delivery_id)
                 self._not_aside(parcel)
                 return
-            self._forget(before)  # the queue was made anew, and its numbers began again
+            self._forget(before)  # the queue was made anew, and its numbers began again; for all we know without an id
         self._in_hand[number] = parcel
         self._bytes += parcel.size
         if doom:

@@ -27,14 +27,14 @@ def queue_path(index: int = 0) -> str:
 
 def parked(
     path: str,
-    name: str,
+    name: str | None,
     *,
     session: str | None = None,
     ttl: float | None = None,
     properties: dict[str, Any] | None = None,
     body: bytes = b"x",
 ) -> bytes:
-    """A message in its envelope. ttl: seconds."""
+    """A message in its envelope. name: its id; None: it has none. ttl: seconds."""
     envelope: dict[str, Any] = {**(properties or {}), PATH: path}
     if session is not None:
         envelope[SESSION_ID] = session
