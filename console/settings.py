@@ -74,10 +74,16 @@ def read_duration(place: Place, value: object) -> object:
     """Seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
+    seconds = seconds_of(value) if isinstance(value, str) else None
+    if seconds is None:
         raise place.error(f'is {shown(value)}; it is a time such as "30s", "1m", "500ms", "2h", or a number of seconds')
-    return float(match[1]) * _UNITS[match[2]]
+    return seconds
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds in a written time; None where it is none."""
+    match = _DURATION.fullmatch(text.strip())
+    return None if match is None else float(match[1]) * _UNITS[match[2]]
 
 
 def one_of(*words: str) -> Reader:

@@ -1,0 +1,38 @@
+"""A demo scenario under any policy, with its journal kept: what rehearsals are held against."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from console.core.options import Policy
+from console.demo.player import Player
+from console.demo.result import Result
+from console.demo.scenarios import scenario_named
+from console.demo.script import ENTITIES
+from console.demo.stage import pair_on, stage
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+
+
+async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> Result:
+    """Play `name` for `duration` seconds; its journal is in `folder`/journal afterwards."""
+    scenario = scenario_named(name)
+    scenario = replace(scenario, policy=policy or scenario.policy)
+    folder.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        standing = await stack.enter_async_context(stage(folder / "sandbox.log"))
+        host = EngineHost(
+            EngineIdentity(engine="demo", boot=uuid.uuid4().hex[:12], pairing="demo", environment="demo"),
+            spool=folder / "journal",
+            socket=folder / "engine.sock",
+            policy=scenario.policy,
+        )
+        await stack.enter_async_context(host)
+        paired = await stack.enter_async_context(await pair_on(standing, scenario.policy, on_event=host.record))
+        for entity in ENTITIES:
+            paired.watch(entity)
+        await host.adopt(paired)
+        return await Player(scenario, standing, paired, seed=seed, say=lambda _: None).play(duration)

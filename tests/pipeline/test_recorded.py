@@ -1,0 +1,195 @@
+"""What a journal's records say of outages and load, and where they leave two readings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from console.core.errors import ConfigurationError
+from console.core.events import (
+    EngineStarted,
+    EngineStopped,
+    Event,
+    Forced,
+    InDoubt,
+    PingAccepted,
+    PingFailed,
+    QueuePulled,
+    QueueRestored,
+    Record,
+    SendsCounted,
+    StateChanged,
+)
+from console.core.options import Policy
+from console.core.verdict import FailureKind
+from console.engine import records, spool
+from console.pipeline.rehearsal.history import History, Span, Step, kind_of_reason
+from console.pipeline.rehearsal.recorded import history_of, read_history
+
+T = 1_700_000_000.0
+POLICY = Policy(send_timeout=10.0)
+
+
+def history(*events: Event, policy: Policy = POLICY) -> History:
+    """The history of one boot that began at T."""
+    started = EngineStarted(
+        at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="source"
+    )
+    return history_of(numbered(started, *events), policy, source="a test")
+
+
+def numbered(*events: Event, boot: str = "one") -> list[Record]:
+    """The events as records."""
+    return [Record(engine="e", boot=boot, seq=number, event=event) for number, event in enumerate(events, 1)]
+
+
+def sends(at: float, accepted: int, failed: int = 0, route: str = "primary", entity: str = "orders") -> SendsCounted:
+    """One second of sends that ended at T + `at`."""
+    return SendsCounted(at=T + at, entity=entity, route=route, accepted=accepted, failed=failed, seconds=1.0)
+
+
+def changed(at: float, was: str, now: str, why: str = "") -> StateChanged:
+    """A change of orders."""
+    return StateChanged(at=T + at, entity="orders", was=was, now=now, why=why)
+
+
+FAILED_OVER = (
+    *(sends(at, 10) for at in range(1, 11)),
+    InDoubt(at=T + 10.5, entity="orders", message_id="m1", route="primary", reason="connection lost"),
+    changed(10.5, "healthy", "suspect", "connection lost"),
+    sends(11, 0, 5),
+    changed(20.5, "suspect", "failed over"),
+    *(sends(at, 10, route="backlog/2") for at in range(22, 61)),
+    PingFailed(at=T + 30.6, entity="orders", number=1, reason="connection lost", took=0.1),
+    PingFailed(at=T + 40.6, entity="orders", number=2, reason="connection lost", took=0.1),
+    PingAccepted(at=T + 50.6, entity="orders", number=3, took=0.1),
+    changed(50.6, "failed over", "healthy"),
+    *(sends(at, 10) for at in range(61, 70)),
+)
+
+
+def test_an_outage_begins_between_the_last_good_answer_and_the_first_bad_one_and_pings_bound_its_end() -> None:
+    (outage,) = history(*FAILED_OVER).outages
+
+    assert outage.target == "orders"
+    assert outage.failure is FailureKind.CONNECTION
+    assert outage.began == pytest.approx(Span(10.0, 10.5))
+    assert outage.ended == pytest.approx(Span(40.6, 50.6))
+    assert outage.share == 1.0
+
+
+def test_what_the_record_cannot_tell_is_said() -> None:
+    said = " ".join(history(*FAILED_OVER).unknown)
+
+    assert "up to 10 s" in said
+    assert "duplicates are bounds" in said
+
+
+def test_a_send_that_was_not_answered_was_lost_when_it_was_asked() -> None:
+    (outage,) = history(
+        *(sends(at, 1) for at in range(1, 6)),
+        changed(18.0, "healthy", "suspect", "timeout"),
+        changed(19.0, "suspect", "healthy"),
+    ).outages
+
+    assert outage.failure is FailureKind.TIMEOUT
+    assert outage.began == pytest.approx(Span(5.0, 8.0))
+    assert outage.ended == pytest.approx(Span(8.0, 19.0))
+
+
+def test_seconds_with_both_answers_are_a_share_of_requests_that_fail() -> None:
+    found = history(
+        *(sends(at, 10) for at in range(1, 6)),
+        *(sends(at, 6, 4) for at in range(6, 26)),
+        *(sends(at, 10) for at in range(26, 30)),
+    ).outages
+
+    assert {outage.failure for outage in found} == {FailureKind.BUSY}, "nothing moved and nothing was in doubt"
+    assert {outage.share for outage in found} == {0.4}
+    assert found[0].began.earliest == pytest.approx(5.0)
+    assert found[-1].ended.latest == pytest.approx(25.0)
+
+
+def test_the_load_goes_on_while_nobody_is_told_yes() -> None:
+    loads = history(*FAILED_OVER).loads
+
+    rates = [rate for load in loads for _, _, rate in load.spans(69.0)]
+    assert min(rates) > 5.0, "callers that are refused have not stopped sending"
+    assert sum(load.rate_at(65.0) for load in loads) == pytest.approx(10.0, rel=0.2)
+
+
+def test_callers_that_insist_are_known_by_a_message_that_is_in_doubt_twice() -> None:
+    doubts = [
+        InDoubt(at=T + at, entity="orders", message_id=name, route="primary", reason="connection lost")
+        for at, name in ((10.6, "m2"), (11.5, "m1"), (11.6, "m2"), (12.5, "m1"))
+    ]
+    found = history(*FAILED_OVER[:12], *doubts, *FAILED_OVER[12:])
+
+    assert found.insists == pytest.approx(1.0)
+    assert len(found.loads) == 2
+    assert all(load.waits for load in found.loads)
+    assert history(*FAILED_OVER).insists is None
+
+
+def test_backlog_queues_people_and_crashes_are_replayed_too() -> None:
+    first = numbered(
+        EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
+        sends(1, 5),
+        QueuePulled(at=T + 2, queue=3, reason="timeout"),
+        QueueRestored(at=T + 9, queue=3),
+        Forced(at=T + 12, entity="orders", by="anna"),
+        sends(15, 5),
+    )
+    second = numbered(
+        EngineStarted(at=T + 20, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="1"),
+        EngineStopped(at=T + 40, reason="ordered"),
+        boot="two",
+    )
+    found = history_of([*first, *second], POLICY, source="a test")
+
+    assert [(outage.target, outage.began.earliest, outage.ended.latest) for outage in found.outages] == [(3, 2.0, 9.0)]
+    assert [(act.at, act.verb, act.path) for act in found.acts] == [(12.0, "force", "orders")]
+    assert [(crash.at, crash.back) for crash in found.crashes] == [(15.0, 20.0)]
+    assert found.queues == 4
+
+
+def test_a_record_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="nothing to replay"):
+        history()
+
+
+def test_a_journal_is_read_from_its_files_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    spool.prepare(tmp_path)
+    lines = [records.encode(record) for record in numbered(*FAILED_OVER)]
+    (tmp_path / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join([*lines, b'{"torn": ']))
+
+    found = read_history(tmp_path, POLICY)
+
+    assert len(found.outages) == 1
+    assert any("1 lines" in sentence for sentence in found.unknown)
+
+
+def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no journal in"):
+        read_history(tmp_path, POLICY)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("internal server error: 'orders' is not available", FailureKind.INTERNAL),
+        ("timeout", FailureKind.TIMEOUT),
+        ("entity not found", FailureKind.NOT_FOUND),
+        ("something else", None),
+    ],
+)
+def test_a_reason_begins_with_its_kind(reason: str, kind: FailureKind | None) -> None:
+    assert kind_of_reason(reason) is kind
+
+
+def test_steps_are_spans_up_to_the_end() -> None:
+    load = history(*FAILED_OVER).loads[0]
+
+    assert load.steps[0] == Step(0.0, load.steps[0].rate)
+    assert [end for _, end, _ in load.spans(30.0)][-1] <= 30.0

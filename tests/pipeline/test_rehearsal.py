@@ -1,0 +1,137 @@
+"""Many runs to one recommendation: the grid, the table, the words."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from console.core.errors import ConfigurationError
+from console.core.options import Policy
+from console.core.verdict import FailureKind
+from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
+from console.pipeline.rehearsal.grid import Order, Row, order_of, policies_of, run_chunk
+from console.pipeline.rehearsal.history import History, Load, Outage, Span, Step
+from console.pipeline.rehearsal.made_up import HOUR
+from console.pipeline.rehearsal.said import as_object, as_text
+from console.pipeline.rehearsal.table import FAILOVER, rehearsed
+
+NOW = Policy(send_timeout=2.0, failover_interval=60.0, ping_primary_interval=30.0, ping_timeout=5.0)
+SMALL = History(
+    source="a test",
+    seconds=600.0,
+    entities=("orders",),
+    queues=2,
+    loads=(Load(path="orders", steps=(Step(0.0, 1.0),)),),
+    outages=(Outage("orders", FailureKind.DISABLED, Span(100.0, 101.0), Span(300.0, 320.0)),),
+    unknown=("when it ended",),
+)
+ASKED = Asked(intervals="0s,5s", pings="1,2", ping_intervals="30s", seeds=3)
+
+
+def small() -> Order:
+    return order_asked(ASKED, SMALL, NOW)
+
+
+def rows_of(order: Order) -> list[Row]:
+    return [row for chunk in range(order.chunks) for row in run_chunk(order, chunk)]
+
+
+def test_the_policy_in_force_comes_first_and_no_policy_twice() -> None:
+    found = policies_of(NOW, intervals=(5.0, 60.0, 5.0), pings=(1,), ping_intervals=(30.0,))
+
+    assert [policy.failover_interval for policy in found] == [60.0, 5.0]
+
+
+def test_every_policy_and_seed_is_run_once_whatever_the_chunks() -> None:
+    order = order_of(SMALL, small().policies, 9)
+    assert order.chunks == 3
+
+    assert sorted(row[:2] for row in rows_of(order)) == [(policy, seed) for policy in range(5) for seed in range(1, 10)]
+
+
+def test_an_order_survives_its_way_to_another_machine() -> None:
+    order = order_of(HOUR, small().policies, 2)
+
+    assert msgspec.json.decode(msgspec.json.encode(order), type=Order) == order
+
+
+def test_the_result_does_not_depend_on_the_order_of_rows() -> None:
+    order, rows = small(), rows_of(small())
+    shuffled = random.Random(1).sample(rows, len(rows))
+
+    assert as_text(order, rehearsed(order, shuffled), known=True) == as_text(order, rehearsed(order, rows), known=True)
+
+
+def test_what_is_recommended_weighs_least() -> None:
+    order = small()
+    found = rehearsed(order, rows_of(order))
+
+    weights = [line.score for line in found.lines]
+    assert found.best == weights.index(min(weights))
+    assert found.recommended.failover_interval == 0.0
+    assert found.lines[0]["unavailable_ms"].least > 60_000
+    assert found.lines[found.best].score == FAILOVER
+
+
+def test_the_reason_compares_with_the_policy_in_force() -> None:
+    order = small()
+
+    assert rehearsed(order, rows_of(order)).reason.startswith(
+        "senders are refused for 0 s instead of 61 s; 1 failovers as"
+    )
+
+
+def test_nothing_to_choose_by_is_said() -> None:
+    quiet = order_asked(ASKED, _without_outages(), NOW)
+
+    assert "nothing to choose by" in rehearsed(quiet, rows_of(quiet)).reason
+
+
+def _without_outages() -> History:
+    return History(source="a test", seconds=60.0, entities=("orders",), queues=1, loads=SMALL.loads)
+
+
+def test_the_text_says_what_was_replayed_what_is_recommended_and_what_is_not_known() -> None:
+    order = small()
+    said = as_text(order, rehearsed(order, rows_of(order)), known=False)
+
+    assert "replayed: a test, 600 s; about 600 messages to orders" in said
+    assert "orders: entity disabled from 100 s–101 s to 300 s–320 s" in said
+    assert "the defaults" in said
+    assert 'recommended: failover_interval = "0s"' in said
+    assert "the record cannot tell:\n  when it ended" in said
+
+
+def test_the_object_has_a_row_a_policy_with_bounds() -> None:
+    order = small()
+    told = json.loads(as_object(order, rehearsed(order, rows_of(order)), 2.0))
+
+    assert told["recommended"] in range(5)
+    assert told["policy_seeds_per_minute"] == 450
+    middle, least, greatest = told["policies"][0]["parked"]
+    assert least <= middle <= greatest
+    assert all(policy["broken"] == [0, 0, 0] and policy["lost"] == [0, 0, 0] for policy in told["policies"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(intervals="soon", pings="1", ping_intervals="1s", seeds=2), "--failover-interval is 'soon'"),
+        (Asked(intervals="5s", pings="few", ping_intervals="1s", seeds=2), "--failback-pings is 'few'"),
+        (Asked(intervals="5s", pings="1", ping_intervals="0s", seeds=2), "ping_primary_interval is 0"),
+        (Asked(intervals="5s", pings="1", ping_intervals="1s", seeds=1), "--seeds is 1"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_said_in_a_sentence(asked: Asked, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        order_asked(asked, SMALL, NOW)
+
+
+def test_where_nothing_is_recorded_an_hour_is_made_up(tmp_path: Path) -> None:
+    assert history_for(None, NOW) is HOUR
+    with pytest.raises(ConfigurationError, match="no journal"):
+        history_for(tmp_path, NOW)
