@@ -229,18 +229,20 @@ class Connection:
     # reading
 
     def _consume(self, data: bytes) -> None:
-        buffer = self._buffer.add(data)
-        at, needed = 0, HEADER_SIZE
-        while len(buffer) - at >= HEADER_SIZE and self._handshake.expecting is not Expecting.FRAMES:
-            step = self._handshake.read(buffer, at)
-            if step > len(buffer) - at:
-                needed = step
+        for buffer, start in self._buffer.add(data):
+            at, needed = start, HEADER_SIZE
+            while len(buffer) - at >= HEADER_SIZE and self._handshake.expecting is not Expecting.FRAMES:
+                step = self._handshake.read(buffer, at)
+                if step > len(buffer) - at:
+                    needed = step
+                    break
+                at += step
+            if self._handshake.expecting is Expecting.FRAMES:
+                at, needed = self._read_frames(buffer, at)
+            if self.is_finished:
                 break
-            at += step
-        if self._handshake.expecting is Expecting.FRAMES:
-            at, needed = self._read_frames(buffer, at)
-        if buffer and not self.is_finished:
-            self._buffer.keep(buffer[at:], needed)
+            if at < len(buffer):
+                self._buffer.keep(buffer[at:], needed)
 
     def _read_frames(self, buffer: bytes, at: int) -> tuple[int, int]:
         """All whole frames from `at` on; where the rest begins, and how many bytes the next frame needs."""
@@ -253,19 +255,20 @@ class Connection:
             at += size
             if at > length:
                 return at - size, size
-            if start < at:
-                self._on_frame(buffer, start, at, channel)
-                if self.is_finished:
-                    break
+            if start == at:
+                continue
+            if buffer.startswith(TRANSFER_PREFIX, start):
+                transfer = read_transfer(buffer, start, at)
+                if transfer is not None:
+                    self._on_transfer(channel, transfer, buffer[transfer[-1] : at])
+                    continue
+            self._on_frame(buffer, start, at, channel)
+            if self.is_finished:
+                break
         return at, HEADER_SIZE
 
     def _on_frame(self, buffer: bytes, start: int, stop: int, channel: int) -> None:
-        if buffer.startswith(TRANSFER_PREFIX, start):
-            transfer = read_transfer(buffer, start, stop)
-            if transfer is not None:
-                self._on_transfer(channel, transfer, buffer[transfer.payload : stop])
-                return
-        elif buffer.startswith(DISPOSITION_PREFIX, start):
+        if buffer.startswith(DISPOSITION_PREFIX, start):
             disposition = read_disposition(buffer, start, stop)
             if disposition is not None:
                 self._on_disposition(channel, disposition)

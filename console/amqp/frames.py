@@ -8,6 +8,7 @@ frame's body says does not belong here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,23 +73,26 @@ class ReceiveBuffer:
         self._held = 0
         self._needed = HEADER_SIZE
 
-    def add(self, data: bytes) -> bytes:
-        """Everything held and `data`, once it is enough to go on with; empty until then."""
-        self._held += len(data)
-        if self._chunks:
-            self._chunks.append(data)
-            if self._held < self._needed:
-                return b""
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-        elif self._held < self._needed:
-            self._chunks.append(data)
-            return b""
-        self._held = 0
-        return data
+    def add(self, data: bytes) -> Iterator[tuple[bytes, int]]:
+        """Bytes, and where in them to read on: what was cut, made whole, and then what of `data` is behind it.
+
+        Whoever leaves something of a piece unread says so by `keep` before the next piece.
+        """
+        at = 0
+        while self._chunks and at < len(data):
+            chunk = data[at : at + self._needed - self._held]
+            self._chunks.append(chunk)
+            self._held += len(chunk)
+            at += len(chunk)
+            if self._held == self._needed:
+                whole = b"".join(self._chunks)
+                self._chunks.clear()
+                yield whole, 0
+        if at < len(data):
+            yield data, at
 
     def keep(self, rest: bytes, needed: int) -> None:
-        """Hold what is left of the last `add` until there are `needed` bytes of it."""
+        """Hold what is left of a piece until there are `needed` bytes of it."""
         self._needed = max(needed, HEADER_SIZE)
         self._held = len(rest)
         if rest:

@@ -174,9 +174,10 @@ class Session:
             raise SessionError("more transfers came than the session's window allows", Condition.WINDOW_VIOLATION)
         self._incoming_window -= 1
         self._next_incoming_id = ((self._next_incoming_id or 0) + 1) & MASK
-        link = self._links_of_peer.get(head.handle)
+        handle = head[0]
+        link = self._links_of_peer.get(handle)
         if type(link) is not ReceiverLink:
-            link = self._receiver(head.handle)
+            link = self._receiver(handle)
         link.on_transfer(head, payload)
         if self._incoming_window * 2 <= self.settings.incoming_window:
             self.connection.mark(self)

@@ -24,7 +24,7 @@ from console.sandbox.broker.message_queue import DESCRIPTION, REASON, MessageQue
 from console.sandbox.conditions import bad_argument, refusal_by, refusal_of
 from console.sandbox.faults import Direction, Moment, Operation, Verdict
 from console.sandbox.served_link import SETTLING, ServedLink, error_of, rejected
-from console.sandbox.wire_messages import read_delivery, write_message
+from console.sandbox.wire_messages import read_batch, read_message, write_message
 
 if TYPE_CHECKING:
     from console.sandbox.server import AmqpServerProtocol
@@ -99,10 +99,14 @@ class IncomingLink(ServedLink):
 
     def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState:
         """The outcome for the sender."""
+        payload = event.payload
         try:
-            if event.message_format == BATCH_FORMAT and len(event.payload) > MAX_BATCH_BYTES:
-                raise MessageTooLarge(self.path, len(event.payload), MAX_BATCH_BYTES)
-            self._intake.send(read_delivery(event.payload, event.message_format), late=late)
+            if event.message_format != BATCH_FORMAT:
+                self._intake.send((read_message(payload),), late=late)
+            elif len(payload) > MAX_BATCH_BYTES:
+                raise MessageTooLarge(self.path, len(payload), MAX_BATCH_BYTES)
+            else:
+                self._intake.send(read_batch(payload), late=late)
         except BrokerError as error:
             return rejected(refusal_of(error))
         except DecodeError as error:

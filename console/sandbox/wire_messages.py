@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from console.amqp.codec import decode, described, encode, encoded_map, skip
 from console.amqp.errors import DecodeError
 from console.amqp.hotpath import new_tuple
 from console.amqp.message import (
-    BATCH_FORMAT,
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
     Sections,
@@ -51,8 +50,7 @@ _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
 
 _MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID = 0, 6, 10
-_SMALL_ULONG, _NULL_CODE, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0x53, 0x40, 0xA1, 0xA3, 0xC0, 0xC1
-_SIZED8: Final = (0xA0, 0xA1, 0xA3)
+_SMALL_ULONG, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0x53, 0xA1, 0xA3, 0xC0, 0xC1
 _LONG, _TIMESTAMP = b"\x81", b"\x83"
 _EIGHT_BYTES: Final = (_LONG[0], _TIMESTAMP[0])
 _TOKEN_PAIR: Final = encoded_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
@@ -73,17 +71,15 @@ _TWO_PAIRS, _THREE_PAIRS = (
 """How annotations begin that hold nothing else."""
 
 
-def read_delivery(data: bytes, message_format: int) -> list[Message]:
-    """The messages of one delivery: a batch holds several. Raises DecodeError."""
-    if message_format == BATCH_FORMAT:
-        return [read_message(inner) for inner in unbatch(data)]
-    return [read_message(data)]
+def read_batch(data: bytes) -> list[Message]:
+    """The messages of a delivery whose format is BATCH_FORMAT. Raises DecodeError."""
+    return [read_message(inner) for inner in unbatch(data)]
 
 
 def read_message(data: bytes) -> Message:
     """One encoded message. Raises DecodeError."""
     found = split(data)
-    header, delivery, annotations, properties, *rest = found
+    header, delivery, annotations, properties = found[:4]
     message = Message(found, len(data))
     if properties is not None:
         message.message_id, message.content_type, message.session_id = _identity(properties)
@@ -99,7 +95,7 @@ def read_message(data: bytes) -> Message:
     elif delivery is not None:
         delivery = edit_map(delivery, DELIVERY_ANNOTATIONS, drop=(_LOCK_TOKEN,))
     if annotations is not found.message_annotations or delivery is not found.delivery_annotations:
-        message.payload = new_tuple(Sections, (header, delivery, annotations, properties, *rest))
+        message.payload = new_tuple(Sections, (header, delivery, annotations, properties, *found[4:]))
     return message
 
 
@@ -114,38 +110,37 @@ def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
 
 def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None] | None:
     """`_identity` of a section in its usual encoding, read no further than needed; None for any other."""
-    if section[1] != _SMALL_ULONG or section[3] != _LIST8:
-        return None
-    message_id, content_type, group_id, at = None, None, None, 6
     try:
-        for index in range(min(section[5], _GROUP_ID + 1)):
-            if section[at] == _NULL_CODE:
-                at += 1
-                continue
-            end = at + 2 + section[at + 1] if section[at] in _SIZED8 else skip(section, at)
-            if index == _MESSAGE_ID:
-                message_id = _value(section[at:end])
-            elif index == _CONTENT_TYPE:
-                content_type = _repeated_value(section[at:end])
-            elif index == _GROUP_ID:
-                group_id = _value(section[at:end])
-            at = end
+        if section[1] != _SMALL_ULONG or section[3] != _LIST8 or section[5] == 0:
+            return None
+        if section[6] == _STRING8:
+            end = 8 + section[7]
+            message_id: MessageId = section[8:end].decode()
+        else:
+            message_id, end = decode(section, 6)
     except (IndexError, ValueError, DecodeError):
         return None  # malformed: the general reader says how
-    if at > len(section) or not isinstance(content_type, str | None) or not isinstance(group_id, str | None):
+    behind = _behind_message_id(section[end:], section[5] - 1) if end <= len(section) else None
+    return (message_id, *behind) if behind is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
+    """Content type and session id in the `count` fields behind the message id, which messages mostly have in common."""
+    content_type, group_id, at = None, None, 0
+    try:
+        for index in range(_MESSAGE_ID + 1, min(_MESSAGE_ID + count, _GROUP_ID) + 1):
+            end = skip(fields, at)
+            if index == _CONTENT_TYPE:
+                content_type, _ = decode(fields, at)
+            elif index == _GROUP_ID:
+                group_id, _ = decode(fields, at)
+            at = end
+    except DecodeError:
         return None
-    return message_id, content_type, group_id
-
-
-def _value(encoded: bytes) -> Any:
-    """A value, which most often is a short string. Raises DecodeError, UnicodeDecodeError."""
-    return encoded[2:].decode() if encoded[0] == _STRING8 else decode(encoded)[0]
-
-
-@lru_cache(maxsize=256)
-def _repeated_value(encoded: bytes) -> Any:
-    """A value of which there are few different ones. Raises DecodeError."""
-    return decode(encoded)[0]
+    if not isinstance(content_type, str | None) or not isinstance(group_id, str | None):
+        return None
+    return content_type, group_id
 
 
 def _is_all_ours(section: bytes) -> bool:

@@ -35,25 +35,36 @@ def test_a_header_that_cannot_be_is_a_framing_error(header: str, why: str) -> No
 
 
 @given(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=30), st.integers(8, 60))
-def test_the_buffer_gives_back_all_bytes_once_there_are_enough(chunks: list[bytes], needed: int) -> None:
+def test_the_buffer_gives_back_what_was_cut_once_there_is_enough(chunks: list[bytes], needed: int) -> None:
     buffer = ReceiveBuffer()
-    buffer.keep(b"", needed)
-    held = 0
-    for index, chunk in enumerate(chunks):
-        held += len(chunk)
-        found = buffer.add(chunk)
+    buffer.keep(chunks[0], needed)
+    held = len(chunks[0])
+    for index, chunk in enumerate(chunks[1:], start=1):
+        found = list(buffer.add(chunk))
+        missing, held = needed - held, held + len(chunk)
         if held >= needed:
-            assert found == b"".join(chunks[: index + 1])
+            assert found[0] == (b"".join(chunks[: index + 1])[:needed], 0)
+            assert found[1:] == ([(chunk, missing)] if held > needed else [])
             return
-        assert found == b""
+        assert found == []
 
 
 def test_what_is_kept_comes_first_the_next_time() -> None:
     buffer = ReceiveBuffer()
-    assert buffer.add(b"12345678ab") == b"12345678ab"
+    assert list(buffer.add(b"12345678ab")) == [(b"12345678ab", 0)]
     buffer.keep(b"ab", 8)
-    assert buffer.add(b"cdefg") == b""
-    assert buffer.add(b"h") == b"abcdefgh"
+    assert list(buffer.add(b"cdefg")) == []
+    assert list(buffer.add(b"hi")) == [(b"abcdefgh", 0), (b"hi", 1)]
+
+
+def test_of_a_frame_the_header_may_be_made_whole_first_and_then_the_rest() -> None:
+    buffer = ReceiveBuffer()
+    buffer.keep(b"ab", 8)
+    pieces = buffer.add(b"cdefghijkl")
+    assert next(pieces) == (b"abcdefgh", 0)
+    buffer.keep(b"abcdefgh", 10)
+    assert next(pieces) == (b"abcdefghij", 0)
+    assert list(pieces) == [(b"cdefghijkl", 8)]
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,16 @@ class Intake:
         self._enter = enter
         self._size = size
         self._duplicates: DuplicateWindow | None = None
-        self._latecomers = Latecomers(agenda, self._store)
+        self._latecomers = Latecomers(agenda, self._arrive)
         self.last_send_at = agenda.clock()
         self.apply(settings)
 
     def apply(self, settings: QueueSettings | TopicSettings) -> None:
         """Follow changed settings; what is known of duplicates stays."""
         self._status = settings.status
+        self._can_send = settings.status.can_send
+        self._is_topic = isinstance(settings, TopicSettings)
+        self._room = 0  # bytes that fit for certain: counting what is there for every message would cost too much
         self._quota_bytes = settings.max_size_mb * 1024 * 1024
         self._needs_session = isinstance(settings, QueueSettings) and settings.requires_session
         own_limit = settings.max_message_size_kb
@@ -76,7 +79,7 @@ class Intake:
 
     def check_open(self) -> None:
         """Raise EntityDisabled unless the entity's status lets it take messages."""
-        if not self._status.can_send:
+        if not self._can_send:
             raise EntityDisabled(self.path, self._status.value, "messages")
 
     def send(self, messages: Sequence[Message], *, late: float = 0.0) -> list[int]:
@@ -88,15 +91,17 @@ class Intake:
         self.check_open()
         arriving = 0
         for message in messages:
-            if not self._drops(message):
-                self._check(message)
+            if message.content_type != PING_CONTENT_TYPE or not self._drops_pings:
+                if message.size > self.max_message_bytes or self._needs_session:
+                    self._check(message)
                 arriving += message.size
-        if arriving and self._size() + arriving > self._quota_bytes:
-            raise QuotaExceeded(self.path, self._quota_bytes)
+        self._make_room(arriving)
         now = self.last_send_at = self._agenda.clock()
         if late:
             self._latecomers.hold(messages, now + late, now)
             return [NO_NUMBER] * len(messages)
+        if len(messages) == 1:
+            return [self._store(messages[0], now)]
         return [self._store(message, now) for message in messages]
 
     def forward(self, message: Message) -> None:
@@ -105,13 +110,22 @@ class Intake:
         Raises MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
         """
         self._check(message)
-        if self._size() + message.size > self._quota_bytes:
-            raise QuotaExceeded(self.path, self._quota_bytes)
+        self._make_room(message.size)
         self.last_send_at = self._agenda.clock()
         self._store(message, self.last_send_at)
 
-    def _drops(self, message: Message) -> bool:
-        return message.content_type == PING_CONTENT_TYPE and self._drops_pings
+    def _make_room(self, arriving: int) -> None:
+        """Count on so many bytes more. Raises QuotaExceeded."""
+        if arriving > self._room or self._is_topic:  # what a topic holds grows by every copy
+            self._room = self._quota_bytes - self._size()
+            if arriving > max(0, self._room):
+                raise QuotaExceeded(self.path, self._quota_bytes)
+        self._room -= arriving
+
+    def _arrive(self, message: Message, accepted_at: float) -> None:
+        """A message that was late is there: only now does it count among what the entity holds."""
+        self._room = 0
+        self._store(message, accepted_at)
 
     def _check(self, message: Message) -> None:
         if message.size > self.max_message_bytes:
@@ -120,7 +134,7 @@ class Intake:
             raise InvalidOperation(f"'{self.path}' requires sessions and the message has no session id; set one")
 
     def _store(self, message: Message, now: float) -> int:
-        if self._drops(message):
+        if message.content_type == PING_CONTENT_TYPE and self._drops_pings:
             return NO_NUMBER
         if self._duplicates is not None and not self._duplicates.is_new(message.message_id, now):
             return NO_NUMBER

@@ -104,13 +104,13 @@ class MessageQueue:
             stored.enqueued_sequence_number = message.travel.first_number
             stored.dead_letter_source = message.travel.dead_letter_source
             stored.add_properties(message.travel.added)
-        if self.forwarder is not None and self.forwarder.pass_on(stored):
+        forwarder = self.forwarder
+        if forwarder is not None and forwarder.target is not None and forwarder.pass_on(stored):
             return number
         self._store.add(stored)
         ttl = message.ttl
-        for limit in (self.rules.ttl_seconds, ttl_limit):
-            if limit is not None and (ttl is None or limit < ttl):
-                ttl = limit
+        if self.rules.ttl_seconds is not None or ttl_limit is not None:
+            ttl = earliest(ttl, self.rules.ttl_seconds, ttl_limit)
         if ttl is not None:
             stored.expires_at = now + ttl
             self._expiries.add(stored.expires_at, number)

@@ -11,7 +11,6 @@ from console.amqp.codec import described, encode, encoded_map
 from console.amqp.errors import DecodeError
 from console.amqp.message import (
     APPLICATION_PROPERTIES,
-    BATCH_FORMAT,
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -33,7 +32,7 @@ from console.amqp.message import (
 )
 from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
 from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
-from console.sandbox.wire_messages import read_delivery, read_message, show_message, write_message
+from console.sandbox.wire_messages import read_batch, read_message, show_message, write_message
 
 TOKEN = bytes(range(16))
 texts = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -299,11 +298,11 @@ def test_added_properties_join_the_senders():
 @given(st.lists(messages(), min_size=1, max_size=4))
 def test_a_batch_is_its_messages(found):
     encoded = [sections.join() for sections in found]
-    read = read_delivery(batch(encoded), BATCH_FORMAT)
+    read = read_batch(batch(encoded))
     assert [message.payload for message in read] == [read_message(data).payload for data in encoded]
     assert [message.size for message in read] == [len(data) for data in encoded]
 
 
 def test_a_batch_of_something_else_is_a_decode_error():
     with pytest.raises(DecodeError):
-        read_delivery(write_value(UUID(int=1)), BATCH_FORMAT)
+        read_batch(write_value(UUID(int=1)))
