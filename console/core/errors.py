@@ -23,6 +23,7 @@
     │   ├── WireOutcomeError                 a message that was not accepted
     │   └── WireRequestError                 a request that was answered with no
     ├── CleanUpError                         an unused backlog queue stays, and why
+    ├── DrainError                           a drain cannot begin, or cannot go on
     ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
     └── ControlError                         talking to an engine
         ├── EngineNotRunningError            no engine answers there
@@ -154,6 +155,10 @@ class WireRequestError(WireError):
     def __init__(self, description: str, condition: str | None = None, *, status: int) -> None:
         super().__init__(description, condition)
         self.status = status
+
+
+class DrainError(PairedError):
+    """A drain cannot begin, or cannot go on; what was moved is moved, and what was not lies where it lay."""
 
 
 class CleanUpError(PairedError):

@@ -98,6 +98,21 @@ async def ensure(admin: Management, primary: str, count: int, *, patience: float
     )
 
 
+async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_FOR) -> tuple[str, ...]:
+    """Those of the queues of 0 … count-1 that are there; nothing is made.
+
+    Raises:
+        NamespaceUnreachableError: no answer, or the credential was refused.
+        BacklogQueueError: there is none.
+    """
+    existing = await _list(admin, f"{primary}/{SEGMENT}/", patience)
+    paths = (queue_path(primary, index) for index in range(count))
+    found = tuple(path for path in paths if path.casefold() in existing)
+    if not found:
+        raise BacklogQueueError(f"there is no backlog queue under {primary}/{SEGMENT}/: nothing was ever parked there")
+    return found
+
+
 def _limit(facts: QueueFacts | None) -> int:
     return (facts.max_size_mb if facts is not None and facts.max_size_mb else MAX_SIZE_MB) * MB
 

@@ -1,0 +1,115 @@
+"""Grounds for a drain: two sandbox namespaces in this loop, a pairing.toml for them, messages in backlog queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from console.config import PairingConfig, load_config
+from console.core.events import DeadLettered, Moved, Record
+from console.engine.places import Places, places_of
+from console.engine.spool import prepare, read_records
+from console.pipeline.drain_order import DrainOrder, write
+from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+from console.sandbox.broker.message import StoredMessage
+from console.sandbox.broker.settings import QueueSettings
+from console.sandbox.wire_messages import read_message
+from tests.pairing.backlogs import parked, queue_path
+
+QUEUES = 2
+
+
+@dataclass
+class Grounds:
+    """Everything a drain needs but a cluster."""
+
+    sandbox: Sandbox
+    config: PairingConfig
+    places: Places
+
+    def fill(self, count: int, *, queues: int = QUEUES, destination: str = "orders", start: int = 0) -> None:
+        """Messages into the backlog queues in turn: m0, m1, …"""
+        node = self.sandbox["secondary"].node
+        for index in range(queues):
+            names = range(start + index, start + count, queues)
+            messages = [read_message(parked(destination, f"m{name}")) for name in names]
+            node.namespace.send_target(queue_path(index)).intake.send(messages)
+        node.wake()
+
+    def lying(self, path: str, namespace: str = "primary") -> list[StoredMessage]:
+        return self.sandbox[namespace].node.namespace.message_queue(path).peek(0, 1_000_000)
+
+    def arrived(self, path: str = "orders") -> Counter[str]:
+        """How often each message is in a queue of the primary."""
+        return Counter(str(stored.message.message_id) for stored in self.lying(path))
+
+    def left(self) -> int:
+        """What still lies in the backlog queues."""
+        return sum(len(self.lying(queue_path(index), "secondary")) for index in range(QUEUES))
+
+    def order(self, **changes: object) -> DrainOrder:
+        """An order for a run whose folder is ready."""
+        prepare(self.places.spool)
+        chosen: dict[str, object] = {
+            "run": "run",
+            "pairing": self.config.name,
+            "config": str(self.config.path),
+            "spool": str(self.places.spool),
+            "queues": [queue_path(index) for index in range(QUEUES)],
+            "master": "local[2,4]",
+            "parallelism": 2,
+        }
+        order = DrainOrder(**chosen | changes)  # type: ignore[arg-type] # by their names
+        order.folder.mkdir(parents=True, exist_ok=True)
+        write(order.folder / "order.json", order)
+        return order
+
+    def records(self) -> list[Record]:
+        return list(read_records(self.places.spool))
+
+    def receipts(self) -> Counter[str]:
+        """How often the journal says that a message was moved."""
+        return Counter(record.event.message_id for record in self.records() if isinstance(record.event, Moved))
+
+    def buried(self) -> int:
+        return sum(isinstance(record.event, DeadLettered) for record in self.records())
+
+
+@asynccontextmanager
+async def grounds(folder: Path, *, detects_duplicates: bool = False) -> AsyncIterator[Grounds]:
+    """`folder` holds pairing.toml; the state folder is as the environment says."""
+    orders = QueueSettings(requires_duplicate_detection=detects_duplicates)
+    specs = [
+        NamespaceSpec("primary", queues=[QueueSpec("orders", orders), QueueSpec("audit")]),
+        NamespaceSpec("secondary", queues=[QueueSpec(queue_path(index)) for index in range(QUEUES)]),
+    ]
+    async with Sandbox.start(specs) as sandbox:
+        config = folder / "pairing.toml"
+        config.write_text(
+            f'[pairing]\nname = "drained"\nbacklog_queue_count = {QUEUES}\nsend_timeout = "2s"\n'
+            + "".join(
+                f'[{name}]\nname = "{name}"\nca_file = "{sandbox.ca_file}"\n'
+                f'connection_string = "{sandbox[name].connection_string}"\n'
+                for name in ("primary", "secondary")
+            )
+        )
+        places = places_of("drained")
+        places.prepare()
+        yield Grounds(sandbox, load_config(config), places)
+
+
+def in_portions(count: int, size: int) -> Iterator[int]:
+    while count > 0:
+        yield min(count, size)
+        count -= size
+
+
+async def until(what: object, patience: float = 60.0) -> None:
+    """Wait until `what()` is true."""
+    async with asyncio.timeout(patience):
+        while not what():  # type: ignore[operator]
+            await asyncio.sleep(0.05)
