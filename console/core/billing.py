@@ -31,11 +31,24 @@ class Meter:
     """The syphon's attempts on destinations."""
     settlements: int = 0
     """Completions and dead-letterings of backlog messages."""
+    sent_bytes: int = 0
+    """Of the bodies that the primary accepted."""
+    parked_bytes: int = 0
+    """Of the bodies that backlog queues accepted."""
+    moved_bytes: int = 0
+    """Of the messages that destinations were sent by the syphon."""
 
     @property
     def total(self) -> int:
         """All of them."""
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+
+    def carried(self, queue: int | None, size: int) -> None:
+        """Bodies of `size` bytes were accepted: by a backlog queue, or by the primary (None)."""
+        if queue is None:
+            self.sent_bytes += size
+        else:
+            self.parked_bytes += size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

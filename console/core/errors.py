@@ -24,6 +24,12 @@
     │   └── WireRequestError                 a request that was answered with no
     ├── CleanUpError                         an unused backlog queue stays, and why
     ├── DrainError                           a drain cannot begin, or cannot go on
+    ├── PipelineError                        the journal's tables and what makes and reads them
+    │   ├── SparkMissingError                the extra `spark` is not installed
+    │   ├── JavaNotFoundError                no Java that Spark runs on
+    │   ├── SparkFailedError                 Spark did not start, or gave up
+    │   ├── PipelineRunningError             another pipeline writes these tables
+    │   └── NoTablesError                    there are no tables to read, or none that can be read
     ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
     └── ControlError                         talking to an engine
         ├── EngineNotRunningError            no engine answers there
@@ -163,6 +169,30 @@ class DrainError(PairedError):
 
 class CleanUpError(PairedError):
     """An unused backlog queue was not deleted; the text says why, and how it was left (SPEC.md section 4.3)."""
+
+
+class PipelineError(PairedError):
+    """The tables of a journal could not be made or read."""
+
+
+class SparkMissingError(PipelineError):
+    """Spark is not installed; the text says how to get it."""
+
+
+class JavaNotFoundError(PipelineError):
+    """There is no Java that Spark runs on; the text says where was looked."""
+
+
+class SparkFailedError(PipelineError):
+    """Spark did not start, or a job of ours failed in it; the text has the first line of its reason."""
+
+
+class PipelineRunningError(PipelineError):
+    """Another pipeline writes the same tables."""
+
+
+class NoTablesError(PipelineError):
+    """There are no tables, or they were written in a way that this program does not know."""
 
 
 class IllegalEventError(PairedError):

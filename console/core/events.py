@@ -165,6 +165,43 @@ class SendsCounted(Event, kind="sends"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailuresCounted(Event, kind="failures"):
+    """Of the failed sends in a `SendsCounted` of the same time: those that failed in one way, in messages."""
+
+    entity: str
+    route: str
+    failure: FailureKind
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationsCounted(Event, kind="operations"):
+    """Billed operations by cause since the last such event, and the bytes that went with them: of bodies for sends, of
+    whole messages for what the syphon moved."""
+
+    sends: int
+    parked: int
+    pings: int
+    receives: int
+    moves: int
+    settlements: int
+    sent_bytes: int
+    parked_bytes: int
+    moved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRead(Event, kind="queue-read"):
+    """The depth of a backlog queue, when it was read and found changed."""
+
+    queue: int
+    depth: int
+    size_bytes: int
+    dead_lettered: int
+    scheduled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePulled(Event, kind="queue-pulled"):
     """A backlog queue left the rotation."""
 
@@ -204,6 +241,26 @@ class InDoubt(Event, kind="in-doubt"):
     message_id: str
     route: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Event, kind="refused"):
+    """Receipt: the caller was told that this message was not accepted, and that is certain (journal = "all")."""
+
+    entity: str
+    message_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received(Event, kind="received"):
+    """Receipt: a receiver was given a message, once for each delivery. Applications that want their messages audited to
+    the end record it; `stream` is what order is kept in, `number` the sender's own count within it, if it has one."""
+
+    entity: str
+    message_id: str
+    stream: str = ""
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,14 @@ from console.core.events import (
     EngineStarted,
     EngineStopped,
     Event,
+    FailuresCounted,
     InDoubt,
     Moved,
+    OperationsCounted,
+    QueueRead,
+    Received,
     Record,
+    Refused,
     SendsCounted,
     StateChanged,
     Warned,
@@ -56,7 +61,18 @@ from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
 SNAPSHOT_INTERVAL: Final = 1.0
 SNAPSHOT_PAUSE: Final = 0.1
 """Seconds between two snapshots at least, whatever happens."""
-JOURNAL_ONLY: Final = (Delivered, Diverted, InDoubt, Moved, SendsCounted)
+JOURNAL_ONLY: Final = (
+    Delivered,
+    Diverted,
+    FailuresCounted,
+    InDoubt,
+    Moved,
+    OperationsCounted,
+    QueueRead,
+    Received,
+    Refused,
+    SendsCounted,
+)
 
 Note = Callable[[Record, bytes], object]
 """Told a record, and its line of the journal."""

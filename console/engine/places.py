@@ -1,6 +1,6 @@
 """Where an engine's files are, from its pairing's name alone: console and engine find the same ones.
 
-    state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal's spool, the logs
+    state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal, its tables, the logs
     socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, control.sock in the state folder
 
 The socket's path is also in the lock file, since a console may have been started with another environment. All folders
@@ -39,6 +39,11 @@ class Places:
     def spool(self) -> Path:
         """The journal's folder."""
         return self.state / "spool"
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the tables that the pipeline makes from the journal."""
+        return self.state / "tables"
 
     @property
     def logs(self) -> Path:

@@ -168,6 +168,7 @@ class AmqpCourier:
         parcel.round = found.round
         parcel.sent_at = now
         self._steering.meter.moves += 1
+        self._steering.meter.moved_bytes += parcel.size
         link.send(parcel.payload, tag)
 
     def _advance(self, found: Destination) -> None:

@@ -16,7 +16,7 @@ from console.core.destinations import FATES, Fate
 from console.core.envelope import Enclosed
 from console.core.verdict import Judgement
 from console.pairing.links import SenderLink, packed
-from console.pairing.messages import Sendable, unpark
+from console.pairing.messages import Sendable, body_bytes, unpark
 from console.pairing.moving import refused, took, waiting
 from console.pairing.steering import Steering
 
@@ -83,6 +83,7 @@ class Courier:
 
     async def _try(self, link: SenderLink, pack: list[Sendable]) -> Judgement | None:
         self._steering.meter.moves += len(pack)
+        self._steering.meter.moved_bytes += sum(map(body_bytes, pack))
         try:
             await link.send(pack, self._steering.policy.send_timeout)
         except Exception as error:  # noqa: BLE001 - whatever was raised, nothing of it is completed

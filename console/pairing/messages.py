@@ -99,6 +99,12 @@ def raw_of(message: Sendable) -> AmqpAnnotatedMessage:
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
+def body_bytes(message: Sendable) -> int:
+    """The size of a body of data; 0 for the other kinds, which have to be encoded to be measured."""
+    raw = raw_of(message)
+    return sum(map(len, raw.body)) if raw.body_type is AmqpMessageBodyType.DATA else 0
+
+
 def id_of(message: Sendable) -> str:
     """The message's id as text."""
     properties = raw_of(message).properties

@@ -24,7 +24,7 @@ from console.core.errors import (
     PairingClosedError,
     ScheduledInBacklogError,
 )
-from console.core.events import Delivered, Diverted, InDoubt, SendAccepted, SendFailed, Warned
+from console.core.events import Delivered, Diverted, InDoubt, Refused, SendAccepted, SendFailed, Warned
 from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
 from console.pairing.coalescer import Coalescer, Parcel
@@ -32,6 +32,7 @@ from console.pairing.links import SenderLink, size_of
 from console.pairing.messages import (
     SCHEDULED_ANNOTATION,
     Sendable,
+    body_bytes,
     copy,
     forget,
     id_of,
@@ -188,6 +189,7 @@ class PairedSender:
                         steering.refuse_when_ended()
                     doubt = error if _is_doubtful(judgement, error) else doubt
                     if judgement.verdict is Verdict.CALLERS:
+                        self._refused(left, doubt, judgement.reason)
                         ended = self._in_the_end(error, doubt, len(left), len(messages))
                         if ended is error:
                             raise
@@ -202,6 +204,7 @@ class PairedSender:
                     return
             else:
                 told = self._given_up(step, failure, len(left), len(messages))
+                self._refused(left, doubt, str(told))
                 raise self._in_the_end(told, doubt, len(left), len(messages)) from failure
 
     async def _attempt(
@@ -267,6 +270,7 @@ class PairedSender:
     def _accepted(self, route: Route, messages: Sequence[Sendable]) -> None:
         steering, name = self._steering, self.entity_name
         now = steering.clock()
+        steering.meter.carried(route.queue, sum(map(body_bytes, messages)))
         if route.queue is not None:
             for message in messages:
                 steering.announce(Diverted(at=now, entity=name, message_id=id_of(message), queue=route.queue))
@@ -298,6 +302,14 @@ class PairedSender:
         now = steering.clock()
         for message in messages:
             steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
+
+    def _refused(self, messages: Sequence[Sendable], doubt: BaseException | None, reason: str) -> None:
+        """Receipts for what certainly did not arrive."""
+        if doubt is not None or self._steering.policy.journal != "all":
+            return
+        name, now = self.entity_name, self._steering.clock()
+        for message in messages:
+            self._steering.announce(Refused(at=now, entity=name, message_id=id_of(message), reason=reason))
 
     def _in_the_end(self, error: BaseException, doubt: BaseException | None, left: int, all_of: int) -> BaseException:
         """What a call raises instead of an error that reads as a refusal, where that would not be the whole truth."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from azure.core.exceptions import AzureError
 
+from console.core.events import QueueRead
 from console.core.trend import Reading
 from console.pairing.backlog import depth
 from console.pairing.management import Depth, Management
@@ -20,6 +21,8 @@ from console.pairing.steering import Steering
 
 QUICK: Final = 5.0
 SLOW: Final = 15.0
+WRITTEN_EVERY: Final = 300.0
+"""Seconds after which a reading is written down that found nothing new."""
 REMEMBERED: Final = 12
 """Readings of a queue that its trend is made from: a minute's, while messages are parked."""
 
@@ -45,6 +48,7 @@ class Soundings:
         """Seconds until the queues are read again."""
         self.once = asyncio.Event()
         """Set when all queues were read, or tried, for the first time."""
+        self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
         self._steering = steering
         self._admin = admin
         self._queues = queues
@@ -74,5 +78,18 @@ class Soundings:
         else:
             self.trouble = ""
             now = self._steering.clock()
+            self._write_down(index, found, now)
             self.found[index] = Sounding(found, now)
             self.readings[index].append(Reading(now, found.messages, found.size_bytes))
+
+    def _write_down(self, index: int, found: Depth, now: float) -> None:
+        """What changed, for whoever looks back; and now and then that nothing did."""
+        counts = (found.messages, found.size_bytes, found.dead_lettered, found.scheduled)
+        before, at = self._written.get(index, (None, 0.0))
+        if counts == before and now < at + WRITTEN_EVERY:
+            return
+        self._written[index] = counts, now
+        depth_, size, dead, scheduled = counts
+        self._steering.announce(
+            QueueRead(at=now, queue=index, depth=depth_, size_bytes=size, dead_lettered=dead, scheduled=scheduled)
+        )

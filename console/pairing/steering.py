@@ -9,19 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from console.core.billing import Meter
 from console.core.engine import Announce, Effect, Pairing, ProbeEntity, ProbeQueue, SendPing
 from console.core.entity import DIVERTING
 from console.core.errors import PairingClosedError, PairingError
-from console.core.events import Event, SendAccepted, SendFailed, SendsCounted, StateChanged, Ticked
+from console.core.events import (
+    Event,
+    FailuresCounted,
+    OperationsCounted,
+    SendAccepted,
+    SendFailed,
+    SendsCounted,
+    StateChanged,
+    Ticked,
+)
 from console.core.options import Policy
 from console.core.routes import Route
-from console.core.verdict import Judge
+from console.core.verdict import FailureKind, Judge
 from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
 
@@ -30,6 +39,8 @@ log = logging.getLogger(__name__)
 OnEvent = Callable[[Event], object]
 RECENT_PINGS: Final = 20
 """Pings of an entity whose outcome is remembered."""
+OPERATIONS_EVERY: Final = 10.0
+"""Seconds between two entries of billed operations, at least."""
 
 
 @dataclass(slots=True)
@@ -47,6 +58,8 @@ class Tally:
     """One entity's counters."""
 
     routes: dict[Route, Sends] = field(default_factory=dict)
+    new_failures: Counter[tuple[Route, FailureKind]] = field(default_factory=Counter)
+    """Messages that failed since the last count."""
     last_route: Route = field(default_factory=Route)
     recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=10))
     """Messages accepted in each of the last counted spans: seconds, messages."""
@@ -120,6 +133,8 @@ class Steering:
         self.judge = judge
         self.clock = Clock()
         self.meter = Meter()
+        self._metered = Meter()
+        self._operations_at = 0.0
         self.tallies: dict[str, Tally] = {}
         self.hands: Hands | None = None
         self._on_event = on_event
@@ -188,6 +203,7 @@ class Steering:
         else:
             sends.failed += event.messages
             sends.new_failed += event.messages
+            tally.new_failures[tally.last_route, event.failure] += event.messages
         if event.queue is None:
             self.meter.sends += event.messages
         else:
@@ -277,6 +293,25 @@ class Steering:
                     )
                     sends.new_accepted = sends.new_failed = 0
             tally.recent.append((seconds, accepted))
+            self._count_failures(at, entity.path, tally)
+        self._count_operations(at)
+
+    def _count_failures(self, at: float, entity: str, tally: Tally) -> None:
+        if not tally.new_failures:
+            return
+        failures, tally.new_failures = tally.new_failures, Counter()
+        for (route, kind), count in failures.items():
+            if count:  # links that could not be opened count no message
+                self.announce(FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
+
+    def _count_operations(self, at: float) -> None:
+        """Every OPERATIONS_EVERY seconds in which there was any."""
+        if at < self._operations_at or self.meter == self._metered:
+            return
+        self._operations_at = at + OPERATIONS_EVERY
+        now, before = asdict(self.meter), asdict(self._metered)
+        self._metered = replace(self.meter)
+        self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now}))
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from console.core.billing import PARKED_MESSAGE_OPERATIONS, Meter, idle_receives
 from console.core.snapshot import BilledView
 
 HOUR = 3600.0
-NAMES = [field.name for field in fields(Meter)]
+NAMES = [field.name for field in fields(Meter) if not field.name.endswith("_bytes")]
 
 
 def test_a_parked_message_costs_four_operations() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from console.core.events import KINDS, Event, PingSent, QueueProbed, Record
+from console.core.verdict import FailureKind
 from console.engine import records
 from console.engine.records import HEADER, UnreadableLineError
 
@@ -19,6 +20,7 @@ VALUES = {
     "int": some.integers(0, 2**63 - 1),
     "float": some.floats(allow_nan=False, allow_infinity=False),
     "bool": some.booleans(),
+    "FailureKind": some.sampled_from(FailureKind),
     "int | None": some.none() | some.integers(0, 2**31),
 }
 

@@ -1,0 +1,119 @@
+"""The audit: what became of every message, from receipts (SPEC.md section 11). SQL that Spark and duckdb both speak.
+
+Receipts add up: the rows of a message, from any number of batches, are summed (MERGE), then judged (JUDGED). Where
+receivers' receipts are in the journal, "delivered" means that one of them got the message; where not, that its
+destination accepted it, and the most that is said of a message on the direct path is "accepted".
+
+    accepted = delivered, parked, dead-lettered or LOST; in doubt and delivered = recovered; UNEXPECTED = delivered,
+    though nothing of ours attempted it or it was definitely refused
+
+"undelivered" is lost when everything has come to rest, and merely not received yet while it has not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+RECEIPTS: Final = ("delivered", "diverted", "in-doubt", "refused", "moved", "dead-lettered", "received")
+
+PARTIAL: Final = """
+select concat(lower(entity), chr(31), message_id) as key,
+       max(message_id) as message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
+       count(case when kind = 'delivered' then 1 end) as direct,
+       count(case when kind = 'diverted' then 1 end) as diverted,
+       count(case when kind = 'in-doubt' then 1 end) as in_doubt,
+       count(case when kind = 'refused' then 1 end) as refused,
+       count(case when kind = 'moved' then 1 end) as moved,
+       count(case when kind = 'dead-lettered' then 1 end) as dead_lettered,
+       count(case when kind = 'received' then 1 end) as received,
+       max(queue) as queue,
+       max(case when kind = 'dead-lettered' then reason end) as reason,
+       min(ts) as first_ts,
+       min(case when kind in ('delivered', 'diverted') then ts end) as accepted_ts,
+       min(case when kind = 'diverted' then ts end) as diverted_ts,
+       max(case when kind = 'moved' then ts end) as moved_ts,
+       min(case when kind = 'received' then ts end) as received_ts,
+       min(case when kind = 'received' then seq end) as received_seq,
+       max(ts) as last_ts
+from {events}
+where message_id is not null and entity is not null
+  and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
+group by 1
+"""
+"""A batch's receipts, a row a message. The queue is the last one by number: a message is rarely in two."""
+
+MERGE: Final = """
+select key, max(message_id) as message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
+       cast(sum(direct) as bigint) as direct, cast(sum(diverted) as bigint) as diverted,
+       cast(sum(in_doubt) as bigint) as in_doubt, cast(sum(refused) as bigint) as refused,
+       cast(sum(moved) as bigint) as moved, cast(sum(dead_lettered) as bigint) as dead_lettered,
+       cast(sum(received) as bigint) as received,
+       max(queue) as queue, max(reason) as reason, min(first_ts) as first_ts, min(accepted_ts) as accepted_ts,
+       min(diverted_ts) as diverted_ts, max(moved_ts) as moved_ts, min(received_ts) as received_ts,
+       min(received_seq) as received_seq, max(last_ts) as last_ts
+from {partials}
+group by key
+"""
+
+JUDGED: Final = """
+with receivers as (select count(*) > 0 as receivers_told from {merged} where received > 0),
+told as (
+    select *, direct + diverted as accepted,
+           case when direct + diverted > 0 then 'accepted' when in_doubt > 0 then 'in doubt'
+                when refused > 0 then 'refused' else 'never attempted' end as answer,
+           coalesce(number, accepted_ts) as place
+    from {merged}
+),
+ordered as (
+    select *, max(place) over (
+                  partition by lower(entity), stream order by received_ts, received_seq
+                  rows between unbounded preceding and 1 preceding
+              ) as newest_before
+    from told where received > 0
+),
+lined as (
+    select *, coalesce(place < newest_before, false) as out_of_order from ordered
+    union all
+    select *, cast(null as bigint) as newest_before, false as out_of_order from told where received = 0
+),
+arrived as (
+    select lined.*, receivers_told,
+           case when receivers_told then received > 0 else direct + moved > 0 end as has_arrived,
+           greatest(case when receivers_told then received else direct + moved end - 1, 0) as duplicates
+    from lined cross join receivers
+)
+select *, (moved_ts - diverted_ts) / 1e6 as dwell,
+       case when received > 0 and answer in ('refused', 'never attempted') then 'unexpected'
+            when receivers_told and received > 0 then 'delivered'
+            when not receivers_told and moved > 0 then 'delivered'
+            when not receivers_told and direct > 0 then 'accepted'
+            when dead_lettered > 0 and diverted <= moved + dead_lettered then 'dead-lettered'
+            when diverted > moved + dead_lettered then 'parked'
+            when answer = 'accepted' then 'undelivered'
+            when dead_lettered > 0 then 'dead-lettered'
+            when answer = 'never attempted' then 'delivered'
+            else answer end as status
+from arrived
+"""
+"""A message that only a syphon of ours knows (its sender is elsewhere) counts as delivered once it was moved."""
+
+VERDICT: Final = """
+select {entity} as entity,
+       count(case when answer <> 'never attempted' then 1 end) as attempted,
+       count(case when answer = 'accepted' then 1 end) as accepted,
+       count(case when answer = 'refused' then 1 end) as refused,
+       count(case when answer = 'in doubt' then 1 end) as in_doubt,
+       count(case when answer = 'in doubt' and has_arrived then 1 end) as recovered,
+       count(case when has_arrived then 1 end) as delivered,
+       count(case when status = 'dead-lettered' then 1 end) as dead_lettered,
+       cast(0 as bigint) as expired,
+       count(case when status = 'parked' then 1 end) as parked,
+       count(case when status = 'undelivered' then 1 end) as lost,
+       count(case when status = 'unexpected' then 1 end) as unexpected,
+       cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
+       count(case when out_of_order then 1 end) as out_of_order,
+       coalesce(max(receivers_told), false) as receivers_told
+from {judged}
+{group}
+"""
+"""Messages that expire by their own time to live leave no receipt: they are among the lost. Nobody else can tell."""

@@ -1,0 +1,126 @@
+"""Starts the pipeline as a process of its own, from a process that knows nothing of Spark.
+
+The child has no terminal: its input is nothing, its output a file; it is nice to others, and leads a session of its
+own, so that Ctrl-C in a terminal is not its business. Spark's JVM ends with it, however it ends. Its last line in the
+log says in one sentence why it failed, and `Pipeline.trouble` gives it back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from console.core.errors import PipelineError
+
+TRIGGER: Final = 5.0
+"""Seconds between two looks for new journal files."""
+TROUBLE: Final = "paired: "
+"""What the sentence begins with that says why a pipeline ended."""
+STOP: Final = 20.0
+_TAIL: Final = 16 * 1024
+
+
+class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline is to do; everything it knows."""
+
+    journal: str
+    """The journal's folder, or a folder with whole journal files."""
+    tables: str
+    once: bool = False
+    """Make the tables of what is there, and end."""
+    master: str | None = None
+    """Whatever Spark accepts; None: this machine, two tasks at a time."""
+    trigger: float = TRIGGER
+    java_home: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline's process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit status: 0 done, 2 failed with a sentence, negative: killed. None: it runs on after `timeout` s."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self, within: float = STOP) -> int:
+        """Ends it in order, or after `within` seconds without; its exit status. What it had begun is done again."""
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+            if self.wait(within) is None:
+                self.process.kill()
+        return self.process.wait()
+
+    def trouble(self) -> str:
+        """Why it failed, as one sentence; empty where it said nothing."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        said = [line.removeprefix(TROUBLE) for line in lines if line.startswith(TROUBLE)]
+        return said[-1] if said else ""
+
+
+def start_pipeline(
+    *,
+    journal: Path,
+    tables: Path,
+    once: bool = False,
+    master: str | None = None,
+    trigger: float = TRIGGER,
+    java_home: Path | None = None,
+) -> Pipeline:
+    """Start it, and return at once.
+
+    Args:
+        journal: the journal's folder.
+        tables: where the tables are, or will be.
+        once: make the tables of what is there, and end; otherwise follow the journal until stopped.
+        master: whatever Spark accepts; None: this machine.
+        trigger: seconds between two looks for new files.
+        java_home: a Java to take; None: it is looked for.
+
+    Raises:
+        PipelineError: the folder for its log cannot be made, or no process.
+    """
+    order = PipelineOrder(
+        journal=str(journal),
+        tables=str(tables),
+        once=once,
+        master=master,
+        trigger=trigger,
+        java_home=None if java_home is None else str(java_home),
+    )
+    log = tables / "logs" / "pipeline.log"
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "console.pipeline.process", msgspec.json.encode(order).decode()],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise PipelineError(f"the pipeline cannot be started in {tables}: {error.strerror or error}") from error
+    return Pipeline(process, log)

@@ -1,0 +1,128 @@
+"""A Spark session as this project runs it: on loopback, in UTC, silent, out of other people's way.
+
+Only for processes of their own (launch.py): Spark takes over SIGINT, and the JVM and its Python workers write to the
+terminal whatever is configured. No `sparkContext`, RDD or `_jvm` is used anywhere, so that a session of Spark Connect
+serves as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from console.core.errors import SparkFailedError, SparkMissingError
+from console.pipeline.java import Java
+
+STOP: Final = 10.0
+"""Seconds that a session has to stop in."""
+HEAP: Final = "1g"
+LOCAL: Final = "local[2,4]"
+"""Two tasks at a time, each tried four times: plain local[2] would not try again."""
+
+
+@contextmanager
+def open_session(
+    *, app: str, work: Path, java: Java, master: str = LOCAL, settings: Mapping[str, object] | None = None
+) -> Iterator[Any]:
+    """A session, stopped in the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
+
+    Args:
+        app: what it is called, in Spark's logs and pages.
+        work: a folder of ours for logs and scratch.
+        master: whatever Spark accepts.
+        settings: Spark's own, on top of ours.
+    """
+    if find_spec("pyspark") is None:
+        raise SparkMissingError(
+            "Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it, with a Java"
+        )
+    _set_up(work, java, local=master.startswith("local"))
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"paired {app}").master(master)
+    for name, value in {**_settings(work), **(settings or {})}.items():
+        builder = builder.config(name, str(value))
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # whatever py4j, the JVM or the master said
+        raise SparkFailedError(f"Spark did not start on {master}: {first_line(error)}") from error
+    try:
+        yield spark
+    finally:
+        _stop(spark)
+
+
+def first_line(error: BaseException) -> str:
+    """What a failure of Spark says, without its pages of stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:400]}" if lines else type(error).__name__
+
+
+def _set_up(work: Path, java: Java, *, local: bool) -> None:
+    """The environment that the JVM and its Python workers inherit."""
+    conf = work / "conf"
+    conf.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))
+    os.environ.update(
+        JAVA_HOME=str(java.home),
+        SPARK_CONF_DIR=str(conf),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        TZ="UTC",
+    )
+    if local:  # otherwise its ports listen on the network
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.pop("SPARK_HOME", None)  # another Spark of this machine's
+    time.tzset()
+
+
+def _settings(work: Path) -> dict[str, object]:
+    return {
+        "spark.driver.memory": HEAP,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Duser.timezone=UTC -Djava.io.tmpdir={work}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.local.dir": work / "scratch",
+        "spark.sql.warehouse.dir": work / "warehouse",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.worker.reuse": "true",
+    }
+
+
+def _stop(spark: Any) -> None:
+    """Stops it, and does not wait for ever: what does not stop dies with this process."""
+    stopping = threading.Thread(target=spark.stop, name="stopping Spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP)
+
+
+_LOG4J: Final = """rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}}{{UTC}} %p %c{{1}}: %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 4MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
