@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
 
 from console.core.errors import PairingClosedError
 from console.core.verdict import FailureKind, kind_of
@@ -100,7 +100,7 @@ class SenderLink:
         Raises: as `open`.
         """
         self._refuse_when_closed()
-        fresh = self._client.get_queue_sender(self.path)
+        fresh = self._made()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
                 await self._act(fresh, _attached, gated=True, urgent=False)
@@ -233,7 +233,7 @@ class SenderLink:
 
     async def _once(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         if self._sender is None:
-            self._sender = self._client.get_queue_sender(self.path)
+            self._sender = self._made()
         sender = self._sender
         try:
             done = await (act(sender) if self._opened else self._act(sender, act, gated=True, urgent=urgent))
@@ -260,6 +260,11 @@ class SenderLink:
         async with self._gate.passage(urgent=urgent):
             return await act(sender)
 
+    def _made(self) -> ServiceBusSender:
+        sender = self._client.get_queue_sender(self.path)
+        _leave_the_throttled_alone(sender)
+        return sender
+
     async def _now_open(self, sender: ServiceBusSender) -> None:
         self._sender, self._opened = sender, True
         self._used_at = asyncio.get_running_loop().time()
@@ -268,6 +273,22 @@ class SenderLink:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
+
+
+def _leave_the_throttled_alone(sender: ServiceBusSender) -> None:
+    """A client that was handed in keeps its own retries, all but one: "server busy" comes out at once, since nobody
+    tries again before `throttle_wait` (SPEC.md section 5). The SDK has no option for it, only its pause between two."""
+    pause = getattr(sender, "_backoff", None)
+    if pause is None:
+        return
+
+    async def unless_busy(**why: Any) -> None:
+        error = why.get("last_exception")
+        if isinstance(error, ServiceBusServerBusyError):
+            raise error
+        await pause(**why)
+
+    setattr(sender, "_backoff", unless_busy)  # noqa: B010 - it is none of ours, and mypy would have it so
 
 
 async def _attached(sender: ServiceBusSender) -> None:

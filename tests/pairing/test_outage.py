@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from console.core.entity import State
 from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
 from console.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
 from console.pairing import PairedSender, PairedServiceBusClient
+from console.sandbox.fault_terms import FaultTerms
 
 from .conftest import World, until
 
@@ -106,6 +108,20 @@ async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: 
     assert waited >= 0.9
     assert state(paired, "orders") is State.HEALTHY
     assert world.parked() == 0
+
+
+async def test_a_clients_own_retries_leave_a_throttled_namespace_alone(world: World) -> None:
+    """That message is not attempted again for >= 10 s by anyone (SDK, sender, pinger, pump)."""
+    connection_string = world.sandbox["primary"].connection_string
+    impatient = ServiceBusClient.from_connection_string(connection_string, retry_total=5, retry_backoff_factor=0.05)
+    paired = await world.pair(primary_client=impatient)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        once = FaultTerms(count=1)
+        world.sandbox["primary"].node.faults.add("busy", entity="orders", terms=once)
+        with pytest.raises(ServiceBusServerBusyError):
+            await sender.send_messages(ServiceBusMessage(b"during"))
+    assert world.depth("orders") == 1
 
 
 async def test_a_failed_send_pulls_the_queue_and_the_same_call_goes_on_with_another(world: World) -> None:
