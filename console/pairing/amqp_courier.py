@@ -25,14 +25,14 @@ from console.pairing.parcel import Parcel, Shipper
 from console.pairing.steering import Steering
 from console.pairing.wire import Wire, WireSender, failure_of
 
-MOST_LINKS: Final = 200
-"""Links to destinations at a time; idle ones are put away for those that wait."""
+MOST_LINKS: Final = 1000
+"""Links to destinations at a time; idle ones are put away for those that wait. The service gives a connection 5,000."""
 MOST_UNDER_WAY: Final = 5000
 """Messages sent to one destination and not answered."""
 STALLED_AFTER: Final = 1.0
 """Seconds without any answer after which what waits for a destination is set aside, so that others can go on."""
 PATIENCE: Final = 5.0
-"""Seconds that messages wait for one of the links, when all are in use."""
+"""Seconds that messages wait for one of the links when all are in use, or when many are opened at the same time."""
 IDLE: Final = 60.0
 """Seconds after which an unused link is put away."""
 
@@ -91,6 +91,8 @@ class AmqpCourier:
         self._accepted: list[Parcel] = []
         self._for_a_link: deque[Destination] = deque()
         self._links = 0
+        self._opened_at = 0.0
+        """When a link was opened last."""
         self._tag = 0
         self._is_closed = False
         wire.after_read.append(self._after_read)
@@ -245,7 +247,7 @@ class AmqpCourier:
         else:
             found.is_opening = found.is_stalled = False
             found.allowed = 1
-            found.answered_at = self._steering.clock()
+            found.answered_at = self._opened_at = self._steering.clock()
             self._advance(found)
 
     def _not_opened(self, found: Destination, error: Exception) -> None:
@@ -368,7 +370,7 @@ class AmqpCourier:
                 if not found.under_way:  # it never gave credit
                     self._fail(found, error)
                 found.link.drop(error)
-            elif quiet >= (STALLED_AFTER if found not in self._for_a_link else PATIENCE):
+            elif quiet >= (PATIENCE if self._is_in_line(found, now) else STALLED_AFTER):
                 self._advance(found)
                 if found.waiting or found.under_way:
                     found.is_stalled = True
@@ -376,6 +378,10 @@ class AmqpCourier:
         for found in self._idle():
             if now - found.used_at >= IDLE:
                 self._put_away(found)
+
+    def _is_in_line(self, found: Destination, now: float) -> bool:
+        """Whether it has no link only because others get theirs just now."""
+        return found.is_opening and (found in self._for_a_link or now - self._opened_at < STALLED_AFTER)
 
     def close(self) -> None:
         """Nothing is sent any more; the links end with their connection."""
