@@ -292,6 +292,8 @@ def bench_syphon(
     latency_ms: LatencyMs = 0.0,
     rounds: Annotated[int, Parameter(help="How often each way takes its turn.")] = 3,
     peer: Annotated[str | None, Parameter(help="rabbitmq: a shovel beside it, where rabbitmq-server is there.")] = None,
+    destinations: Annotated[int, Parameter(help="More than 1: also a backlog for so many destinations.")] = 1,
+    memory: Annotated[int, Parameter(help="Also how far memory grows while so many messages are moved.")] = 0,
     config: Elsewhere = None,
 ) -> int:
     """How fast a backlog is moved, beside two loops on the SDK and a plain copy on our AMQP."""
@@ -299,7 +301,14 @@ def bench_syphon(
     from console.bench.syphon import SyphonPlan
 
     plan = SyphonPlan(
-        messages=messages, size=size, latency_ms=latency_ms, rounds=rounds, peer=peer, config=_pairing(config)
+        messages=messages,
+        size=size,
+        latency_ms=latency_ms,
+        rounds=rounds,
+        peer=peer,
+        destinations=destinations,
+        memory=memory,
+        config=_pairing(config),
     )
     return run_bench_syphon(plan, json_line=json)
 

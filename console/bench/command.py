@@ -26,6 +26,8 @@ LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
 MOST_LATENCY_MS: Final = 1000.0
 PEERS: Final = ("rabbitmq",)
+MOST_DESTINATIONS: Final = 5000
+LEAST_FOR_MEMORY: Final = 1000
 
 
 def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
@@ -44,6 +46,10 @@ def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     if plan.peer not in (None, *PEERS):
         raise BenchError(f"--peer is {plan.peer!r}; known are {', '.join(PEERS)}")
+    if not 1 <= plan.destinations <= MOST_DESTINATIONS:
+        raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MOST_DESTINATIONS:,}")
+    if plan.memory and plan.memory < LEAST_FOR_MEMORY:
+        raise BenchError(f"--memory is {plan.memory}; it must be {LEAST_FOR_MEMORY:,} at least, or 0")
     figures = _run(measure_syphon(plan))
     sys.stdout.write(tables.as_json("syphon", figures) if json_line else tables.syphon_table(figures))
     return 0

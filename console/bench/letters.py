@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import cycle
+from typing import Final, Protocol
 
 from console.amqp.message import (
     Header,
@@ -13,20 +16,32 @@ from console.amqp.message import (
     write_header,
     write_properties,
 )
-from console.amqp.types import Timestamp
-from console.core.envelope import PATH
+from console.amqp.types import Described, Symbol, Timestamp
+from console.core.envelope import PATH, TICKS_A_SECOND, TIME_TO_LIVE, TIMESPAN
 
 _PLACE: Final = "@@@@@@@@-@@@@-@@@@-@@@@-@@@@@@@@@@@@"
 """Where the id goes; as long as the ids that applications use."""
 _SENT_AT: Final = 1_767_225_600_000
 
 
+class Writer(Protocol):
+    """Whoever writes letters; `size` is the bytes of one."""
+
+    size: int
+
+    def next(self) -> bytes:
+        """One more message."""
+
+
 class Letters:
     """Encoded messages of `size` bytes in all; each one's id is a number that is never used again here."""
 
-    def __init__(self, body: int, *, destination: str | None = None) -> None:
-        """body: bytes of it. destination: the path that its envelope names; None: it has no envelope."""
-        envelope = {} if destination is None else {PATH: destination}
+    def __init__(self, body: int, *, destination: str | None = None, lives: timedelta | None = None) -> None:
+        """body: bytes of it. destination: the path that its envelope names; None: it has no envelope. lives: the time
+        to live in the envelope."""
+        envelope: dict[str, object] = {} if destination is None else {PATH: destination}
+        if lives is not None:
+            envelope[TIME_TO_LIVE] = Described(Symbol(TIMESPAN), round(TICKS_A_SECOND * lives.total_seconds()))
         sent_at = Timestamp(_SENT_AT) if destination is None else str(_SENT_AT)  # the SDK cannot send on a timestamp
         whole = Sections(
             header=write_header(Header(durable=True)),
@@ -56,3 +71,15 @@ class Letters:
         """One more message."""
         self._written += 1
         return b"%b%036d%b" % (self._before, self._written, self._after)
+
+
+class Mixed:
+    """Letters of several writers in turn, all of one size."""
+
+    def __init__(self, writers: Sequence[Writer]) -> None:
+        self.size = max(writer.size for writer in writers)
+        self._turn = cycle(writers)
+
+    def next(self) -> bytes:
+        """One more message."""
+        return next(self._turn).next()

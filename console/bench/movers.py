@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
-from console.bench.letters import Letters
+from console.bench.letters import Writer
 from console.bench.process import BenchError
 from console.bench.raw_limit import copy
 from console.bench.rounds import Lap
@@ -40,6 +40,8 @@ AHEAD: Final = 64 * 1024 * 1024
 WINDOW: Final = 2500
 FILLING: Final = 2000
 LONGEST: Final = 600.0
+SLOWEST: Final = 500.0
+"""Messages a second; a lap of the syphon that is slower, and longer than LONGEST seconds, is stuck."""
 _WAIT: Final = 5.0
 
 
@@ -53,7 +55,7 @@ class Mover(Protocol):
         """Move `count` messages, or as many as its patience allows. Raises BenchError."""
 
 
-async def fill(venue: Venue, queue: str, letters: Letters, count: int) -> None:
+async def fill(venue: Venue, queue: str, letters: Writer, count: int) -> None:
     """Put messages into a queue of the secondary namespace. Raises BenchError."""
     wire = Wire(Endpoint.of(venue.secondary), name="bench-fill")
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -184,14 +186,14 @@ class Ours:
         syphon = Syphon(steering, self._venue.primary, self._venue.secondary, (self.source,))
         try:
             syphon.start()
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(max(LONGEST, count / SLOWEST)):
                 await self._done
                 while not all(pump.is_idle for pump in syphon.pumps):  # noqa: ASYNC110 - a round trip; no event says it
                     await asyncio.sleep(0)
             return _lap(count - 1, *self._began)
         except TimeoutError as error:
             said = syphon.pumps[0].progress.line
-            raise BenchError(f"{self.moved} of {count} messages were moved in {LONGEST:g} s: {said}") from error
+            raise BenchError(f"{self.moved} of {count} messages were moved before time was up: {said}") from error
         finally:
             await tasks.close()
             await syphon.close()

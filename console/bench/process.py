@@ -23,6 +23,8 @@ from console.core.errors import PairedError
 
 START: Final = 30.0
 CREATE: Final = 30.0
+EACH: Final = 0.1
+"""Seconds more for each queue."""
 STOP: Final = 10.0
 MOST_MEGABYTES: Final = 5120
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -99,8 +101,12 @@ def _session() -> aiohttp.ClientSession:
 
 
 @asynccontextmanager
-async def sandbox_process(queues: Sequence[str], log: Path) -> AsyncIterator[SandboxProcess]:
+async def sandbox_process(
+    queues: Sequence[str], log: Path, *, primary: Sequence[str] = ()
+) -> AsyncIterator[SandboxProcess]:
     """A sandbox with these queues in both of its namespaces, gone in the end; its standard error goes to `log`.
+
+    primary: queues of the first namespace alone.
 
     Raises:
         BenchError: it did not start, or this is not Linux.
@@ -111,8 +117,8 @@ async def sandbox_process(queues: Sequence[str], log: Path) -> AsyncIterator[San
         process = await _start(errors)
     try:
         announced = await _announced(process, log)
-        for namespace in announced.namespaces:
-            await _create(namespace, announced.ca_file, queues)
+        for namespace, also in zip(announced.namespaces, (primary, ()), strict=True):
+            await _create(namespace, announced.ca_file, [*queues, *also])
         yield SandboxProcess(process.pid, announced)
     finally:
         await _end(process)
@@ -152,7 +158,7 @@ async def _create(namespace: Namespace, ca_file: str, queues: Sequence[str]) -> 
         namespace.connection_string, connection_verify=ca_file
     ) as admin:
         try:
-            async with asyncio.timeout(CREATE):
+            async with asyncio.timeout(CREATE + EACH * len(queues)):
                 for queue in queues:
                     await admin.create_queue(queue, max_size_in_megabytes=MOST_MEGABYTES)
         except (AzureError, TimeoutError) as error:

@@ -1,26 +1,29 @@
 """`paired bench syphon`: how fast a backlog is moved, beside the loops that people write and beside what is possible.
 
 Five ways take turns in each round: the syphon as it is, with receipts; the naive loop and the best loop on the SDK;
-and twice the plain copy on our own AMQP, which is the limit here and gives the band. A peer moves as many messages of
-the same size in the same rounds, where one is asked for.
+and twice the plain copy on our own AMQP, which is the limit here and gives the band. Where they are asked for, a peer
+moves as many messages of the same size in the same rounds, the syphon moves as many for many destinations as for one,
+and a run of its own says how far its memory grows.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from console.bench.letters import Letters
+from console.bench.letters import Letters, Mixed, Writer
+from console.bench.memory import Memory, measure_memory
 from console.bench.movers import AHEAD, BATCH, WINDOW, Careful, Mover, Naive, Raw, fill, ours, sdk_links, wires
 from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
 from console.bench.venue import Venue, venue
 from console.config import PairingConfig
 
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
+MIXED: Final = "bench-mixed-source"
 TARGET: Final = "bench-target"
 PATIENCE: Final = 3.0
 """Seconds for a lap of a loop on the SDK."""
@@ -35,6 +38,8 @@ RAW_TARGET: Final = 0.5
 RAW_TARGET_LATE: Final = 0.75
 RAW_TARGET_LARGE: Final = 0.8
 PEER_TARGET: Final = 1.5
+MIXED_TARGET: Final = 0.7
+MEMORY_TARGET_MB: Final = 30.0
 CPU_TARGET_US: Final = 30.0
 LATE: Final = 10.0
 """Milliseconds of latency from which on the targets for it are meant."""
@@ -43,7 +48,9 @@ LARGE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonPlan:
-    """What is measured. size: bytes of a body. peer: what moves messages beside us; only "rabbitmq" is known."""
+    """What is measured. size: bytes of a body. peer: what moves messages beside us; only "rabbitmq" is known.
+    destinations: for how many a mixed backlog is moved as well; 1: for none. memory: how many messages are moved to see
+    how far the memory grows; 0: none."""
 
     messages: int = 20_000
     size: int = 1024
@@ -51,11 +58,14 @@ class SyphonPlan:
     rounds: int = 3
     config: PairingConfig | None = None
     peer: str | None = None
+    destinations: int = 1
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonFigures:
-    """ratio_…: how many times faster ours is. aa_…: between what the ratio of two equal copies lay."""
+    """ratio_…: how many times faster ours is; ratio_mixed: for many destinations than for one. aa_…: between what the
+    ratio of two equal copies lay."""
 
     size: int
     latency_ms: float
@@ -71,17 +81,27 @@ class SyphonFigures:
     ratio_vs_peer: float | None
     aa_low: float
     aa_high: float
+    destinations: int = 1
+    mixed: Pace | None = None
+    ratio_mixed: float | None = None
+    memory: Memory | None = None
+    memory_growth_mb: float | None = None
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """What each ratio should be at least, as far as that was said for such messages; and whether it is."""
+        """What each ratio should be at least, and the growth at most, as far as that was said for such messages; and
+        whether it is."""
         is_late, is_large = self.latency_ms >= LATE, self.size >= LARGE
         wanted = {
             "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
             "ratio_vs_raw": RAW_TARGET_LARGE if is_large else RAW_TARGET_LATE if is_late else RAW_TARGET,
             "ratio_vs_peer": None if self.peer is None else PEER_TARGET,
+            "ratio_mixed": None if self.mixed is None else MIXED_TARGET,
         }
-        return {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
+        found = {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
+        if self.memory_growth_mb is not None:
+            found["memory_growth_mb"] = (MEMORY_TARGET_MB, self.memory_growth_mb <= MEMORY_TARGET_MB)
+        return found
 
     @property
     def reached(self) -> bool:
@@ -92,11 +112,16 @@ class SyphonFigures:
 
 async def measure_syphon(plan: SyphonPlan) -> SyphonFigures:
     """All figures. Raises BenchError."""
-    laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "naive", "best", "raw", "again", "peer")}
+    laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
+    memory = await measure_memory(plan.memory, plan.size, plan.config) if plan.memory else None
     async with AsyncExitStack() as stack:
-        sources = tuple(SOURCES.values())
         where = await stack.enter_async_context(
-            venue(plan.config, primary=(TARGET,), secondary=sources, latency_ms=plan.latency_ms)
+            venue(
+                plan.config,
+                primary=(TARGET, *_mixed_targets(plan)),
+                secondary=(*SOURCES.values(), MIXED),
+                latency_ms=plan.latency_ms,
+            )
         )
         course = _Course(where, plan)
         ways = await course.ways(stack)
@@ -109,7 +134,11 @@ async def measure_syphon(plan: SyphonPlan) -> SyphonFigures:
         for number in range(plan.rounds):
             for name in in_turn(names, number):
                 laps[name].append(await course.lap(name, ways[name]))
-    return _figures(plan, laps)
+    return _figures(plan, laps, memory)
+
+
+def _mixed_targets(plan: SyphonPlan) -> list[str]:
+    return [f"bench-target-{number}" for number in range(plan.destinations)] if plan.destinations > 1 else []
 
 
 class _Course:
@@ -119,6 +148,7 @@ class _Course:
         self._where = where
         self._plan = plan
         self._letters = Letters(plan.size, destination=TARGET)
+        self._mixed = Mixed([Letters(plan.size, destination=path) for path in _mixed_targets(plan) or (TARGET,)])
         self._lying: dict[str, int] = {}
 
     async def ways(self, stack: AsyncExitStack) -> dict[str, Mover]:
@@ -128,8 +158,12 @@ class _Course:
         links = await stack.enter_async_context(wires(where))
         receiver, sender = await stack.enter_async_context(sdk_links(where, SOURCES["naive"], TARGET))
         copies = [Raw(SOURCES["raw"], TARGET, links, window) for _ in range(2)]
+        mixed: dict[str, Mover] = {}
+        if self._plan.destinations > 1:
+            mixed["mixed"] = await stack.enter_async_context(ours(where, MIXED, folder / "mixed"))
         return {
             "ours": await stack.enter_async_context(ours(where, SOURCES["ours"], folder)),
+            **mixed,
             "naive": Naive(SOURCES["naive"], receiver, sender, PATIENCE),
             "best": await self._careful(stack),
             "raw": copies[0],
@@ -142,7 +176,8 @@ class _Course:
         if name == "peer":
             return await way.lap(count)
         lying = self._lying.get(way.source, 0)
-        await fill(self._where, way.source, self._letters, max(1, count - lying))
+        letters: Writer = self._mixed if name == "mixed" else self._letters
+        await fill(self._where, way.source, letters, max(1, count - lying))
         lap = await way.lap(count)
         self._lying[way.source] = max(count, lying + 1) - way.moved  # some are left for lack of time
         return lap
@@ -170,8 +205,8 @@ class _Course:
         return max(tried, key=lambda one: one[0])[1]
 
 
-def _figures(plan: SyphonPlan, laps: dict[str, Sequence[Lap]] | dict[str, list[Lap]]) -> SyphonFigures:
-    mine = laps["ours"]
+def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]], memory: Memory | None) -> SyphonFigures:
+    mine, mixed = laps["ours"], laps["mixed"]
     band = Band.of(laps["raw"], laps["again"])
     return SyphonFigures(
         size=plan.size,
@@ -188,4 +223,9 @@ def _figures(plan: SyphonPlan, laps: dict[str, Sequence[Lap]] | dict[str, list[L
         ratio_vs_peer=ratio(mine, laps["peer"]) if laps["peer"] else None,
         aa_low=band.low,
         aa_high=band.high,
+        destinations=plan.destinations,
+        mixed=Pace.of(mixed) if mixed else None,
+        ratio_mixed=ratio(mixed, mine) if mixed else None,
+        memory=memory,
+        memory_growth_mb=None if memory is None else memory.growth_mb,
     )

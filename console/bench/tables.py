@@ -34,6 +34,7 @@ def syphon_table(figures: SyphonFigures) -> str:
     """For people."""
     paces = [
         ("the syphon, with receipts", figures.ours),
+        (f"for {figures.destinations:,} destinations", figures.mixed),
         ("the naive loop on the SDK", figures.naive),
         ("the best loop on the SDK", figures.best_sdk),
         ("a plain copy on our AMQP", figures.raw),
@@ -48,11 +49,18 @@ def syphon_table(figures: SyphonFigures) -> str:
         ("ours / best on the SDK", "ratio_vs_best_sdk", figures.ratio_vs_best_sdk),
         ("ours / plain copy", "ratio_vs_raw", figures.ratio_vs_raw),
         ("ours / peer", "ratio_vs_peer", figures.ratio_vs_peer),
+        (f"{figures.destinations:,} destinations / one", "ratio_mixed", figures.ratio_mixed),
     ]
     rows += _ratios(ratios, figures.targets)
     if figures.size < LARGE:
         cpu = "reached" if figures.ours.cpu_us <= CPU_TARGET_US else "missed"
         rows.append(f"{'our CPU a message':28} {figures.ours.cpu_us:>9.1f} µs  at most {CPU_TARGET_US:g} µs: {cpu}")
+    if figures.memory is not None:
+        target, reached = figures.targets["memory_growth_mb"]
+        rows.append(
+            f"{'growth of our memory':28} {figures.memory.growth_mb:>9.1f} MB in {figures.memory.messages:,} messages, "
+            f"at most {target:g}: {'reached' if reached else 'missed'}"
+        )
     return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "copy / copy"))
 
 

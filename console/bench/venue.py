@@ -51,29 +51,31 @@ async def venue(
     """
     async with AsyncExitStack() as stack:
         if config is None:
-            yield await _sandboxes(stack, sorted({*primary, *secondary}), latency_ms)
+            yield await _sandboxes(stack, primary, secondary, latency_ms)
         elif latency_ms:
             raise BenchError("--latency-ms goes with the sandbox: the namespaces of a pairing.toml have their own")
         else:
             yield await _namespaces(stack, config, primary, secondary)
 
 
-async def _sandboxes(stack: AsyncExitStack, queues: Sequence[str], latency_ms: float) -> Venue:
+async def _sandboxes(
+    stack: AsyncExitStack, primary: Sequence[str], secondary: Sequence[str], latency_ms: float
+) -> Venue:
     log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")), "sandbox.log")
-    sandbox = await stack.enter_async_context(sandbox_process(queues, log))
+    sandbox = await stack.enter_async_context(sandbox_process(secondary, log, primary=primary))
     if latency_ms:
         await sandbox.delay(latency_ms)
-    primary, secondary = (
+    clients = [
         ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
         for namespace in (sandbox.namespace, sandbox.secondary)
-    )
-    await stack.enter_async_context(primary)
-    await stack.enter_async_context(secondary)
+    ]
+    for client in clients:
+        await stack.enter_async_context(client)
     admin = ServiceBusAdministrationClient.from_connection_string(
         sandbox.secondary.connection_string, connection_verify=sandbox.ca_file
     )
     await stack.enter_async_context(admin)
-    return Venue(primary=primary, secondary=secondary, secondary_admin=management_of(admin), sandbox=sandbox)
+    return Venue(primary=clients[0], secondary=clients[1], secondary_admin=management_of(admin), sandbox=sandbox)
 
 
 async def _namespaces(

@@ -59,13 +59,16 @@ def told(line: str) -> dict[str, Any]:
 def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syphon, "PATIENCE", 0.2)
     monkeypatch.setattr(syphon, "SAMPLE", 220)
-    figures = asyncio.run(measure_syphon(SyphonPlan(messages=300, latency_ms=1, rounds=2)))
+    plan = SyphonPlan(messages=300, latency_ms=1, rounds=2, destinations=3, memory=1000)
+    figures = asyncio.run(measure_syphon(plan))
     found = told(tables.as_json("syphon", figures))
     assert found["bench"] == "syphon"
     assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
     assert found["ratio_vs_peer"] is None
     assert found["ours"]["per_second"] > 0
-    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw"}
+    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed", "memory_growth_mb"}
+    assert found["mixed"]["messages"] == 299
+    assert found["memory_growth_mb"] == pytest.approx(found["memory"]["most_mb"] - found["memory"]["warm_mb"])
     assert "ours / plain copy" in tables.syphon_table(figures)
 
 
@@ -90,6 +93,8 @@ def test_the_bench_of_failovers_runs() -> None:
         (["syphon", "--messages", "0"], "--messages is 0"),
         (["syphon", "--rounds", "0"], "--rounds is 0"),
         (["syphon", "--peer", "kafka"], "known are rabbitmq"),
+        (["syphon", "--destinations", "0"], "between 1 and 5,000"),
+        (["syphon", "--memory", "5"], "1,000 at least"),
         (["send", "--latency-ms", "-1"], "--latency-ms is -1"),
         (["failover", "--size", "300000"], "between 0 and 250000"),
         (["send", "--config", "nowhere.toml"], "nowhere.toml is not a file"),
