@@ -73,6 +73,7 @@ def run_dashboard(
         bell=look.bell,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
+        keys=chosen.keys,
     )
     try:
         status = app.run(mouse=look.mouse, size=size)

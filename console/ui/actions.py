@@ -41,7 +41,7 @@ class Action:
 
     id: str
     keys: tuple[str, ...]
-    """Textual's names; the first is the one shown."""
+    """Textual's names, unless a person chose another (keys.py); the first is the one shown."""
     key_label: str = ""
     """How the key is written, where its name is not what stands on it."""
     label: str
@@ -51,11 +51,6 @@ class Action:
     """Why this action of the screen's own is not possible now."""
     page: Page | None = None
     """The page that it turns to."""
-
-    @property
-    def key(self) -> str:
-        """The key as a person reads it."""
-        return self.key_label or self.keys[0]
 
     @property
     def dangerous(self) -> bool:
@@ -212,9 +207,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
 BY_ID: Final = {action.id: action for action in ACTIONS}
 
 
-def all_keys() -> tuple[str, ...]:
-    """Every key that does something, once."""
-    return tuple(dict.fromkeys(key for action in ACTIONS for key in action.keys))
+def stands_for(key: str, view: View) -> tuple[Action, ...]:
+    """The actions that have that key."""
+    return tuple(action for action in ACTIONS if key in view.keys.names(action))
 
 
 def for_key(key: str, view: View) -> Action:
@@ -223,7 +218,7 @@ def for_key(key: str, view: View) -> Action:
     Raises:
         KeyError: no action has that key.
     """
-    sharing = [action for action in ACTIONS if key in action.keys]
+    sharing = stands_for(key, view)
     if not sharing:
         raise KeyError(key)
     return next((action for action in sharing if not action.why_not(view)), sharing[0])
@@ -239,25 +234,25 @@ KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
 """What the key line of each page names, the most important first: what has no room is left out, and is in the help."""
 
 
-def in_key_line(page: Page, width: int) -> tuple[str, ...]:
+def in_key_line(view: View, width: int) -> tuple[str, ...]:
     """Ids of the actions that a key line of that width has room for, in the order of the table."""
     kept: set[str] = set()
-    for name in KEY_LINE[page]:
+    for name in KEY_LINE[view.page]:
         wider = kept | {name}
-        if name in BY_ID and sum(_cells(BY_ID[one]) for one in wider) + len(wider) - 1 <= width:
+        if name in BY_ID and sum(_cells(BY_ID[one], view) for one in wider) + len(wider) - 1 <= width:
             kept = wider
     return tuple(action.id for action in ACTIONS if action.id in kept)
 
 
-def _cells(action: Action) -> int:
-    return len(action.key) + label_width(action.keys[0]) + 3
+def _cells(action: Action, view: View) -> int:
+    return len(view.keys.label(action)) + label_width(action) + 3
 
 
-def label_width(key: str) -> int:
-    """The longest label of the actions that share a key, so that nothing moves when one takes the other's place."""
-    return max(len(action.label) for action in ACTIONS if key in action.keys)
+def label_width(action: Action) -> int:
+    """The longest label of the actions that share its key, so that nothing moves when one takes the other's place."""
+    return max(len(other.label) for other in ACTIONS if action.keys[0] in other.keys)
 
 
 def by_key(view: View) -> tuple[Action, ...]:
     """One action a key, in the table's order: what each key stands for now."""
-    return tuple(dict.fromkeys(for_key(action.keys[0], view) for action in ACTIONS))
+    return tuple(dict.fromkeys(for_key(view.keys.names(action)[0], view) for action in ACTIONS))

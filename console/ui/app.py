@@ -27,6 +27,7 @@ from console.ui.actions import Action, Aim
 from console.ui.bell import rings
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.figures import plural
+from console.ui.keys import TABLES, Keymap
 from console.ui.paint import Painted
 from console.ui.plain import InAscii, WithoutColours
 from console.ui.profile import PROFILES, Profile, ProfileName
@@ -72,6 +73,7 @@ class PairedApp(App[int]):
         profile: how much the terminal is asked to show.
         bell: ring the terminal's bell when a person should hear of something.
         notices: what could not be used of a person's own files; the first is shown.
+        keys: the keys in force.
         price: what operations cost, for the page "cost".
         now: seconds since the epoch.
         monotonic: seconds, for ages.
@@ -98,6 +100,7 @@ class PairedApp(App[int]):
         profile: Profile = PROFILES[ProfileName.FULL],
         bell: bool = True,
         notices: Sequence[str] = (),
+        keys: Keymap = TABLES,
         price: Price | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -123,7 +126,14 @@ class PairedApp(App[int]):
         first, unknown = self._themes.chosen(theme)
         said = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
         answer = Answer(_one_notice(said), good=False, at=now()) if said else None
-        self.view = View(pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price)
+        self.view = View(
+            pairing=pairing,
+            viewer=read_only,
+            engine_stays=engine_stays,
+            answer=answer,
+            price=price,
+            keys=keys,
+        )
         for each in self._themes.themes:
             self.register_theme(each)
         self.theme = first.name
@@ -198,7 +208,7 @@ class PairedApp(App[int]):
 
     # -- from keys to the engine -----------------------------------------------------------------------------------
 
-    def action_press(self, key: str) -> None:
+    def press(self, key: str) -> None:
         """Does what the key stands for, or says why not."""
         self.do(actions.for_key(key, self.view))
 
@@ -218,7 +228,7 @@ class PairedApp(App[int]):
 
     def action_say_how_to_quit(self) -> None:
         """Ctrl+C is too easily hit to leave by."""
-        self._answer("q quits the dashboard", good=True)
+        self._answer(f"{self.view.keys.label(actions.BY_ID['quit'])} quits the dashboard", good=True)
 
     async def _arm(self, action: Action, aim: Aim) -> None:
         try:

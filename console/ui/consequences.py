@@ -14,8 +14,9 @@ from console.core.entity import State
 from console.core.outlook import pings
 from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
 from console.core.why import clock
-from console.ui.actions import Aim
+from console.ui.actions import BY_ID, Aim
 from console.ui.figures import plural, rate
+from console.ui.keys import TABLES, Keymap
 from console.ui.states import LOOKS
 from console.ui.summary import parked
 
@@ -30,16 +31,19 @@ class Fact(NamedTuple):
 NOT_KNOWN: Final = "not known"
 
 
-def facts(action_id: str, snapshot: Snapshot | None, aim: Aim) -> tuple[Fact, ...]:
-    """What firing `action_id` at its targets would mean now.
+def facts(action_id: str, snapshot: Snapshot | None, aim: Aim, keys: Keymap = TABLES) -> tuple[Fact, ...]:
+    """What firing `action_id` at its targets would mean now, and how to undo it with the keys in force.
 
     Raises:
         KeyError: the action is none that is armed.
     """
     table = _FACTS[action_id]
     if snapshot is None or not _all_there(snapshot, aim):
-        return tuple(Fact(label, NOT_KNOWN) for label, _ in table)
-    return tuple(Fact(label, say(snapshot, aim)) for label, say in table)
+        return tuple(Fact(label, NOT_KNOWN) for label in (*(label for label, _ in table), "Undo"))
+    by, say = _UNDO[action_id]
+    undo = BY_ID[by] if by else None
+    key = f"key {keys.label(undo)}, {undo.label}" if undo else ""
+    return (*(Fact(label, say(snapshot, aim)) for label, say in table), Fact("Undo", key + say(snapshot, aim)))
 
 
 def _all_there(snapshot: Snapshot, aim: Aim) -> bool:
@@ -225,8 +229,8 @@ def _always(text: str) -> Say:
     return lambda snapshot, aim: text
 
 
-def _undo_force(snapshot: Snapshot, _aim: Aim) -> str:
-    return f"key b, release; {_syphon(snapshot)}"
+def _and_parked(snapshot: Snapshot, _aim: Aim) -> str:
+    return f"; {_syphon(snapshot)}"
 
 
 def _writable(snapshot: Snapshot, _aim: Aim) -> str:
@@ -243,7 +247,6 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Evidence", _evidence),
         ("Room", _room),
         ("Cost", _always("4 billed operations a message instead of 2, and a ping an interval")),
-        ("Undo", _undo_force),
     ),
     "release": (
         ("From now on", _release_from_now),
@@ -252,7 +255,6 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Evidence", _evidence),
         ("Parked", _waiting),
         ("Cost", _always("none of its own; messages parked so far cost 2 operations more each")),
-        ("Undo", _always("key f, force failover")),
     ),
     "pin": (
         ("From now on", _pin_from_now),
@@ -261,14 +263,12 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Evidence", _evidence),
         ("Parked", _waiting),
         ("Cost", _always("none of its own")),
-        ("Undo", _always("key b, release")),
     ),
     "clean-up": (
         ("From now on", _cleaned),
         ("Reaches", _reaches),
         ("Evidence", _unused_evidence),
         ("Cost", _always("some management requests and peeks for each")),
-        ("Undo", _always("none: a deleted queue is gone; pairing makes one anew if it needs it")),
     ),
     "redrive": (
         ("From now on", _redriven),
@@ -276,25 +276,32 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Evidence", _redrive_evidence),
         ("Parked", _waiting),
         ("Cost", _always("4 billed operations a message: out of the dead letters, back, and moved")),
-        ("Undo", _always("key p, pause syphon, leaves them parked; what cannot be delivered dies again")),
     ),
     "move-stranded": (
         ("From now on", _moved),
         ("Reaches", _reaches),
         ("Evidence", _unused_evidence),
         ("Cost", _always("2 billed operations a message that is moved")),
-        ("Undo", _always("none: what a destination accepted stays there; order may change")),
     ),
     "drain": (
         ("From now on", _always("nothing: it needs the spark extra")),
         ("Reaches", _reaches),
-        ("Undo", _always("nothing to undo")),
     ),
     "read-write": (
         ("From now on", _writable),
         ("Reaches", _reaches),
-        ("Undo", _always("key w, make read-only")),
     ),
 }
+_UNDO: Final[dict[str, tuple[str, Say]]] = {
+    "force": ("release", _and_parked),
+    "release": ("force", _always("")),
+    "pin": ("release", _always("")),
+    "clean-up": ("", _always("none: a deleted queue is gone; pairing makes one anew if it needs it")),
+    "redrive": ("pause-syphon", _always(", leaves them parked; what cannot be delivered dies again")),
+    "move-stranded": ("", _always("none: what a destination accepted stays there; order may change")),
+    "drain": ("", _always("nothing to undo")),
+    "read-write": ("read-only", _always("")),
+}
+"""The action that undoes it, if one does, and what else there is to say of that."""
 ARMABLE: Final = frozenset(_FACTS)
 """Ids of the actions that have their consequences written down."""

@@ -7,6 +7,8 @@
     [prices]                # for the page "cost"; without it, operations are shown and no money
     million_operations = 0.80
     currency = "USD"
+    [keys]                  # actions as the help calls them, and other keys for them (keys.py)
+    "force failover" = "F"
 
 What cannot be used is left out and said in one notice: no mistake in it keeps anybody from the screen. A flag goes
 before it. Not here: what a theme looks like (theme.py), which actions there are (actions.py).
@@ -22,10 +24,11 @@ from pathlib import Path
 from typing import Final
 
 from console.core.billing import Price
+from console.ui.keys import TABLES, Keymap, keymap_of
 from console.ui.profile import ProfileName
 
 NAME: Final = "console.toml"
-_KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices")
+_KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices", "keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class Preferences:
     mouse: bool | None = None
     bell: bool | None = None
     price: Price | None = None
+    keys: Keymap = TABLES
     notice: str = ""
     """What is wrong with the file, as one sentence; empty if nothing is."""
 
@@ -70,6 +74,7 @@ def load_preferences(folder: Path) -> Preferences:
         mouse=_flag(values, "mouse", wrong),
         bell=_flag(values, "bell", wrong),
         price=_price(values.get("prices"), wrong),
+        keys=_keys(values.get("keys", {}), wrong),
         notice=f"{path}: {'; '.join(wrong)}" if wrong else "",
     )
 
@@ -80,6 +85,14 @@ def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | No
         return value
     wrong.append(f"{key} is true or false")
     return None
+
+
+def _keys(values: object, wrong: list[str]) -> Keymap:
+    from console.ui.actions import ACTIONS  # with what measures text behind it
+
+    keymap, unusable = keymap_of(values, ACTIONS)
+    wrong.extend(f"[keys] {text}" for text in unusable)
+    return keymap
 
 
 def _price(values: object, wrong: list[str]) -> Price | None:

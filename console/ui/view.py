@@ -15,6 +15,7 @@ from console.core.billing import Price
 from console.core.events import Record
 from console.core.snapshot import EntityView, Snapshot
 from console.ui import log as event_log
+from console.ui.keys import TABLES, Keymap
 from console.ui.log import Log
 
 
@@ -156,6 +157,8 @@ class View:
     neighbours: tuple[Neighbour, ...] = ()
     price: Price | None = None
     """What the person's console.toml says operations cost."""
+    keys: Keymap = TABLES
+    """What it says of keys."""
 
     @property
     def fresh(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from console.core import actions as orders
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
-from console.ui.actions import ACTIONS, BY_ID, KEY_LINE, Action, all_keys, by_key, for_key, in_key_line
+from console.ui.actions import ACTIONS, BY_ID, KEY_LINE, Action, by_key, for_key, in_key_line
 from console.ui.consequences import ARMABLE
 from console.ui.view import Page, Unreachable, View, told
 
@@ -38,7 +38,7 @@ def test_what_is_dangerous_has_its_consequences_written_down() -> None:
 def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
     for status in SyphonStatus:
         view = view_of(made.snapshot(syphon=made.syphon(status)))
-        for key in all_keys():
+        for key in {key for action in ACTIONS for key in action.keys}:
             possible = [action.id for action in ACTIONS if key in action.keys and not action.why_not(view)]
             assert len(possible) <= 1, (status, key)
 
@@ -103,7 +103,7 @@ def test_the_key_p_pauses_or_resumes(made: Any) -> None:
     assert for_key("p", view_of(made.snapshot())).id == "pause-syphon"
     paused = view_of(made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED)))
     assert for_key("p", paused).id == "resume-syphon"
-    keys = [action.key for action in by_key(paused)]
+    keys = [paused.keys.label(action) for action in by_key(paused)]
     assert len(keys) == len(set(keys)), "one action a key"
     assert {"f", "b", "p", "↑ k", "↓ j", "t", "?", "q"} <= set(keys)
 
@@ -117,6 +117,6 @@ def test_looking_is_always_possible() -> None:
 @pytest.mark.parametrize("page", Page)
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_key_line_names_what_its_page_is_for_and_always_the_way_out(page: Page, width: int) -> None:
-    named = in_key_line(page, width)
+    named = in_key_line(View(pairing="orders", page=page), width)
     assert {"help", "quit"} <= set(named)
     assert set(KEY_LINE[page]) <= BY_ID.keys(), "every name is an action's"

@@ -246,7 +246,8 @@ async def test_the_help_is_made_from_the_tables(open_console: Any, made: Any, si
         screen += console.screen()
         for action in by_key(console.app.view):
             about = action.help if not action.why_not(console.app.view) else "not now: "
-            assert f"{action.key:<6}{action.label:<20}{about}" in screen
+            key = console.app.view.keys.label(action)
+            assert f"{key:<6}{action.label:<20}{about}" in screen
         assert "not now: orders is healthy: nothing to release" in screen
         await console.press("end")
         assert all(f" {state} " in console.screen() for state in State)

@@ -174,7 +174,7 @@ class Consequences(Lines):
         """Always as many lines as there are facts, two each."""
         act, aim = self._dialog.act, self._dialog.aim
         lines = [Line(cut([Span(f" {act.label.capitalize()}: {str(aim) or view.pairing}", Role.SUSPECT)], width))]
-        for label, text in facts(act.id, view.snapshot, aim):
+        for label, text in facts(act.id, view.snapshot, aim, view.keys):
             for number, part in enumerate(wrap(text, width - LABEL - 1, lines=ROWS_EACH)):
                 lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
         lines += [BLANK] * (height - 1 - len(lines))

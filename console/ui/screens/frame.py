@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
@@ -26,6 +26,9 @@ from console.ui.widgets.lines import Lines
 from console.ui.widgets.summary_line import SummaryLine
 from console.ui.widgets.too_small import TooSmall
 
+if TYPE_CHECKING:
+    from console.ui.app import PairedApp
+
 LEAST: Final = Size(60, 20)
 """The smallest terminal in which pages can be read."""
 ROOMY: Final = Size(80, 24)
@@ -37,9 +40,6 @@ TALL: Final = 32
 class Framed(Screen[None]):
     """One page. Subclasses say what stands in the middle."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key, f"app.press({key!r})", show=False) for key in actions.all_keys()
-    ]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - declared so by Textual
     DEFAULT_CSS = """
     Framed { background: $background; }
@@ -69,6 +69,12 @@ class Framed(Screen[None]):
     def on_mount(self) -> None:
         """Shows what is known already."""
         self.show(self._newest())
+
+    def on_key(self, event: events.Key) -> None:
+        """Does what the key stands for: which keys there are is a person's own choice (keys.py)."""
+        if actions.stands_for(event.key, self._newest()):
+            event.stop()
+            cast("PairedApp", self.app).press(event.key)
 
     def show(self, view: View) -> None:
         """Hands the view to every part."""

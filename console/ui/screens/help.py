@@ -93,7 +93,7 @@ def _key(action: Action, view: View, width: int) -> list[Line]:
     first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
     role = Role.SUSPECT if reason else Role.MUTED
     spans = [
-        Span(f" {fit(action.key, KEY)}", Role.MUTED if reason else Role.KEY),
+        Span(f" {fit(view.keys.label(action), KEY)}", Role.MUTED if reason else Role.KEY),
         Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
         Span(first, role),
     ]

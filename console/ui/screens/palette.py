@@ -42,7 +42,8 @@ class Actions(Provider):
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
         for action in self._actions():
-            yield DiscoveryHit(f"{action.label}  ({action.key})", self._do(action), action.label, self._about(action))
+            key = self._paired.view.keys.label(action)
+            yield DiscoveryHit(f"{action.label}  ({key})", self._do(action), action.label, self._about(action))
 
     async def search(self, query: str) -> Hits:
         """Those that the typed letters are found in."""

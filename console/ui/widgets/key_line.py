@@ -19,12 +19,12 @@ class KeyLine(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
         spans: list[Span] = []
-        for name in in_key_line(view.page, width):
-            action = for_key(BY_ID[name].keys[0], view)
-            label = fit(action.label, label_width(action.keys[0]))
+        for name in in_key_line(view, width):
+            action = for_key(view.keys.names(BY_ID[name])[0], view)
+            key, label = view.keys.label(action), fit(action.label, label_width(action))
             if action.why_not(view):
                 gap = " " * (len(label) - len(action.label))
-                spans += [Span(f"({action.key} {action.label}){gap}", Role.MUTED), Span(" ")]
+                spans += [Span(f"({key} {action.label}){gap}", Role.MUTED), Span(" ")]
             else:
-                spans += [Span(f" {action.key}", Role.KEY), Span(f" {label} "), Span(" ")]
+                spans += [Span(f" {key}", Role.KEY), Span(f" {label} "), Span(" ")]
         return (Line(cut(spans[:-1], width)),)

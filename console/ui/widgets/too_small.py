@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from console.ui.actions import BY_ID
 from console.ui.line import BLANK, Line, Role, Span, line, wrap
 from console.ui.summary import Level, summary
 from console.ui.view import View
@@ -23,7 +24,7 @@ class TooSmall(Lines):
         size = self.app.size
         need = (
             f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 60 and 20. "
-            "Make it larger, or the letters smaller. q quits."
+            f"Make it larger, or the letters smaller. {view.keys.label(BY_ID['quit'])} quits."
         )
         said = summary(view)
         role = Role.FAILED_OVER if said.level is Level.BLIND else ROLES[said.level]

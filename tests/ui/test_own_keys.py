@@ -1,0 +1,125 @@
+"""Keys of a person's own: what of them is taken, what is left as it was, and that every screen shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.ui.actions import ACTIONS, BY_ID
+from console.ui.keys import Keymap, keymap_of, read_key, written
+from console.ui.preferences import load_preferences
+from console.ui.screens.arm import ArmDialog
+
+
+def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:
+    return keymap_of({name.replace("_", "-"): value for name, value in values.items()}, ACTIONS)
+
+
+def test_without_any_the_table_counts() -> None:
+    keymap, wrong = own()
+    assert wrong == ()
+    assert [keymap.names(action) for action in ACTIONS] == [action.keys for action in ACTIONS]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shown"),
+    [
+        ("F", "F", "F"),
+        ("ctrl+g", "ctrl+g", "^g"),
+        ("f5", "f5", "f5"),
+        ("?", "question_mark", "?"),
+        ("slash", "slash", "/"),
+        ("pagedown", "pagedown", "PgDn"),
+    ],
+)
+def test_keys_are_written_as_people_write_them(text: str, name: str, shown: str) -> None:
+    assert read_key(text) == name
+    assert written(name) == shown
+
+
+@pytest.mark.parametrize("text", ["", "FF", "f13", "ctrl+F", "ctrl+alt+x", "\x1b", "漢", 7, None])
+def test_what_is_no_key_is_none(text: object) -> None:
+    assert read_key(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"forse": "F"}, "there is no action forse; did you mean force"),
+        ({"force": "FF"}, "force: 'FF' is no key"),
+        ({"force": 3}, "force: 3 is no key"),
+        ({"force": "ctrl+c"}, "force: ctrl+c is reserved"),
+        ({"force": "escape"}, "force: escape is reserved"),
+        ({"force": "enter"}, "force: enter is reserved"),
+        ({"force": "b"}, "b would stand for force failover and release"),
+        ({"force": "j"}, "j would stand for force failover and next"),
+        ({"force": "F", "pin": "F"}, "F would stand for force failover and pin"),
+    ],
+)
+def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: str) -> None:
+    keymap, wrong = keymap_of(values, ACTIONS)
+    assert keymap == Keymap()
+    assert len(wrong) == 1
+    assert said in wrong[0]
+
+
+def test_one_mistake_leaves_the_others_alone() -> None:
+    keymap, wrong = own(force="b", pin="I")
+    assert keymap.names(BY_ID["force"]) == ("f",)
+    assert keymap.names(BY_ID["pin"]) == ("I",)
+    assert len(wrong) == 1
+
+
+def test_keys_can_be_exchanged() -> None:
+    keymap, wrong = own(force="b", release="f")
+    assert wrong == ()
+    assert (keymap.label(BY_ID["force"]), keymap.label(BY_ID["release"])) == ("b", "f")
+
+
+def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
+    keymap, wrong = own(force="b", release="i", pin="x", mark="x")
+    assert keymap == Keymap()
+    assert len(wrong) >= 2
+
+
+def test_actions_that_share_a_key_go_together() -> None:
+    keymap, wrong = keymap_of({"pause syphon": "y"}, ACTIONS)
+    assert wrong == ()
+    assert keymap.names(BY_ID["pause-syphon"]) == keymap.names(BY_ID["resume-syphon"]) == ("y",)
+    _, wrong = keymap_of({"pause syphon": "y", "resume syphon": "z"}, ACTIONS)
+    assert wrong == ("resume syphon shares its key with another action, which has a key of its own here",)
+
+
+def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None:
+    (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "F"\nnonsense = "x"\n')
+    found = load_preferences(tmp_path)
+    assert found.keys.own == {"force": "F"}
+    assert "bell is true or false; [keys] there is no action nonsense" in found.notice
+    (tmp_path / "console.toml").write_text('keys = "vi"\n')
+    assert "keys is a section" in load_preferences(tmp_path).notice
+
+
+async def test_key_line_help_palette_and_question_show_the_new_key(open_console: Any, outage_news: Any) -> None:
+    keymap, _ = own(force="F", release="ctrl+b", quit="Q", help="f1")
+    async with open_console(*outage_news, keys=keymap) as console:
+        assert "F force failover" in console.rows()[-1]
+        assert "^b release" in console.rows()[-1]
+        assert "Q quit" in console.rows()[-1]
+        await console.press("ctrl+c")
+        assert "Q quits the dashboard" in console.screen()
+        await console.press("down", "f")
+        assert not isinstance(console.app.screen, ArmDialog), "the old key does nothing any more"
+        await console.press("F")
+        assert isinstance(console.app.screen, ArmDialog)
+        assert "key ^b, release" in console.screen()
+        await console.press("escape", "f1")
+        assert "F     force failover" in console.screen()
+        await console.press("escape", "colon")
+        await console.pilot.pause(0.2)
+        assert "(F)" in console.screen()
+        await console.press("escape", "q")
+        assert console.app.return_value is None
+        await console.press("Q")
+    assert console.app.return_value == 0
