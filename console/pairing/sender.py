@@ -70,9 +70,11 @@ class PairedSender:
         self._memory = Sender()
         self._numbers: dict[int, str] = {}
         """Numbers given for messages scheduled into the backlog: number to message_id."""
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
+        self._refuse_when_closed()
         steering = self._steering
         if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
             try:
@@ -88,8 +90,15 @@ class PairedSender:
         await self.close()
 
     async def close(self) -> None:
-        """Detach from the primary. The backlog's links are the pairing's."""
+        """Detach from the primary. The backlog's links are the pairing's, but nothing new is sent from here to them."""
+        self._is_closed = True
         await self._primary.close()
+
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise PairingClosedError(
+                f"the sender for {self.entity_name} is closed; get another one from the paired client"
+            )
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch as the entity takes it; while the primary cannot be asked, as the Standard tier takes it."""
@@ -108,9 +117,11 @@ class PairedSender:
         Raises:
             ReservedPropertyError: before anything is sent.
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
+            PairingClosedError: this sender, or the pairing, was closed.
             ServiceBusError, TimeoutError: what the attempt on the primary ended with. One that reads as a refusal, such
                 as "server busy", means that no message of the call has arrived.
         """
+        self._refuse_when_closed()
         _check(timeout)
         messages = outgoing(message)
         if messages:
@@ -126,6 +137,7 @@ class PairedSender:
 
         Raises: as `send_messages`.
         """
+        self._refuse_when_closed()
         _check(timeout)
         singles = outgoing(messages)
         if not singles:
@@ -143,6 +155,7 @@ class PairedSender:
         Raises:
             ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
         """
+        self._refuse_when_closed()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         for number in numbers:
             if number < 0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -171,6 +173,25 @@ async def test_a_closed_sender_raises_and_moves_no_state(world: World) -> None:
         await sender.send_messages(ServiceBusMessage(b"after"))
     assert paired.entity_views()[0].state is State.HEALTHY
     assert world.told(InDoubt) == []
+
+
+async def test_a_closed_sender_parks_nothing_while_its_entity_is_failed_over(world: World) -> None:
+    paired = await world.pair(failover_interval=0)
+    world.fault("refused", entity="orders")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"parked"))
+    assert world.parked() == 1
+    calls: list[Coroutine[Any, Any, Any]] = [
+        sender.send_messages(ServiceBusMessage(b"after")),
+        sender.schedule_messages(ServiceBusMessage(b"after"), datetime.now(UTC)),
+        sender.cancel_scheduled_messages(1),
+        sender.__aenter__(),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="the sender for orders is closed"):
+            await call
+    assert world.parked() == 1
+    await sender.close()
 
 
 @pytest.mark.parametrize("pump", ["sdk", "amqp"])
