@@ -14,13 +14,13 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from console import verbs
 from console.config import PairingConfig, find_config, load_config
-from console.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
+from console.core.errors import ConfigurationError, ControlError, EngineNotRunningError, EngineRunningError, PairedError
 from console.engine.client import ControlClient
 from console.engine.identity import program_version
 from console.engine.launch import Launch, Ready, wait_until_gone
@@ -38,6 +38,7 @@ Config = Annotated[
 ScreenWishes = Annotated[Wishes | None, Parameter(name="*")]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 
+ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
 Size = Annotated[int, Parameter(help="Bytes of a message's body.")]
 LatencyMs = Annotated[float, Parameter(help="Milliseconds that a round trip takes longer, in the sandbox.")]
 Elsewhere = Annotated[
@@ -244,6 +245,56 @@ def simulate(
 
 
 @app.command
+def rehearse(
+    *,
+    journal: Annotated[Path | None, Parameter(help="An engine's journal; else the pairing.toml's.")] = None,
+    failover_interval: Annotated[str, Parameter(help="The failover intervals to try.")] = "0s,5s,30s,60s",
+    failback_pings: Annotated[str, Parameter(help="How many accepted pings in a row to try.")] = "1,3",
+    ping_interval: Annotated[str, Parameter(help="The ping intervals to try.")] = "10s,60s",
+    seeds: Annotated[int, Parameter(help="Readings of the record, where it leaves a choice.")] = 200,
+    master: Annotated[str | None, Parameter(help="Where Spark runs them; else on this machine.")] = None,
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """What would have happened under other policies: recorded failures through the shipped rules, on Spark.
+
+    Where nothing that failed was recorded, a made-up hour is replayed, and said to be.
+    """
+    from console.pipeline.rehearsal.asked import Asked
+    from console.pipeline.rehearsal.command import run_rehearsal
+
+    asked = Asked(
+        intervals=failover_interval, pings=failback_pings, ping_intervals=ping_interval, seeds=seeds, master=master
+    )
+    settings = _settings_if_any(config)
+    places = places_of(settings.name) if settings is not None else None
+    recorded = journal or (places.spool if places is not None and places.spool.is_dir() else None)
+    policy = settings.policy if settings is not None else None
+    return run_rehearsal(asked, journal=recorded, current=policy, json_line=json)
+
+
+@app.command
+def report(
+    *,
+    last: Annotated[bool, Parameter(help="The latest incident, as where nothing is said.")] = False,
+    episode: Annotated[str | None, Parameter(help="The incident that this episode belongs to.")] = None,
+    since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
+    format: ReportFormat = "md",
+    out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
+    tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
+    config: Config = None,
+) -> int:
+    """What happened, what it cost and whether anything was lost: from the pipeline's tables."""
+    from console.pipeline.report.command import chooser, run_report
+    from console.ui.preferences import config_folder, load_preferences
+
+    folder = tables or places_of(load_config(find_config(config)).name).tables
+    choose = chooser(last=last, episode=episode, since=since)
+    price = load_preferences(config_folder()).price
+    return run_report(folder, choose=choose, format_=format, out=out, price=price)
+
+
+@app.command
 def sandbox(
     *,
     json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
@@ -401,6 +452,17 @@ def _dashboard(socket: Path, settings: PairingConfig, screen: Wishes | None, *, 
     from console.ui import run_dashboard  # with Textual behind it
 
     return run_dashboard(socket, config_name=settings.name, read_only=read_only, wishes=screen)
+
+
+def _settings_if_any(config: Path | None) -> PairingConfig | None:
+    """The pairing.toml that is named or lies about; None where there is none to be found."""
+    try:
+        found = find_config(config)
+    except ConfigurationError:
+        if config is not None:
+            raise
+        return None
+    return load_config(found)
 
 
 def _needs_terminal(instead: str) -> None:

@@ -11,6 +11,7 @@ from console.core.events import (
     EngineStarted,
     EngineStopped,
     Event,
+    FailuresCounted,
     Forced,
     InDoubt,
     PingAccepted,
@@ -109,6 +110,17 @@ def test_seconds_with_both_answers_are_a_share_of_requests_that_fail() -> None:
     assert {outage.share for outage in found} == {0.4}
     assert found[0].began.earliest == pytest.approx(5.0)
     assert found[-1].ended.latest == pytest.approx(25.0)
+
+
+def test_failures_that_were_counted_say_their_kind() -> None:
+    (outage,) = history(
+        *(sends(at, 10) for at in range(1, 6)),
+        sends(6, 0, 4),
+        FailuresCounted(at=T + 6, entity="orders", route="primary", failure=FailureKind.UNAUTHORIZED, count=4),
+        sends(7, 10),
+    ).outages
+
+    assert outage.failure is FailureKind.UNAUTHORIZED
 
 
 def test_the_load_goes_on_while_nobody_is_told_yes() -> None:

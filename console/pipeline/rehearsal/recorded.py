@@ -22,6 +22,7 @@ from console.core.events import (
     EngineStarted,
     EngineStopped,
     Event,
+    FailuresCounted,
     Forced,
     InDoubt,
     PingAccepted,
@@ -43,6 +44,8 @@ from console.pipeline.rehearsal.history import History, Load, Outage, Span, Step
 from console.simulation.plan import Act, Crash, Verb
 
 PRIMARY: Final = "primary"
+WINDOW: Final = 1.0
+"""Seconds that counted sends may be told late."""
 BUCKETS: Final = 60
 """The load is read in about so many parts."""
 SHORTEST_BUCKET, LONGEST_BUCKET = 5.0, 60.0
@@ -79,6 +82,8 @@ class Seen:
     """From, to and how many, by any route."""
     refusing: list[list[float]] = field(default_factory=list)
     """From and to of the times in which nobody was told yes."""
+    kinds: list[tuple[float, FailureKind]] = field(default_factory=list)
+    """Failures that were counted, by when."""
     doubts: dict[str, list[float]] = field(default_factory=dict)
     """When each message was in doubt."""
 
@@ -149,6 +154,8 @@ class Reading:
                 self._sends(event)
             case StateChanged():
                 self._changed(event)
+            case FailuresCounted(route="primary"):
+                self._entity(event.entity).kinds.append((at, event.failure))
             case InDoubt(route="primary"):
                 self._doubt(event)
             case PingAccepted():
@@ -302,7 +309,7 @@ def outages_of(seen: Seen, last: float) -> list[Outage]:
             clean = clean or sight.window
             if spell is not None:
                 spell.ended = Span(min(spell.last_bad, sight.told), sight.told)
-    return [_outage(seen.path, spell, last) for spell in spells]
+    return [_outage(seen, spell, last) for spell in spells]
 
 
 def _mixed(spells: list[Spell], spell: Spell | None, sight: Sighting) -> None:
@@ -334,15 +341,17 @@ def _unanswered(sight: Sighting) -> bool:
     return kind_of_reason(sight.reason) is FailureKind.TIMEOUT
 
 
-def _outage(path: str, spell: Spell, last: float) -> Outage:
+def _outage(seen: Seen, spell: Spell, last: float) -> Outage:
     ended = spell.ended or Span(min(spell.last_bad, last), last)
     share = spell.bad / (spell.good + spell.bad) if spell.good and spell.bad else 1.0
-    return Outage(path, _kind(spell), spell.began, ended, round(share, 3))
+    return Outage(seen.path, _kind(seen, spell, ended), spell.began, ended, round(share, 3))
 
 
-def _kind(spell: Spell) -> FailureKind:
-    """The kind most of the reasons say. A failure that moved no state and left no doubt was throttling."""
+def _kind(seen: Seen, spell: Spell, ended: Span) -> FailureKind:
+    """The kind that was counted or told most often. Where nobody counted (an older journal), a failure that moved no
+    state and left no doubt was throttling."""
     found = Counter(kind for kind in map(kind_of_reason, spell.reasons) if kind is not None)
+    found.update(kind for at, kind in seen.kinds if spell.began.earliest <= at <= ended.latest + WINDOW)
     return found.most_common(1)[0][0] if found else FailureKind.BUSY
 
 

@@ -315,7 +315,7 @@ class Replay(World):
         self._served_at[path] = self.clock.now
         since = self.refused_since.pop(path, None)
         if since is not None:
-            self._unavailable += self.clock.now - since
+            self._unavailable += max(0.0, min(self.clock.now, BEGAN + self.history.seconds) - since)
 
     def changed(self, change: StateChanged) -> None:
         """An entity's state."""

@@ -1,0 +1,83 @@
+"""What `paired rehearse` does: reads what was recorded, has every policy run on Spark in another process, prints.
+
+Exit status: 0; what cannot be done is raised, one sentence.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from console.core.errors import PipelineError
+from console.core.options import Policy
+from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
+from console.pipeline.rehearsal.grid import Order
+from console.pipeline.rehearsal.said import as_object, as_text
+from console.pipeline.rehearsal.spread import ORDER, ROWS, Ran, Wanted
+from console.pipeline.rehearsal.table import rehearsed
+
+LOCAL: Final = "local[*]"
+TROUBLE: Final = "paired: "
+
+
+def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None, json_line: bool) -> int:
+    """Rehearse, and print the table and the recommendation.
+
+    Args:
+        journal: an engine's journal; None, or one in which nothing failed: a made-up hour.
+        current: the policy in force; None: not known, the defaults.
+
+    Raises:
+        PairedError: it cannot be done; one sentence.
+    """
+    policy = current or Policy()
+    order = order_asked(asked, history_for(journal, policy), policy)
+    if not json_line:
+        sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
+    ran = run_on_spark(order, asked.master or LOCAL)
+    found = rehearsed(order, ran.rows)
+    sys.stdout.write(as_object(order, found, ran.seconds) if json_line else as_text(order, found, known=bool(current)))
+    return 0
+
+
+# -- on Spark ------------------------------------------------------------------------------------------------------
+
+
+def run_on_spark(order: Order, master: str) -> Ran:
+    """Every run, in a process of its own with a log instead of a terminal.
+
+    Raises:
+        PipelineError: it could not; the sentence is the process's own.
+    """
+    with tempfile.TemporaryDirectory(prefix="paired-rehearse-") as name:
+        folder = Path(name)
+        (folder / ORDER).write_bytes(msgspec.json.encode(Wanted(order=order, master=master)))
+        log = folder / "process.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "console.pipeline.rehearsal", name],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        try:
+            status = process.wait()
+        except BaseException:
+            process.kill()  # its JVM ends with it
+            process.wait()
+            raise
+        if status:
+            raise PipelineError(_why(log))
+        return msgspec.json.decode((folder / ROWS).read_bytes(), type=Ran)
+
+
+def _why(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    said = [line.removeprefix(TROUBLE) for line in lines if line.startswith(TROUBLE)]
+    return said[-1] if said else f"the rehearsal on Spark failed: {lines[-1] if lines else 'it said nothing'}"

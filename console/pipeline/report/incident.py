@@ -1,0 +1,218 @@
+"""The values of a report. Times are seconds since the epoch, durations seconds; None: not known, or not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+TOGETHER: Final = 120.0
+"""Seconds between two episodes that still make one incident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One entity's way from suspect to home."""
+
+    id: str
+    engine: str
+    entity: str
+    outcome: str
+    open: bool
+    forced: bool
+    cause: str
+    last_good_at: float | None
+    """The last send that the primary accepted before."""
+    suspected_at: float | None
+    failed_over_at: float | None
+    first_diverted_at: float | None
+    """The first message that a backlog queue accepted."""
+    first_ping_at: float | None
+    failed_back_at: float | None
+    backlog_empty_at: float | None
+    last_at: float
+    """The latest thing that is known of it."""
+    parked: int
+    moved: int
+    dead_lettered: int
+    pings: int
+
+    @property
+    def began_at(self) -> float:
+        """When it was first noticed."""
+        return self.suspected_at or self.failed_over_at or self.last_at
+
+    @property
+    def ended_at(self) -> float:
+        """When the last message was home, or what is known so far."""
+        return max(at for at in (self.backlog_empty_at, self.failed_back_at, self.last_at) if at is not None)
+
+    @property
+    def to_detect(self) -> float | None:
+        """From the last good send to the first failure that counted: at most so long nobody noticed."""
+        return _between(self.last_good_at, self.suspected_at)
+
+    @property
+    def to_divert(self) -> float | None:
+        """From the first failure to the failover."""
+        return _between(self.suspected_at, self.failed_over_at)
+
+    @property
+    def to_recover(self) -> float | None:
+        """From the failover to the failback."""
+        return _between(self.failed_over_at, self.failed_back_at)
+
+    @property
+    def to_drain(self) -> float | None:
+        """From the failback to an empty backlog."""
+        return _between(self.failed_back_at, self.backlog_empty_at)
+
+
+def _between(since: float | None, until: float | None) -> float | None:
+    return None if since is None or until is None else max(0.0, until - since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """What callers of one entity met within the report's time."""
+
+    entity: str
+    primary_accepted: int
+    backlog_accepted: int
+    failed: int
+    """Attempts, on either route."""
+    failures: dict[str, int]
+    """By kind."""
+    longest_without: float
+    """Seconds between two accepted sends, at most, while some were tried."""
+
+    @property
+    def share(self) -> float | None:
+        """Of attempts that were accepted, by whichever route."""
+        accepted = self.primary_accepted + self.backlog_accepted
+        return accepted / (accepted + self.failed) if accepted + self.failed else None
+
+    @property
+    def primary_share(self) -> float | None:
+        """Of messages that the primary took."""
+        accepted = self.primary_accepted + self.backlog_accepted
+        return self.primary_accepted / accepted if accepted else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dwell:
+    """How long messages were parked, of those that have come home."""
+
+    entity: str
+    parked: int
+    home: int
+    middle: float | None
+    most: float | None
+    """The 95th of a hundred."""
+    longest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Billed operations of one cause."""
+
+    cause: str
+    operations: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A line of the timeline."""
+
+    at: float
+    about: str
+    """An entity, a backlog queue, or empty: the engine."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """What an operator did."""
+
+    at: float
+    by: str
+    what: str
+    target: str
+    why: str
+    outcome: str
+
+
+Verdict = Literal["nothing lost", "messages lost", "not judged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The audit's figures over all that is recorded, its verdict, and what it rests on."""
+
+    verdict: Verdict
+    figures: dict[str, int]
+    receivers_told: bool
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Something over time for a plot: a value for each of the report's buckets."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """What the plots are drawn from. Rates are messages a second."""
+
+    since: float
+    bucket: float
+    """Seconds."""
+    sends: dict[str, tuple[Series, ...]]
+    """By entity: to the primary, to the backlog, failed."""
+    parked: Series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One report."""
+
+    batch: int
+    written_at: float
+    read_at: float
+    since: float
+    until: float
+    episodes: tuple[Episode, ...]
+    recovered: int
+    """Times that an entity was suspect and recovered without a failover."""
+    availability: tuple[Availability, ...]
+    dwell: tuple[Dwell, ...]
+    cost: tuple[Cost, ...]
+    audit: Audit
+    acts: tuple[Act, ...]
+    timeline: tuple[Moment, ...]
+    curves: Curves
+    warnings: tuple[str, ...]
+    """What the tables cannot tell, and why."""
+
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """Those that failed over, in that order."""
+        return tuple(dict.fromkeys(one.entity for one in self.episodes if one.failed_over_at is not None))
+
+
+def incidents(episodes: Sequence[Episode]) -> list[tuple[Episode, ...]]:
+    """Episodes that overlap or nearly touch, together; oldest first."""
+    found: list[list[Episode]] = []
+    end = 0.0
+    for episode in sorted(episodes, key=lambda one: (one.began_at, one.id)):
+        if found and episode.began_at <= end + TOGETHER:
+            found[-1].append(episode)
+        else:
+            found.append([episode])
+            end = 0.0
+        end = max(end, episode.ended_at)
+    return [tuple(chain) for chain in found]
