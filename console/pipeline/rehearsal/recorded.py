@@ -40,7 +40,7 @@ from console.core.events import (
 from console.core.options import Policy
 from console.core.verdict import FailureKind
 from console.engine.spool import CLOSED, read_records
-from console.pipeline.rehearsal.history import History, Load, Outage, Span, Step, kind_of_reason
+from console.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step, kind_of_reason
 from console.simulation.plan import Act, Crash, Verb
 
 PRIMARY: Final = "primary"
@@ -309,7 +309,8 @@ def outages_of(seen: Seen, last: float) -> list[Outage]:
             clean = clean or sight.window
             if spell is not None:
                 spell.ended = Span(min(spell.last_bad, sight.told), sight.told)
-    return [_outage(seen, spell, last) for spell in spells]
+    found = (_outage(seen, spell, last) for spell in spells)
+    return [outage for outage in found if outage.failure in CONDITIONS]  # the others are of single messages
 
 
 def _mixed(spells: list[Spell], spell: Spell | None, sight: Sighting) -> None:
