@@ -232,6 +232,43 @@ def demo(
 
 
 @app.command
+def drain(
+    *,
+    master: Annotated[str, Parameter(help="A Spark cluster, by whatever Spark accepts.")] = "local[*]",
+    parallelism: Annotated[
+        int | None, Parameter(help="Tasks at a time; else the processors here, or on a cluster one a backlog queue.")
+    ] = None,
+    rate: Annotated[
+        float | None, Parameter(help="Messages a second in all, so that live traffic has its share.")
+    ] = None,
+    journal: Annotated[
+        Path | None, Parameter(help="The journal's folder as every executor sees it; else this pairing's.")
+    ] = None,
+    beside_syphon: Annotated[bool, Parameter(help="Though an engine here moves the same messages.")] = False,
+    conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")] = (),
+    why: verbs.Why = "",
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """Move a large backlog with the executors of a Spark cluster; Ctrl-C ends it in order."""
+    from console.pipeline.drain import plan_of, run_drain  # with the SDK behind it
+
+    settings = load_config(find_config(config))
+    plan = plan_of(
+        settings,
+        places_of(settings.name),
+        master=master,
+        parallelism=parallelism,
+        rate=rate,
+        journal=journal,
+        beside_syphon=beside_syphon,
+        conf=conf,
+        why=why,
+    )
+    return run_drain(plan, json_line=json)
+
+
+@app.command
 def simulate(
     *,
     seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,

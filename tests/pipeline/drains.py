@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from console.config import PairingConfig, load_config
@@ -80,12 +81,15 @@ class Grounds:
 
 
 @asynccontextmanager
-async def grounds(folder: Path, *, detects_duplicates: bool = False) -> AsyncIterator[Grounds]:
-    """`folder` holds pairing.toml; the state folder is as the environment says."""
-    orders = QueueSettings(requires_duplicate_detection=detects_duplicates)
+async def grounds(folder: Path, *, lock: timedelta = timedelta(minutes=1)) -> AsyncIterator[Grounds]:
+    """`folder` holds pairing.toml; the state folder is as the environment says. The queue orders detects duplicates,
+    audit does not. lock: of the backlog queues."""
+    large = {"max_size_mb": 5120}
+    orders, audit = QueueSettings(requires_duplicate_detection=True, **large), QueueSettings(**large)
+    backlog = QueueSettings(lock_duration=lock, max_delivery_count=2**31 - 1, **large)
     specs = [
-        NamespaceSpec("primary", queues=[QueueSpec("orders", orders), QueueSpec("audit")]),
-        NamespaceSpec("secondary", queues=[QueueSpec(queue_path(index)) for index in range(QUEUES)]),
+        NamespaceSpec("primary", queues=[QueueSpec("orders", orders), QueueSpec("audit", audit)]),
+        NamespaceSpec("secondary", queues=[QueueSpec(queue_path(index), backlog) for index in range(QUEUES)]),
     ]
     async with Sandbox.start(specs) as sandbox:
         config = folder / "pairing.toml"
@@ -100,12 +104,6 @@ async def grounds(folder: Path, *, detects_duplicates: bool = False) -> AsyncIte
         places = places_of("drained")
         places.prepare()
         yield Grounds(sandbox, load_config(config), places)
-
-
-def in_portions(count: int, size: int) -> Iterator[int]:
-    while count > 0:
-        yield min(count, size)
-        count -= size
 
 
 async def until(what: object, patience: float = 60.0) -> None:

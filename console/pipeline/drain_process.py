@@ -1,0 +1,216 @@
+"""The process of a drain that holds Spark: `python -m console.pipeline.drain_process RUN WORK`, started by drain.py.
+
+Its standard output and error are a log file; what it has to say stands in the run's progress.json. The end of its
+standard input ends the drain in order: whoever started it has gone. Its tasks are in drain_task.py, its decisions in
+drain_waves.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from azure.core.exceptions import AzureError
+
+from console.config import PairingConfig, load_config
+from console.core.errors import DrainError, PairedError
+from console.engine.connecting import open_admin
+from console.pairing import backlog
+from console.pipeline import drain_task
+from console.pipeline.drain_order import DrainOrder, Outcome, Progress, Report, Told, is_stopped, read_order, write
+from console.pipeline.drain_waves import Depth, Depths, Waves, World
+from console.pipeline.java import find_java
+from console.pipeline.session import first_line, open_session
+from console.secret import masked
+
+LAST_RESORT: Final = 120.0
+"""Seconds that a drain has to end in order once nobody waits for it."""
+
+log = logging.getLogger("console.pipeline.drain_process")
+
+
+def main(folder: Path, work: Path) -> int:
+    """Drain as the order in `folder` says; the exit status."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    log.setLevel(logging.INFO)
+    threading.Thread(target=_until_input_ends, args=(folder,), name="the end of standard input", daemon=True).start()
+    order = read_order(folder)
+    began = time.time()
+    told = _Teller(folder)
+    try:
+        waves, reason = _drain(order, work, told)
+    except PairedError as error:
+        log.exception("the drain failed")
+        told.failed(masked(str(error)))
+        return 2
+    moved = sum(one.moved for one in told.reports)
+    dead = sum(one.dead_lettered for one in told.reports)
+    told.ended(
+        Outcome(
+            moved=moved,
+            dead_lettered=dead,
+            set_aside=waves.set_aside,
+            seconds=time.time() - began,
+            waves=waves.count,
+            complete=not reason,
+            text=reason,
+        )
+    )
+    return 0
+
+
+class _Teller:
+    """What is said of the run, in its progress.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reports: list[Report] = []
+        self._folder = folder
+        self._wave = 0
+
+    def wave(self, number: int, text: str) -> None:
+        """A wave begins."""
+        self._wave = number
+        log.info("wave %d: %s", number, text)
+        self._say(Told(phase=text, wave=number, progress=Progress()))
+
+    def starting(self, text: str) -> None:
+        """Nothing is moved yet."""
+        self._say(Told(phase=text, wave=0, progress=Progress()))
+
+    def failed(self, text: str) -> None:
+        """It is over, and why."""
+        self._say(Told(phase="failed", wave=self._wave, progress=Progress(), trouble=text))
+
+    def ended(self, outcome: Outcome) -> None:
+        """It is over."""
+        log.info("ended: %s", outcome)
+        self._say(Told(phase="ended", wave=self._wave, progress=Progress(), outcome=outcome))
+
+    def _say(self, told: Told) -> None:
+        write(self._folder / "progress.json", told)
+
+
+def _drain(order: DrainOrder, work: Path, told: _Teller) -> tuple[Waves, str]:
+    """Raises PairedError: it could not begin, or could not go on."""
+    config = load_config(Path(order.config))
+    told.starting(f"starting Spark on {order.master}")
+    java = find_java(shims=work)
+    with open_session(
+        app="drain",
+        work=work,
+        java=java,
+        master=order.master,
+        settings={**_cluster_settings(order), **order.settings},
+    ) as spark:
+        world = World(
+            run=lambda deals: _wave(spark, order, deals, told),
+            depths=lambda: _depths(config, order.queues),
+            clock=time.time,
+            sleep=time.sleep,
+            is_stopped=lambda: is_stopped(order.folder),
+            tell=told.wave,
+        )
+        waves = Waves(world, queues=len(order.queues), parallelism=order.parallelism)
+        return waves, waves.run()
+
+
+def _wave(spark: Any, order: DrainOrder, deals: tuple[int, ...], told: _Teller) -> Sequence[Report]:
+    """One Spark job, a task for each of `deals`.
+
+    Raises:
+        DrainError: a task failed as often as Spark tries it, or the executors are gone.
+    """
+    work = partial(drain_task.partition, str(order.folder), deals)
+    count = len(deals)
+    try:
+        rows = spark.range(0, count, 1, count).mapInArrow(work, drain_task.ROWS).collect()
+    except Exception as error:  # whatever py4j, the JVM or a task said
+        raise DrainError(f"a wave of {count} tasks failed: {_said(error)}") from error
+    reports = [msgspec.json.decode(bytes(row["report"]), type=Report) for row in rows]
+    told.reports += reports
+    for one in reports:
+        log.info("queue %d: %s", one.queue, one)
+    return reports
+
+
+def _said(error: Exception) -> str:
+    """Of a failure in a task the last line of its traceback; else the first line of what Spark says."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    ours = [line for line in lines if ": " in line and line.split(":", 1)[0].endswith(("Error", "Exception"))]
+    of_python = [line for line in ours if not line.startswith(("org.", "py4j.", "java.", "Caused"))]
+    return masked((of_python or [first_line(error)])[-1][:400])
+
+
+def _depths(config: PairingConfig, queues: Sequence[str]) -> Depths:
+    """Nothing is raised: what is not told is not known."""
+
+    async def asked() -> list[Depth | None]:
+        async with open_admin(config.secondary) as admin:
+            return list(await asyncio.gather(*(_depth(partial(backlog.depth, admin, path)) for path in queues)))
+
+    try:
+        return dict(enumerate(asyncio.run(asked())))
+    except (PairedError, ValueError, OSError) as error:
+        log.warning("the counts of the queues cannot be read: %s", error)
+        return dict.fromkeys(range(len(queues)))
+
+
+async def _depth(ask: Callable[[], Any]) -> Depth | None:
+    try:
+        found = await ask()
+    except (AzureError, OSError, TimeoutError) as error:
+        log.warning("%s", masked(str(error)))
+        return None
+    return Depth(found.messages, found.scheduled)
+
+
+def _cluster_settings(order: DrainOrder) -> dict[str, object]:
+    """What a cluster's executors need to find us, and how much of it is wanted."""
+    if order.master.startswith("local"):
+        return {}
+    settings: dict[str, object] = {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}
+    host = urlsplit(order.master.split(",")[0]).hostname
+    if host is not None and not _is_loopback(host):
+        settings |= {"spark.driver.host": _own_address(host), "spark.driver.bindAddress": "0.0.0.0"}
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _own_address(towards: str) -> str:
+    """This machine's, as seen on the way to a host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, 9))
+        except OSError:
+            return socket.getfqdn()
+        return str(probe.getsockname()[0])
+
+
+def _until_input_ends(folder: Path) -> None:
+    while os.read(0, 4096):
+        pass
+    (folder / "stop").touch()
+    time.sleep(LAST_RESORT)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,118 @@
+"""A drain on a real cluster of two workers, one of which is killed in the middle; run with `pytest -n 0` on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from console.core.events import Commanded, CommandEnded
+from console.pipeline.drain_order import attempts
+from console.pipeline.drain_receipts import Tally, progress_of
+from tests.pairing.backlogs import queue_path
+from tests.pipeline.cluster import ROOT, SETTINGS, Cluster, cluster
+from tests.pipeline.drains import QUEUES, Grounds, grounds, until
+
+pytest.importorskip("pyspark")
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "1", reason="starts a cluster: PAIRED_SPARK=1 runs it"),
+    pytest.mark.timeout(600),
+]
+COUNT = 20_000
+LOCK = timedelta(seconds=15)
+"""Shorter than the minute of a backlog queue, so that what died with a worker comes again sooner."""
+
+
+@pytest.fixture
+async def standing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Grounds]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    async with grounds(tmp_path, lock=LOCK) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as found:
+        yield found
+
+
+async def drain(standing: Grounds, spark: Cluster, *options: str) -> asyncio.subprocess.Process:
+    settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "console", "drain", "--config", str(standing.config.path), "--master", spark.master,
+        "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+
+async def outcome(process: asyncio.subprocess.Process) -> dict[str, object]:
+    async with asyncio.timeout(400):
+        said, _ = await process.communicate()
+    return {"status": process.returncode, **json.loads(said)}
+
+
+def moved(standing: Grounds) -> int:
+    """As the tasks of the run tell it."""
+    runs = list(attempts(standing.places.spool / ".drain"))
+    return max((progress_of(run, Tally()).moved for run in runs), default=0) + len(standing.receipts())
+
+
+def locked(standing: Grounds) -> set[str]:
+    """The messages that somebody holds."""
+    return {
+        str(stored.message.message_id)
+        for index in range(QUEUES)
+        for stored in standing.lying(queue_path(index), "secondary")
+        if stored.lock_token is not None
+    }
+
+
+async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it_held(
+    standing: Grounds, spark: Cluster
+) -> None:
+    """Nothing is lost; at-least-once: message_id is kept, so a destination with duplicate detection gets each once."""
+    standing.fill(COUNT // 2, destination="orders")
+    standing.fill(COUNT // 2, destination="audit", start=COUNT // 2)
+    process = await drain(standing, spark, "--rate", "1500", "--why", "an incident")
+    await until(lambda: moved(standing) > COUNT // 5 and locked(standing), patience=200)
+    assert len(spark.executors(0)) > 1
+    spark.kill_worker(0)
+    held = locked(standing)
+    found = await outcome(process)
+
+    everything = {f"m{number}" for number in range(COUNT)}
+    detecting, plain = standing.arrived("orders"), standing.arrived("audit")
+    assert set(detecting) | set(plain) == everything
+    assert standing.left() == 0
+    assert set(detecting.values()) == {1}
+    again = {name for name, times in plain.items() if times > 1}
+    assert again <= held
+    assert plain.total() - len(plain) <= len(held)
+    receipts = standing.receipts()
+    assert set(receipts) == everything
+    assert (found["status"], found["complete"], found["moved"]) == (0, True, receipts.total())
+    acts = [one.event for one in standing.records() if isinstance(one.event, Commanded | CommandEnded)]
+    assert [type(act) for act in acts] == [Commanded, CommandEnded]
+    assert isinstance(acts[0], Commanded)
+    assert (acts[0].command, acts[0].why) == ("drain", "an incident")
+
+
+async def test_an_interrupt_ends_a_drain_in_order(standing: Grounds, spark: Cluster) -> None:
+    standing.fill(COUNT)
+    process = await drain(standing, spark, "--rate", "300")
+    await until(lambda: moved(standing) > 0, patience=200)
+    process.send_signal(signal.SIGINT)
+    found = await outcome(process)
+    assert (found["status"], found["complete"]) == (1, False)
+    arrived = standing.arrived()
+    assert arrived == standing.receipts()
+    assert set(arrived.values()) == {1}
+    assert standing.left() + len(arrived) == COUNT
+    assert not any(attempts(standing.places.spool / ".drain"))
