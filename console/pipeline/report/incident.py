@@ -40,7 +40,7 @@ class Episode:
     @property
     def began_at(self) -> float:
         """When it was first noticed."""
-        return self.suspected_at or self.failed_over_at or self.last_at
+        return min(at for at in (self.suspected_at, self.failed_over_at, self.last_at) if at is not None)
 
     @property
     def ended_at(self) -> float:

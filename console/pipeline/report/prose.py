@@ -197,7 +197,7 @@ def _cost(report: Report, price: Price | None) -> list[str]:
         for one in (*report.cost, whole)
     ]
     heads = ("cause", "billed operations", "MB", f"{price.currency}" if price else "price")
-    note = "" if price else "The price of a million operations is not set: see `price` in the README."
+    note = "" if price else "The price of a million operations is not set: it stands in console.toml, under prices."
     return ["## Cost, in whole minutes", "", *table(heads, rows), *(("", note) if note else ())]
 
 
