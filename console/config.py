@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, cast
 
 from console.connection_string import host_of, is_emulated, parts_of
 from console.core.errors import ConfigurationError
-from console.core.options import RANGES, WHOLE, WORDS, Policy
+from console.core.options import PLAIN, RANGES, WHOLE, WORDS, Policy
 from console.secret import Secret
 from console.settings import (
     Address,
@@ -196,7 +196,9 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _policy_reader(key: str) -> Reader:
-    return read_duration if key in RANGES and key not in WHOLE else one_of(*WORDS[key]) if key in WORDS else as_it_is
+    if key in WORDS:
+        return one_of(*WORDS[key])
+    return read_duration if key in RANGES and key not in WHOLE and key not in PLAIN else as_it_is
 
 
 _POLICY: Final = tuple(field.name for field in fields(Policy))

@@ -40,6 +40,7 @@ from console.core.events import (
     Ticked,
 )
 from console.core.options import Policy
+from console.core.pace import Pace
 from console.core.probing import Probes
 from console.core.rotation import Rotation
 from console.core.verdict import VERDICTS, Verdict
@@ -95,6 +96,7 @@ class Pairing:
         self.destinations = Destinations(
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
         )
+        self.pace = Pace(rate=policy.syphon_rate, live_share=policy.syphon_live_share, rest=policy.throttle_wait)
         self.syphon_paused = False
         self.paused_queues: set[int] = set()
         self.paused_destinations: dict[str, str] = {}
@@ -160,6 +162,7 @@ class Pairing:
     def _send_accepted(self, event: SendAccepted) -> list[Effect]:
         if event.queue is not None:
             return []
+        self.pace.live_at = event.at
         entity = self.entity(event.entity, at=event.at)
         if entity.probed_every is not None:
             self.probes.heard(event.entity.casefold(), at=event.at)
@@ -178,6 +181,8 @@ class Pairing:
             return self._queue_failed(event, event.queue) if verdict is Verdict.COUNTS else []
         if verdict is Verdict.THROTTLED:  # a probe would only add to it
             self.probes.heard(event.entity.casefold(), at=event.at)
+            self.pace.live_at = event.at
+            self.pace.throttled(event.at)
         return self._attempt_failed(event, verdict)
 
     def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:

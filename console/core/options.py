@@ -48,6 +48,8 @@ RANGES: Final[dict[str, Range]] = {
     "undeliverable_after": Range(0),
     "throttle_wait": Range(10),
     "quiet_period": Range(1),
+    "syphon_rate": Range(0),
+    "syphon_live_share": Range(0, 0.9),
 }
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "ping": get_args(PingKind),
@@ -55,6 +57,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "journal": get_args(JournalKind),
     "pump": get_args(PumpKind),
 }
+PLAIN: Final = {"syphon_rate": "a number of messages a second", "syphon_live_share": "a part of 1"}
+"""Options that are numbers, and no seconds."""
 WHOLE: Final = frozenset({"backlog_queue_count", "failback_pings"})
 
 
@@ -86,6 +90,11 @@ class Policy:
     """What an unused backlog queue's last activity has to be older than to be deleted (SPEC.md section 4.3)."""
     journal: JournalKind = "diverted"
     pump: PumpKind = "auto"
+    syphon_rate: float = 0.0
+    """Messages a second that this engine's syphon moves at most; 0: as many as it can."""
+    syphon_live_share: float = 0.5
+    """What part of the rate that the owner set, or that throttling showed, is left to senders of this pairing that send
+    to the primary at the same time."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -99,10 +108,11 @@ def _check(name: str, value: object) -> None:
     elif name in RANGES:
         kind = int if name in WHOLE else (int, float)
         if isinstance(value, bool) or not isinstance(value, kind):
-            what = "a whole number" if name in WHOLE else "a number of seconds"
+            what = "a whole number" if name in WHOLE else PLAIN.get(name, "a number of seconds")
             raise ConfigurationError(f"{name} is {value!r}; it is {what}, {RANGES[name]}")
         if not RANGES[name].holds(value):
-            unit = "" if name in WHOLE else " seconds, and finite" if value == inf else " seconds"
+            unit = "" if name in WHOLE or name in PLAIN else " seconds"
+            unit += ", and finite" if value == inf and name not in WHOLE else ""
             raise ConfigurationError(f"{name} is {value!r}; it must be {RANGES[name]}{unit}")
     elif not isinstance(value, bool):
         raise ConfigurationError(f"{name} is {value!r}; it is true or false")

@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
+from math import inf
 from typing import Final
 from uuid import UUID
 
 from console.amqp.events import DeliveryReceived
 from console.amqp.outcomes import RELEASED
 from console.core.errors import EnvelopeError, WireError, WireUnavailableError
+from console.core.verdict import FailureKind
 from console.pairing import moving
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.aside import SetAside
@@ -50,6 +52,8 @@ RENEWED_BEFORE: Final = 20.0
 REMEMBERED: Final = 100_000
 """Messages that were moved and whose completion is not confirmed, remembered so as not to send them again."""
 TICK: Final = 1.0
+RATIONED_TICK: Final = 0.1
+"""Seconds between two looks whether a ration has grown."""
 CLOSING_IN: Final = 2.0
 """Seconds that messages under way have to be answered when the pump closes."""
 
@@ -167,8 +171,10 @@ class AmqpPump:
         if is_idle_detach(failure) and lived >= HEALTHY:
             return
         pause = max(self._backoff.next(), self._steering.policy.syphon_retry_interval)
-        reason = self._steering.judge(failure).reason
-        moving.stopped(self._steering, self.progress, self.index, reason, retry_in=pause)
+        judgement = self._steering.judge(failure)
+        if judgement.kind is FailureKind.BUSY:
+            pause = max(pause, self._steering.policy.throttle_wait)
+        moving.stopped(self._steering, self.progress, self.index, judgement.reason, retry_in=pause)
         await asyncio.sleep(pause)
 
     async def _attached(self) -> WireError | None:
@@ -198,7 +204,8 @@ class AmqpPump:
                 self._settling.lost()  # what the queue has not confirmed by now
                 return None
             await self._tend()
-            await self._steering.change(self._steering.clock() + TICK)
+            is_rationed = self._ration.left(len(self._in_hand)) < inf
+            await self._steering.change(self._steering.clock() + (RATIONED_TICK if is_rationed else TICK))
         return receiver.failure
 
     async def _tend(self) -> None:
@@ -307,6 +314,7 @@ class AmqpPump:
         elif self._may_go(parcel, now):
             self._courier.give(parcel, now)
         else:
+            self._ration.gave_back()
             self.set_aside(parcel)
 
     def _may_go(self, parcel: Parcel, now: float) -> bool:
@@ -350,7 +358,9 @@ class AmqpPump:
             return
         foreseen = (MOST_BYTES - self._bytes) / self._largest
         wanted = int(min(CREDIT, self.room, foreseen))
-        if wanted > 2 * receiver.credit:
+        if wanted < receiver.credit and self._ration.left(len(self._in_hand)) < receiver.credit:
+            receiver.grant(max(0, wanted))  # it was granted before there was so little left
+        elif wanted > 2 * receiver.credit:
             receiver.grant(wanted)
             self._largest = max(1024.0, self._largest / 2)  # the next portion shows whether messages are still as large
             self._steering.meter.receives += 1

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from console.core.destinations import FATES, Fate
-from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PumpStopped
-from console.core.verdict import Judgement
+from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PumpStopped, Warned
+from console.core.verdict import FailureKind, Judgement
 from console.pairing.steering import Steering
 
 RESCAN: Final = 60.0
@@ -126,11 +126,20 @@ def refused(steering: Steering, path: str, failure: Judgement) -> Ruling:
     if FATES[failure.kind] is Fate.DEAD_LETTERED:
         return Ruling(True, f"{path} refused it: {failure.reason}")
     destinations, now = steering.machine.destinations, steering.clock()
+    if failure.kind is FailureKind.BUSY:
+        _slow_down(steering, path, now)
     news = destinations.circuit(path) is None
     circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
     if news:
         steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
     return waiting(steering, path, failure.reason)
+
+
+def _slow_down(steering: Steering, path: str, now: float) -> None:
+    limit = steering.machine.pace.throttled(now)
+    if limit is not None:
+        text = f"{path} is throttled: at most {limit:,.0f} messages a second are moved, and more again as it bears them"
+        steering.announce(Warned(at=now, about="syphon", text=text))
 
 
 def waiting(steering: Steering, path: str, reason: str = "") -> Ruling:

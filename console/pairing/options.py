@@ -53,6 +53,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     quiet_period: Duration = DEFAULTS.quiet_period
     journal: JournalKind = DEFAULTS.journal
     pump: PumpKind = DEFAULTS.pump
+    syphon_rate: float = DEFAULTS.syphon_rate
+    syphon_live_share: float = DEFAULTS.syphon_live_share
 
     def policy(self) -> Policy:
         """The options that are values, checked.

@@ -29,6 +29,8 @@ from console.pairing.moving import Progress, Rescan, buried, holding, moved, sto
 from console.pairing.steering import Steering
 
 BATCH: Final = 100
+RATIONED: Final = 0.1
+"""Seconds until a pump looks again that may move nothing just now."""
 SLICE: Final = 1.0
 """Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
 BRINGING_BACK: Final = 10.0
@@ -135,8 +137,12 @@ class Pump:
             self._rescan.ended(self._steering.clock(), took=self._steering.clock() - now)
         for path in [path for path in self._aside if self._steering.machine.may_deliver(path, at=now)]:
             await self._move_set_aside(receiver, path)
+        room = int(min(BATCH, self._steering.machine.pace.left(self._steering.clock())))
+        if room < 1:
+            await asyncio.sleep(RATIONED)
+            return
         received = await bounded(
-            receiver.receive_messages(BATCH, max_wait_time=SLICE), SLICE + moving.MANAGED, f"receiving from {self.path}"
+            receiver.receive_messages(room, max_wait_time=SLICE), SLICE + moving.MANAGED, f"receiving from {self.path}"
         )
         self.progress.failing_since = None
         if received or now >= self._window_ends:
@@ -144,6 +150,7 @@ class Pump:
             self._window_ends = now + self._steering.policy.syphon_receive_window
         if received:
             self._take(received)
+            self._steering.machine.pace.took(len(received))
             await self._move(receiver, received)
         self.progress.set_aside = sum(map(len, self._aside.values()))
         self.progress.text = self._said()
@@ -155,6 +162,7 @@ class Pump:
         for path, load in (await self._sorted(receiver, received)).items():
             # What was set aside goes before newer messages of its destination.
             if path in self._aside or not self._steering.machine.may_deliver(path, at=self._steering.clock()):
+                self._steering.machine.pace.gave_back(len(load))
                 await self._set_aside(receiver, path, load)
             else:
                 await self._deliver(receiver, path, load)
@@ -261,6 +269,10 @@ class Pump:
         end = self._steering.clock() + BRINGING_BACK
         try:
             while waiting and path not in self._aside and self._steering.clock() < end:
+                room = int(min(portion, self._steering.machine.pace.left(self._steering.clock())))
+                if room < 1:
+                    return
+                portion = room
                 received = await self._received_again(receiver, waiting[:portion])
                 if received:
                     del waiting[:portion]
@@ -278,6 +290,7 @@ class Pump:
 
     async def _move_again(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
         self._take(received)
+        self._steering.machine.pace.took(len(received))
         for path, load in (await self._sorted(receiver, received)).items():
             await self._deliver(receiver, path, load)
 

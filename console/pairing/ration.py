@@ -1,6 +1,7 @@
 """What a pump may take in: as much as it has room for, or less, where somebody bounds it.
 
-A drain's pumps are bounded in number, by how many may be in hand, and by a rate that leaves live traffic its share.
+A drain's pumps are bounded in number, by how many may be in hand, and by a rate that leaves live traffic its share;
+those of a syphon by the engine's pace, which all of them share (console.core.pace).
 Time is passed in; asking costs nothing, and changes nothing but what time has added.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol
+
+from console.core.pace import Pace
 
 BURST: Final = 1.0
 """Seconds of a rate that may be taken at once, after as long a pause."""
@@ -23,6 +26,9 @@ class Ration(Protocol):
     def took(self) -> None:
         """One came."""
 
+    def gave_back(self) -> None:
+        """One that came is put aside, since its destination takes nothing now."""
+
 
 class Unrationed:
     """As many as the pump has room for."""
@@ -33,6 +39,23 @@ class Unrationed:
 
     def took(self) -> None:
         """Nobody counts."""
+
+    def gave_back(self) -> None:
+        """Nobody counts."""
+
+
+class Paced:
+    """What the engine's pace leaves, for all of its pumps together."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
+        self._pace = pace
+        self._clock = clock
+        self.took = pace.took
+        self.gave_back = pace.gave_back
+
+    def left(self, in_hand: int) -> float:
+        """However many are in hand."""
+        return max(0.0, self._pace.left(self._clock()))
 
 
 class Bounded:
@@ -68,6 +91,10 @@ class Bounded:
         """One came."""
         self._messages -= 1
         self._saved -= 1
+
+    def gave_back(self) -> None:
+        """It came all the same: only the rate is for those that move on."""
+        self._saved += 1
 
     def _by_rate(self) -> float:
         if self._rate is None:

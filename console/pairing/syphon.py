@@ -24,6 +24,7 @@ from console.pairing.courier import Courier
 from console.pairing.moving import Progress, Worker, stopped
 from console.pairing.orders import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
 from console.pairing.pump import Pump
+from console.pairing.ration import Paced
 from console.pairing.steering import Steering
 from console.pairing.wire import Endpoint, Wire
 
@@ -83,7 +84,10 @@ class Syphon:
         return Pump(self._steering, self._secondary, self._courier, index=index, path=path, progress=progress)
 
     def _amqp_pump(self, wires: Wires, index: int, path: str, progress: Progress) -> Worker:
-        return AmqpPump(self._steering, wires.secondary, wires.courier, index=index, path=path, progress=progress)
+        ration = Paced(self._steering.machine.pace, self._steering.clock)
+        return AmqpPump(
+            self._steering, wires.secondary, wires.courier, index=index, path=path, progress=progress, ration=ration
+        )
 
     def _use_amqp(self) -> None:
         """Have pumps on our own AMQP, or know why not."""
@@ -208,7 +212,8 @@ class Syphon:
             return SyphonStatus.STUCK, f"backlog queue {failing[0].index}: {failing[0].progress.text}"
         last = max((pump.progress.last_moved_at or 0.0 for pump in self.pumps), default=0.0)
         if now - last <= RECENT:
-            return SyphonStatus.RUNNING, "moving messages to their destinations"
+            pace = self._steering.machine.pace.why(now)
+            return SyphonStatus.RUNNING, f"moving messages to their destinations{pace and f'; {pace}'}"
         aside = sum(pump.progress.set_aside for pump in self.pumps)
         may_pump = self._steering.machine.may_pump
         lying = sum(depth or 0 for index, depth in depths.items() if may_pump(index)) - aside

@@ -32,6 +32,8 @@ DEFAULTS = {
     "quiet_period": 15 * MINUTE,
     "journal": "diverted",
     "pump": "auto",
+    "syphon_rate": 0,
+    "syphon_live_share": 0.5,
 }
 
 ENDS = {
@@ -48,6 +50,8 @@ ENDS = {
     "undeliverable_after": (0, None),
     "throttle_wait": (10, None),
     "quiet_period": (1, None),
+    "syphon_rate": (0, None),
+    "syphon_live_share": (0, 0.9),
 }
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
 
