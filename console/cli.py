@@ -433,6 +433,21 @@ def bench_engine(
     return run_bench_engine(EnginePlan(seconds=seconds, rounds=rounds), json_line=json)
 
 
+@bench.command(name="console")
+def bench_console(
+    *,
+    json: JsonLine = False,
+    entities: Annotated[int, Parameter(help="How many the engine has.")] = 1000,
+    keys: Annotated[int, Parameter(help="How often each key is typed in a run.")] = 20,
+    runs: Annotated[int, Parameter(help="How often the dashboard is opened.")] = 3,
+) -> int:
+    """How fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
+    from console.bench.command import run_bench_console  # with the SDK behind it
+    from console.bench.screen import ScreenPlan
+
+    return run_bench_console(ScreenPlan(entities=entities, keys=keys, runs=runs), json_line=json)
+
+
 @bench.command(name="failover")
 def bench_failover(
     *,

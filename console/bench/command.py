@@ -17,6 +17,7 @@ from console.bench.failover import measure_failover
 from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
+from console.bench.screen import ScreenPlan, measure_screen
 from console.bench.send import SendPlan, measure_send
 from console.bench.syphon import SyphonPlan, measure_syphon
 
@@ -67,6 +68,13 @@ def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
     """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
     figures = _run(measure_engine(plan))
     sys.stdout.write(tables.as_json("engine", figures) if json_line else tables.engine_table(figures))
+    return 0
+
+
+def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
+    """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
+    figures = _run(measure_screen(plan))
+    sys.stdout.write(tables.as_json("console", figures) if json_line else tables.screen_table(figures))
     return 0
 
 

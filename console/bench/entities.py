@@ -22,26 +22,21 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.exceptions import ServiceBusConnectionError
 
+from console.bench.stubs import StubClient, StubManagement
 from console.core.events import Event, PingFailed
-from console.core.namespaces import UNTOLD, NamespaceInfo
 from console.pairing import (
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
     tls_context,
 )
-from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
 from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 INTERVAL: Final = 60.0
 ROUNDS: Final = 3
-TRIP: Final = 0.005
-"""Seconds until a stub answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,82 +149,10 @@ async def _sdk(pings: _Pings, names: list[str], interval: float) -> AsyncIterato
 # -- without ------------------------------------------------------------------------------------------------------
 
 
-class _StubSender:
-    """Refuses what is sent, after a moment; opens and closes at once."""
-
-    def __init__(self, is_up: bool) -> None:
-        self._is_up = is_up
-
-    async def __aenter__(self) -> _StubSender:
-        return self
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    async def cancel_scheduled_messages(self, numbers: list[int]) -> None:
-        """It is not closed."""
-
-    async def create_message_batch(self) -> ServiceBusMessageBatch:
-        """As the Standard tier takes it."""
-        return ServiceBusMessageBatch(max_size_in_bytes=262_144)
-
-    async def send_messages(self, message: object, *, timeout: float) -> None:
-        """Fail as a lost connection does."""
-        await asyncio.sleep(TRIP)
-        if not self._is_up:
-            raise ServiceBusConnectionError(message="refused by the stub")
-
-
-class _StubClient:
-    """A namespace's client without a namespace."""
-
-    def __init__(self, name: str, *, is_up: bool) -> None:
-        self.fully_qualified_namespace = f"{name}.servicebus.windows.net"
-        self._is_up = is_up
-
-    def get_queue_sender(self, path: str) -> _StubSender:
-        """One of ours."""
-        return _StubSender(self._is_up)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class _StubManagement:
-    """Management of a namespace that has every queue and nothing in it."""
-
-    async def queues(self, prefix: str) -> list[QueueFacts]:
-        """All that are asked for."""
-        return [
-            QueueFacts(
-                path=f"{prefix}{index}",
-                max_size_mb=MAX_SIZE_MB,
-                max_deliveries=MAX_DELIVERIES,
-                lock=LOCK,
-                dead_letters_expired=True,
-                batched=True,
-                sessions=False,
-                status="Active",
-            )
-            for index in range(10)
-        ]
-
-    async def depth(self, path: str) -> Depth:
-        """Nothing."""
-        return Depth(messages=0, dead_lettered=0, size_bytes=0)
-
-    async def namespace(self) -> NamespaceInfo:
-        """Tells nothing."""
-        return UNTOLD
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
 @asynccontextmanager
 async def _stub(pings: _Pings, names: list[str], interval: float) -> AsyncIterator[PairedServiceBusClient]:
-    primary: Any = _StubClient("primary", is_up=False)
-    options = _options(_StubManagement(), _StubClient("secondary", is_up=True), interval)
+    primary: Any = StubClient("primary", is_up=False)
+    options = _options(StubManagement(), StubClient("secondary", is_up=True), interval)
     async with await pair_namespaces(primary, options, on_event=pings.on_event) as paired:
         yield paired
 

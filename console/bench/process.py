@@ -89,11 +89,16 @@ class SandboxProcess:
 
     def cpu_seconds(self) -> float:
         """The CPU time that the process has used so far, in all its threads."""
-        return time.clock_gettime((~self.pid << 3) | _CPU_CLOCK)
+        return cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
         """The memory that the process holds now."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used so far, in all its threads."""
+    return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
 
 
 def _session() -> aiohttp.ClientSession:

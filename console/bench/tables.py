@@ -11,13 +11,14 @@ import msgspec
 from console.bench.engine import EngineFigures
 from console.bench.failover import FailoverFigures
 from console.bench.rounds import Pace
+from console.bench.screen import ScreenFigures
 from console.bench.send import SendFigures
 from console.bench.syphon import CPU_TARGET_US, LARGE, SyphonFigures
 
 Targets = Mapping[str, tuple[float, bool]]
 
 
-def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures | EngineFigures) -> str:
+def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures) -> str:
     """One line; `targets` says of each figure that has one what it should be, and whether it is."""
     told: dict[str, Any] = {
         "bench": bench,
@@ -112,6 +113,25 @@ def engine_table(figures: EngineFigures) -> str:
         "one of five consoles reads nothing"
     )
     return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "none / none"))
+
+
+def screen_table(figures: ScreenFigures) -> str:
+    """For people."""
+    rows = [
+        f"{'first screen':14} {1000 * figures.first_s:7.0f} ms  of its CPU {1000 * figures.first_cpu_s:.0f} ms  "
+        f"{figures.first_bytes:,} bytes",
+        *(
+            f"{name:14} p50 {figures.keys_p50_ms[name]:7.1f} ms  p95 {late:7.1f} ms  "
+            f"of its CPU p95 {figures.keys_cpu_p95_ms[name]:6.1f} ms"
+            for name, late in figures.keys_p95_ms.items()
+        ),
+        f"{'loop blocked':14} {figures.loop_own_ms:7.1f} ms by itself, {figures.loop_wall_ms:.1f} ms with the machine, "
+        "at most",
+        f"{'without keys':14} {figures.bytes_per_second:7.0f} bytes a second",
+    ]
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:14} at most {target:g}: {'reached' if reached else 'missed'}")
+    return _joined(f"the dashboard over an engine with {figures.entities:,} entities, 140x40", rows, "")
 
 
 def _times(ratio: float | None) -> str:

@@ -44,6 +44,7 @@ from console.ui.screens.showing import ShowsView
 from console.ui.screens.timeline import TimelineScreen
 from console.ui.theme import ROLES, PairedTheme, Themes, load_all
 from console.ui.view import Answer, News, Page, Records, Silent, View
+from console.ui.widgets.lines import ROLE_CLASSES, ROLE_CSS
 
 SILENT_AFTER: Final = 3.0
 """Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
@@ -86,6 +87,8 @@ class PairedApp(App[int]):
         Binding("ctrl+l", "repaint", show=False, system=True),
     ]
     TITLE = "paired"
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
+    DEFAULT_CSS = ROLE_CSS
 
     def __init__(
         self,
@@ -283,7 +286,13 @@ class PairedApp(App[int]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if page is not Page.PAIRING:
-            self.push_screen(_PAGES[page](self._newest))
+            self.push_screen(self._kept(page))
+
+    def _kept(self, page: Page) -> str:
+        """The page's screen by its name: made when it is first turned to, and kept, since making one takes longest."""
+        if not self.is_screen_installed(page.value):
+            self.install_screen(_PAGES[page](self._newest), page.value)
+        return page.value
 
     def go_back(self) -> None:
         """Back to the first page; there, all entities are listed again and none is marked."""

@@ -134,10 +134,10 @@ def test_states_differ_without_any_colour() -> None:
 
 @pytest.mark.parametrize("name", ROLES)
 def test_every_role_of_a_theme_is_used(name: str) -> None:
-    from console.ui.widgets.lines import Lines
+    from console.ui.widgets.lines import ROLE_CSS
 
     kind, _, role = name.partition("-")
-    assert f"${name}" in Lines.DEFAULT_CSS
+    assert f"${name}" in ROLE_CSS
     assert kind in {"state", "role", "ground"}
     assert role in set(Role)
 

@@ -76,6 +76,10 @@ class Framed(Screen[None]):
             event.stop()
             cast("PairedApp", self.app).press(event.key)
 
+    def on_screen_resume(self) -> None:
+        """Turned to again: news came meanwhile."""
+        self.show(self._newest())
+
     def show(self, view: View) -> None:
         """Hands the view to every part."""
         self.set_class(not view.legible, "-small")

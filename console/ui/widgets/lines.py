@@ -8,7 +8,7 @@ colours here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -20,28 +20,30 @@ from textual.strip import Strip
 from console.ui.line import BLANK, Line, Role
 from console.ui.view import View
 
+ROLE_CLASSES: Final = frozenset(f"lines--{role}" for role in Role)
+ROLE_CSS: Final = """
+    .lines--text { color: $foreground; }
+    .lines--muted { color: $role-muted; }
+    .lines--title { color: $foreground; text-style: bold; }
+    .lines--key { color: $role-key; text-style: bold; }
+    .lines--environment { color: $foreground; text-style: bold reverse; }
+    .lines--production { color: $role-production; text-style: bold reverse; }
+    .lines--unknown { color: $state-unknown; }
+    .lines--healthy { color: $state-healthy; }
+    .lines--suspect { color: $state-suspect; }
+    .lines--failed-over { color: $state-failed-over; text-style: bold; }
+    .lines--forced { color: $state-forced; text-style: bold; }
+    .lines--pinned { color: $state-pinned; text-style: bold; }
+    .lines--selected { background: $ground-selected; }
+    .lines--statement { color: $state-failed-over; text-style: bold reverse; }
+"""
+"""How each role looks: worked out once for the app, which takes these two, and not for each widget of each page."""
+
 
 class Lines(ScrollView, can_focus=False):
     """A block of lines. Subclasses implement `lines`."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{role}" for role in Role}
-    DEFAULT_CSS = """
-    Lines { height: 1; overflow: hidden; background: $background; color: $foreground; }
-    Lines > .lines--text { color: $foreground; }
-    Lines > .lines--muted { color: $role-muted; }
-    Lines > .lines--title { color: $foreground; text-style: bold; }
-    Lines > .lines--key { color: $role-key; text-style: bold; }
-    Lines > .lines--environment { color: $foreground; text-style: bold reverse; }
-    Lines > .lines--production { color: $role-production; text-style: bold reverse; }
-    Lines > .lines--unknown { color: $state-unknown; }
-    Lines > .lines--healthy { color: $state-healthy; }
-    Lines > .lines--suspect { color: $state-suspect; }
-    Lines > .lines--failed-over { color: $state-failed-over; text-style: bold; }
-    Lines > .lines--forced { color: $state-forced; text-style: bold; }
-    Lines > .lines--pinned { color: $state-pinned; text-style: bold; }
-    Lines > .lines--selected { background: $ground-selected; }
-    Lines > .lines--statement { color: $state-failed-over; text-style: bold reverse; }
-    """
+    DEFAULT_CSS = "Lines { height: 1; overflow: hidden; background: $background; color: $foreground; }"
 
     ages: ClassVar[bool] = True
     """Whether what it shows turns grey when the engine's news stop."""
@@ -52,6 +54,20 @@ class Lines(ScrollView, can_focus=False):
         self._lines: Sequence[Line] = ()
         self._painted: dict[int, Line] = {}
         """What stands in each row of the screen, as last rendered."""
+        self._styles_of: dict[Role, Style] = {}
+
+    def on_mount(self) -> None:
+        """Looks as the theme says, whichever it is."""
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._restyle())
+
+    def notify_style_update(self) -> None:
+        """Works out anew how roles look here."""
+        self._styles_of.clear()
+        super().notify_style_update()
+
+    def _restyle(self) -> None:
+        self._styles_of.clear()
+        self.refresh()
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """What to show of the view in `width` x `height` cells; more lines than `height` can be scrolled to."""
@@ -93,7 +109,12 @@ class Lines(ScrollView, can_focus=False):
         return line.greyed() if old else line
 
     def _style(self, role: Role) -> Style:
-        return self.get_component_rich_style(f"lines--{role}")
+        """On the ground of this widget."""
+        style = self._styles_of.get(role)
+        if style is None:
+            own = self.app.get_component_styles(f"lines--{role}").partial_rich_style
+            style = self._styles_of[role] = self.rich_style + own
+        return style
 
     def _span_style(self, role: Role, line: Line, ground: Style) -> Style:
         if line.ground is None:
