@@ -269,6 +269,31 @@ def drain(
 
 
 @app.command
+def pipeline(
+    *,
+    once: Annotated[bool, Parameter(help="Make the tables of what the journal holds, and end.")] = False,
+    journal: Annotated[Path | None, Parameter(help="A journal's folder; else the pairing.toml's engine's.")] = None,
+    tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the journal.")] = None,
+    master: Annotated[str | None, Parameter(help="Whatever Spark accepts; else this machine.")] = None,
+    trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
+    java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
+    config: Config = None,
+) -> int:
+    """The journal as tables, by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of messages."""
+    from console.pipeline.command import run_pipeline  # with duckdb behind it
+
+    found = journal or places_of(load_config(find_config(config)).name).spool
+    return run_pipeline(
+        journal=found,
+        tables=tables or found.parent / "tables",
+        once=once,
+        master=master,
+        trigger=trigger,
+        java_home=java_home,
+    )
+
+
+@app.command
 def simulate(
     *,
     seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,

@@ -17,30 +17,28 @@ from typing import Final
 RECEIPTS: Final = ("delivered", "diverted", "in-doubt", "refused", "moved", "dead-lettered", "received")
 
 PARTIAL: Final = """
-select concat(lower(entity), chr(31), message_id) as key,
-       max(message_id) as message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
-       count(case when kind = 'delivered' then 1 end) as direct,
-       count(case when kind = 'diverted' then 1 end) as diverted,
-       count(case when kind = 'in-doubt' then 1 end) as in_doubt,
-       count(case when kind = 'refused' then 1 end) as refused,
-       count(case when kind = 'moved' then 1 end) as moved,
-       count(case when kind = 'dead-lettered' then 1 end) as dead_lettered,
-       count(case when kind = 'received' then 1 end) as received,
-       max(queue) as queue,
-       max(case when kind = 'dead-lettered' then reason end) as reason,
-       min(ts) as first_ts,
-       min(case when kind in ('delivered', 'diverted') then ts end) as accepted_ts,
-       min(case when kind = 'diverted' then ts end) as diverted_ts,
-       max(case when kind = 'moved' then ts end) as moved_ts,
-       min(case when kind = 'received' then ts end) as received_ts,
-       min(case when kind = 'received' then seq end) as received_seq,
-       max(ts) as last_ts
+select concat(lower(entity), chr(31), message_id) as key, message_id, entity, stream, number,
+       cast(case when kind = 'delivered' then 1 else 0 end as bigint) as direct,
+       cast(case when kind = 'diverted' then 1 else 0 end as bigint) as diverted,
+       cast(case when kind = 'in-doubt' then 1 else 0 end as bigint) as in_doubt,
+       cast(case when kind = 'refused' then 1 else 0 end as bigint) as refused,
+       cast(case when kind = 'moved' then 1 else 0 end as bigint) as moved,
+       cast(case when kind = 'dead-lettered' then 1 else 0 end as bigint) as dead_lettered,
+       cast(case when kind = 'received' then 1 else 0 end as bigint) as received,
+       queue,
+       case when kind = 'dead-lettered' then reason end as reason,
+       ts as first_ts,
+       case when kind in ('delivered', 'diverted') then ts end as accepted_ts,
+       case when kind = 'diverted' then ts end as diverted_ts,
+       case when kind = 'moved' then ts end as moved_ts,
+       case when kind = 'received' then ts end as received_ts,
+       case when kind = 'received' then seq end as received_seq,
+       ts as last_ts
 from {events}
-where message_id is not null and entity is not null
+where trouble is null and message_id is not null and entity is not null
   and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
-group by 1
 """
-"""A batch's receipts, a row a message. The queue is the last one by number: a message is rarely in two."""
+"""Receipts as rows that add up."""
 
 MERGE: Final = """
 select key, max(message_id) as message_id, max(entity) as entity, max(stream) as stream, max(number) as number,

@@ -31,6 +31,8 @@ class File(msgspec.Struct, frozen=True):
     rows: int
     last_ts: int
     """The newest record in it, microseconds since the epoch; 0: it has none."""
+    batch: int
+    """That it came with."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -68,6 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The tables as of one batch."""
 
     version: int = VERSION
+    life: str = ""
+    """Changes when the tables are made anew."""
     batch: int = 0
     """How often the tables have changed."""
     written_at: float = 0.0
@@ -80,7 +84,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Records that came again, and were left out."""
     sources: dict[str, Source] = {}
     judged: int = 0
-    """The batch that the verdicts were made after."""
+    """The batch that the verdicts were made after: what came later is in `events` alone."""
+    entities: tuple[tuple[str, str], ...] = ()
+    """Engines and the entities that they ever told of."""
+
+    def unjudged(self) -> tuple[File, ...]:
+        """Files of events whose receipts are not in `audit` yet."""
+        return tuple(file for file in self.of("events") if file.batch > self.judged)
 
     def of(self, table: str) -> tuple[File, ...]:
         """A table's files, oldest first."""

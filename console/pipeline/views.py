@@ -5,22 +5,26 @@ Every view is there, with its columns, also where its table has no files yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from console.pipeline import audit
-from console.pipeline.manifest import Manifest
-from console.pipeline.schema import TABLES, Columns
+from console.pipeline.manifest import File, Manifest
+from console.pipeline.schema import TABLES
 
 
 def definitions(folder: Path, manifest: Manifest) -> list[str]:
     """The statements that make the views, in order."""
-    raw = [f"create view raw_{table} as {_files(folder, manifest, table, TABLES[table])}" for table in TABLES]
+    raw = [f"create view raw_{table} as {_files(folder, table, manifest.of(table))}" for table in TABLES]
     judged = audit.JUDGED.format(merged="merged_audit")
     return [
         *raw,
         f"create view gaps as {_gaps(manifest)}",
-        f"create view merged_audit as {audit.MERGE.format(partials='raw_audit')}",
+        f"create view new_events as {_files(folder, 'events', manifest.unjudged())}",
+        f"create view new_audit as {audit.PARTIAL.format(events='new_events')}",
+        "create view receipts as select * from raw_audit union all by name select * from new_audit",
+        f"create view merged_audit as {audit.MERGE.format(partials='receipts')}",
         f"create view audit as {judged}",
         f"create view events as {_EVENTS}",
         f"create view episodes as {_EPISODES}",
@@ -33,10 +37,10 @@ def definitions(folder: Path, manifest: Manifest) -> list[str]:
     ]
 
 
-def _files(folder: Path, manifest: Manifest, table: str, columns: Columns) -> str:
+def _files(folder: Path, table: str, files: Iterable[File]) -> str:
     """A table's files as they are; columns that older files lack are null."""
-    empty = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in columns.items())
-    names = [_pattern(folder / table / file.name) for file in manifest.of(table)]
+    empty = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in TABLES[table].items())
+    names = [_pattern(folder / table / file.name) for file in files]
     if not names:
         return f"select {empty} where false"
     listed = ", ".join("'" + name.replace("'", "''") + "'" for name in names)

@@ -1,0 +1,111 @@
+"""Judging: from receipts, what became of each message; and what many small files come to, in few.
+
+Done at the end of `--once` and now and then while following a journal: when as much is new as a quarter of what is
+known, so that each message is looked at a few times and not at every judgement. The SQL is audit.py's, run by Spark.
+
+What is older than KEPT is forgotten: events, and messages that are settled. Messages that are not (parked, in doubt,
+undelivered) stay until they are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from console.pipeline import audit, partials
+from console.pipeline.lake import Lake, batch_name
+from console.pipeline.manifest import File, Manifest
+from console.pipeline.schema import AUDIT, EVENTS, VERDICTS, spark_ddl
+
+KEPT: Final = 30 * 24 * 3600 * 1_000_000
+"""Microseconds, back from the newest record."""
+MOST_FILES: Final = 100
+"""Files of a table that are read one by one before they are made one."""
+NEW_SHARE: Final = 4
+_SETTLED: Final = "('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')"
+
+
+def due(manifest: Manifest) -> bool:
+    """Whether it is time for a judgement while a journal is followed."""
+    new = manifest.unjudged()
+    known = sum(file.rows for file in manifest.of("audit"))
+    return len(new) >= MOST_FILES and sum(file.rows for file in new) * NEW_SHARE >= known
+
+
+def judge(spark: Any, lake: Lake) -> None:
+    """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
+    with lake.writing:
+        manifest = lake.manifest
+        name = batch_name(manifest.batch + 1)
+        horizon = max((file.last_ts for file in manifest.of("events")), default=0) - KEPT
+        new = {
+            **_audited(spark, lake, manifest, name, horizon),
+            "events": _events(spark, lake, manifest, name, horizon),
+            **{table: _merged(lake, manifest, table, name) for table in partials.MERGED},
+        }
+        lake.commit(lambda now: {"files": {**now.files, **new}, "judged": now.batch})
+
+
+def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:
+    from pyspark.sql import functions as f
+
+    receipts = _frame(spark, lake, "audit", manifest.of("audit"), spark_ddl(AUDIT))
+    _frame(spark, lake, "events", manifest.unjudged(), spark_ddl(EVENTS)).createOrReplaceTempView("new_events")
+    receipts.unionByName(spark.sql(audit.PARTIAL.format(events="new_events"))).createOrReplaceTempView("receipts")
+    merged = spark.sql(audit.MERGE.format(partials="receipts")).select(*AUDIT)
+    place = lake.place("audit", name)
+    merged.write.mode("overwrite").parquet(str(place))  # once: the rest reads what was written
+    whole = spark.read.schema(spark_ddl(AUDIT)).parquet(str(place))
+    whole.createOrReplaceTempView("merged")
+    spark.sql(audit.JUDGED.format(merged="merged")).createOrReplaceTempView("judged")
+    by_entity = audit.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
+    over_all = audit.VERDICT.format(entity="''", judged="judged", group="")
+    verdicts = spark.sql(f"{over_all} union all {by_entity}").select(*VERDICTS).toArrow()
+    rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
+    if oldest is not None and oldest < horizon:
+        name = f"{name}-kept"
+        kept = spark.sql(f"select * from judged where last_ts >= {horizon} or status not in {_SETTLED}")
+        kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", name)))
+    written = write_arrow(verdicts, lake.place("verdicts", f"{name}.parquet"))
+    batch = manifest.batch + 1
+    return {
+        "audit": (File(name, rows, last or 0, batch),) if rows else (),
+        "verdicts": (File(written.name, verdicts.num_rows, last or 0, batch),),
+    }
+
+
+def _events(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> tuple[File, ...]:
+    """Of many small files one; what is too old goes."""
+    files = tuple(file for file in manifest.of("events") if file.last_ts >= horizon)
+    small = [file for file in files if file.rows < 100_000]
+    if len(small) < MOST_FILES:
+        return files
+    frame = _frame(spark, lake, "events", small, spark_ddl(EVENTS))
+    frame.coalesce(1).write.mode("overwrite").parquet(str(lake.place("events", name)))
+    rows, last = sum(file.rows for file in small), max(file.last_ts for file in small)
+    one = File(name, rows, last, max(file.batch for file in small))
+    return (*(file for file in files if file not in small), one)
+
+
+def _merged(lake: Lake, manifest: Manifest, table: str, name: str) -> tuple[File, ...]:
+    files = manifest.of(table)
+    if len(files) < MOST_FILES:
+        return files
+    rows = partials.merge(table, [str(lake.place(table, file.name)) for file in files])
+    written = write_arrow(rows, lake.place(table, f"{name}.parquet"))
+    return (File(written.name, rows.num_rows, max(file.last_ts for file in files), manifest.batch + 1),)
+
+
+def _frame(spark: Any, lake: Lake, table: str, files: Any, ddl: str) -> Any:
+    paths = [str(lake.place(table, file.name)) for file in files]
+    if not paths:
+        return spark.createDataFrame([], ddl)
+    return spark.read.schema(ddl).parquet(*paths)
+
+
+def write_arrow(rows: Any, path: Path) -> Path:
+    """An Arrow table as one Parquet file. Raises OSError."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(rows, path, compression="zstd")
+    return path

@@ -1,0 +1,69 @@
+"""The pipeline's own process; started by launch.py with an order, or by a person's `paired pipeline`.
+
+Says in its last line why it failed. SIGTERM ends it in order; killed, it has lost nothing: see stream.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from console.core.errors import PairedError
+from console.pipeline.java import find_java
+from console.pipeline.lake import Lake
+from console.pipeline.launch import TROUBLE, PipelineOrder
+from console.pipeline.session import LOCAL, first_line, open_session
+
+NICE: Final = 10
+
+
+def main() -> int:
+    """Do what the first argument orders; the exit status."""
+    order = msgspec.json.decode(sys.argv[1], type=PipelineOrder)
+    os.nice(NICE)
+    ending: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _run(order, ending)
+    except PairedError as error:
+        return _say(str(error))
+    except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
+        traceback.print_exc()
+        return _say(f"the pipeline ended: {first_line(error)}; what it had begun is done again at the next start")
+    return 0
+
+
+def _run(order: PipelineOrder, ending: list[int]) -> None:
+    from console.pipeline.stream import Pipeline, journal_files
+
+    journal, folder = Path(order.journal), Path(order.tables)
+    journal_files(journal)
+    with Lake(folder) as lake:
+        work = folder / "work"
+        java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)
+        shutil.rmtree(work / "scratch", ignore_errors=True)
+        with open_session(app="pipeline", work=work, java=java, master=order.master or LOCAL) as spark:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
+            pipeline = Pipeline(spark, lake, journal)
+            if order.once:
+                pipeline.once()
+            else:
+                pipeline.follow(order.trigger, lambda: bool(ending))
+
+
+def _say(sentence: str) -> int:
+    sys.stdout.write(TROUBLE + " ".join(sentence.split()) + "\n")
+    sys.stdout.flush()
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""The two queries: journal to tables, and story to episodes. Once in effect, whatever is killed or lost.
+
+A batch of the journal: lines become events, those that the tables hold already are left out, the rest is written, then
+summed up from what was written; then the manifest is replaced, and with it all tables change at once. A batch that was
+killed before that is done again by Spark under the same number; one that was killed after it is known by its number
+and passed over. Where the checkpoint is lost, everything is read again, and the numbers of the records decide.
+
+    journal files ──▶ events, minutes, backlog, syphon, cost ──▶ story files ──▶ episodes (transformWithState)
+
+Spark's file source takes whole files only, in the order of their times, and never looks into one twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from console.core.errors import PipelineError
+from console.engine.spool import CLOSED, SUFFIX
+from console.pipeline import judging
+from console.pipeline.judging import write_arrow
+from console.pipeline.lake import STORY, Lake, batch_name
+from console.pipeline.manifest import File, Manifest, Source, merged
+from console.pipeline.partials import COUNTED, PARTIALS, STORY_COLUMNS, SUMS, split
+from console.pipeline.reading import numbers, typed, unseen
+from console.pipeline.schema import EPISODES, EVENTS, spark_ddl
+
+MOST_BYTES: Final = 128 * 1024 * 1024
+"""Of the journal in one batch."""
+FOREVER: Final = "36500d"
+"""An engine that was killed leaves a file that is found days later: no file is too old."""
+JOURNAL: Final = "journal"
+EPISODE_TRIGGER: Final = 0.4
+"""Of the journal's trigger: the second query follows soon, and costs next to nothing when there is nothing."""
+
+
+class Pipeline:
+    """The queries of one session over one folder of tables."""
+
+    def __init__(self, spark: Any, lake: Lake, journal: Path) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._journal = journal_files(journal)
+
+    def once(self) -> None:
+        """Make the tables of what is there. Raises what Spark says."""
+        for begin in (self._start_journal, self._start_story):
+            begin({"availableNow": True}).awaitTermination()
+        judging.judge(self._spark, self._lake)
+
+    def follow(self, trigger: float, ended: Callable[[], bool]) -> None:
+        """Keep the tables up with the journal until `ended`. Raises what Spark says."""
+        queries = [
+            self._start_journal({"processingTime": f"{int(trigger * 1000)} milliseconds"}),
+            self._start_story({"processingTime": f"{int(trigger * EPISODE_TRIGGER * 1000)} milliseconds"}),
+        ]
+        while not ended():
+            for query in queries:
+                if not query.isActive:
+                    query.awaitTermination()  # raises why
+                    return
+            time.sleep(0.2)
+        for query in queries:
+            query.stop()
+
+    # -- journal ------------------------------------------------------------------------------------------------------
+
+    def _start_journal(self, trigger: dict[str, Any]) -> Any:
+        from pyspark.sql import functions as f
+
+        lines = (
+            self._spark.readStream.format("text")
+            .option("lineSep", "\n")
+            .option("pathGlobFilter", f"*{SUFFIX}")
+            .option("maxBytesPerTrigger", str(MOST_BYTES))
+            .option("maxFileAge", FOREVER)
+            .load(str(self._journal))
+            .select("value", f.col("_metadata.file_name").alias("file"))
+        )
+        return self._start(JOURNAL, lines, self._take_journal, trigger, "append")
+
+    def _take_journal(self, lines: Any, batch: int) -> None:
+        with self._lake.writing:
+            source = self._source(JOURNAL, batch)
+            if source is not None:
+                self._take_lines(lines, source)
+            if judging.due(self._lake.manifest):
+                judging.judge(self._spark, self._lake)
+
+    def _take_lines(self, lines: Any, source: Source) -> None:
+        lake, number = self._lake, self._lake.manifest.batch + 1
+        found = self._write_events(lines, lake.manifest, batch_name(number))
+        if found is None:
+            lake.commit(lambda now: {"sources": {**now.sources, JOURNAL: source}})
+            return
+        events, file, new = found
+        spans, repeats = numbers(events)
+        if repeats:
+            events, file = self._without_repeats(events, file, repeats)
+        entities = set(lake.manifest.entities)
+        made = self._partials(events, entities)
+        files = {table: self._write_partial(table, made[table], file) for table in PARTIALS}
+        if made[STORY].num_rows:
+            write_arrow(made[STORY], lake.folder / STORY / f".{batch_name(number)}.parquet")
+        lake.commit(
+            lambda now: {
+                "files": {
+                    **now.files,
+                    "events": (*now.of("events"), file),
+                    **{table: (*now.of(table), *part) for table, part in files.items()},
+                },
+                "seen": merged(now.seen + spans),
+                "troubled": tuple(sorted({*now.troubled, *new["troubled"]})),
+                "repeated": now.repeated + new["repeated"] + repeats,
+                "sources": {**now.sources, JOURNAL: source},
+                "entities": tuple(sorted(entities)),
+            }
+        )
+
+    def _write_events(self, lines: Any, manifest: Manifest, name: str) -> tuple[Any, File, dict[str, Any]] | None:
+        """The batch's events as written, their file, and what was found on the way; None: nothing is new."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        came, went = Observation("came"), Observation("went")
+        one = f.lit(1)
+        all_of = typed(lines).observe(came, f.count(one).alias("rows"))
+        fresh = unseen(all_of, manifest.seen, manifest.troubled).observe(
+            went,
+            f.count(one).alias("rows"),
+            f.max("ts").alias("last_ts"),
+            f.collect_set(f.when(f.col("seq").isNull(), f.col("file"))).alias("troubled"),
+        )
+        place = self._lake.place("events", name)
+        fresh.write.mode("overwrite").option("compression", "zstd").parquet(str(place))
+        rows, before = went.get["rows"], came.get["rows"]
+        if not rows:
+            return None
+        found = {"troubled": went.get["troubled"] or [], "repeated": before - rows}
+        return self._events(place), File(name, rows, went.get["last_ts"] or 0, manifest.batch + 1), found
+
+    def _without_repeats(self, events: Any, file: File, repeats: int) -> tuple[Any, File]:
+        """The same events, each number once: rare, and so not looked for on the way."""
+        place = self._lake.place("events", f"{file.name}-once")
+        numbered = events.where("seq is not null").dropDuplicates(["engine", "boot", "seq"])
+        numbered.unionByName(events.where("seq is null")).write.mode("overwrite").parquet(str(place))
+        return self._events(place), File(place.name, file.rows - repeats, file.last_ts, file.batch)
+
+    def _events(self, place: Path) -> Any:
+        return self._spark.read.schema(spark_ddl(EVENTS)).parquet(str(place))
+
+    def _partials(self, events: Any, entities: set[tuple[str, str]]) -> dict[str, Any]:
+        from pyspark.sql import functions as f
+
+        events.createOrReplaceTempView("batch_events")
+        sums = self._spark.sql(SUMS.format(events="batch_events")).toArrow()
+        story = events.where(f.col("trouble").isNull() & ~f.col("kind").isin(list(COUNTED))).toArrow()
+        return split(sums, story, entities)
+
+    def _write_partial(self, table: str, rows: Any, events: File) -> tuple[File, ...]:
+        if not rows.num_rows:
+            return ()
+        path = write_arrow(rows, self._lake.place(table, f"{batch_name(events.batch)}.parquet"))
+        return (File(path.name, rows.num_rows, events.last_ts, events.batch),)
+
+    # -- episodes -----------------------------------------------------------------------------------------------------
+
+    def _start_story(self, trigger: dict[str, Any]) -> Any:
+        from console.pipeline.processor import EpisodeProcessor
+
+        rows = (
+            self._spark.readStream.schema(spark_ddl(STORY_COLUMNS))
+            .option("maxFileAge", FOREVER)
+            .parquet(str(self._lake.folder / STORY))
+        )
+        episodes = rows.groupBy("key").transformWithState(
+            statefulProcessor=EpisodeProcessor(),
+            outputStructType=spark_ddl(EPISODES),
+            outputMode="Update",
+            timeMode="None",
+        )
+        return self._start(STORY, episodes, self._take_episodes, trigger, "update")
+
+    def _take_episodes(self, episodes: Any, batch: int) -> None:
+        """No harm if it is done again: of an episode's rows the one made from most of its history counts."""
+        rows = episodes.toArrow()
+        with self._lake.writing:
+            source = self._source(STORY, batch)
+            if source is None:
+                return
+            files: tuple[File, ...] = ()
+            if rows.num_rows:
+                number = self._lake.manifest.batch + 1
+                path = write_arrow(rows, self._lake.place("episodes", f"{batch_name(number)}.parquet"))
+                files = (File(path.name, rows.num_rows, max(rows["last_ts"].to_pylist()), number),)
+            self._lake.commit(
+                lambda now: {
+                    "files": {**now.files, "episodes": (*now.of("episodes"), *files)},
+                    "sources": {**now.sources, STORY: source},
+                }
+            )
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, rows: Any, take: Callable[[Any, int], None], trigger: dict[str, Any], mode: str) -> Any:
+        writer = (
+            rows.writeStream.queryName(name)
+            .outputMode(mode)
+            .option("checkpointLocation", str(self._lake.checkpoints / name))
+            .foreachBatch(take)
+        )
+        return writer.trigger(**trigger).start()
+
+    def _source(self, name: str, batch: int) -> Source | None:
+        """How far a query is with this batch; None: the tables hold it already."""
+        told = (self._lake.checkpoints / name / "metadata").read_bytes()
+        checkpoint = str(msgspec.json.decode(told)["id"])
+        done = self._lake.manifest.sources.get(name)
+        if done is not None and done.checkpoint == checkpoint and batch <= done.batch:
+            return None
+        return Source(checkpoint, batch)
+
+
+def journal_files(journal: Path) -> Path:
+    """The folder of whole journal files: a journal's `events`, or the folder itself.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    for folder in (journal / CLOSED, journal):
+        if folder.is_dir():
+            return folder
+    raise PipelineError(f"there is no journal in {journal}: an engine writes one, or name its folder with --journal")
