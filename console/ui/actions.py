@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from console.core import actions as orders
 from console.core.actions import Scope
+from console.ui.copying import pieces
 from console.ui.view import Link, Page, View
 
 WhyNot = Callable[[View], str]
@@ -165,6 +166,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action(id="unmark", keys=("u",), label="unmark all", help="no entity is marked any more", special=_no_marks),
     Action(id="sort", keys=("s",), label="sort", help="by state, name, rate or change; then as listed"),
     Action(id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"),
+    Action(
+        id="copy",
+        keys=("y",),
+        label="copy",
+        help="a name, row, command, answer; or to a file",
+        special=lambda view: "" if pieces(view) else "there is nothing here to copy",
+    ),
     Action(
         id="find",
         keys=("ctrl+f",),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Final
 
 from rich.console import RenderableType
@@ -25,6 +27,7 @@ from console.core.snapshot import Snapshot
 from console.ui import actions, choices, timeline, view
 from console.ui.actions import Action, Aim
 from console.ui.bell import rings
+from console.ui.copying import MOST, Piece, file_name, write_new
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.figures import plural
 from console.ui.keys import TABLES, Keymap
@@ -38,7 +41,7 @@ from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.entity import EntityScreen
 from console.ui.screens.frame import Framed, sized
 from console.ui.screens.help import HelpScreen
-from console.ui.screens.palette import Palette
+from console.ui.screens.palette import Actions, Copies, Palette
 from console.ui.screens.prompt import Prompt
 from console.ui.screens.showing import ShowsView
 from console.ui.screens.timeline import TimelineScreen
@@ -353,7 +356,40 @@ class PairedApp(App[int]):
 
     def show_palette(self) -> None:
         """Opens the palette."""
-        self.push_screen(Palette())
+        self.push_screen(Palette(Actions, "an action's name"))
+
+    def show_copies(self) -> None:
+        """Opens the list of what there is to copy."""
+        self.push_screen(Palette(Copies, "what to copy"))
+
+    def copy(self, piece: Piece) -> None:
+        """Hands it to the terminal's clipboard; whether that takes it no terminal says."""
+        size = len(piece.text.encode())
+        if size > MOST:
+            self._answer(f"{piece.label}: {size:,} bytes are too many for a clipboard; copy it to a file", good=False)
+            return
+        self.copy_to_clipboard(piece.text)
+        self._answer(f"{piece.label}: {size:,} bytes handed to the terminal's clipboard", good=True)
+
+    def ask_file(self, piece: Piece) -> None:
+        """Asks for a file that is not there yet, and writes it."""
+
+        def typed(name: str | None) -> None:
+            if name and name.strip():
+                self.run_worker(self._write(piece, Path(name.strip())), name="write", group="write")
+
+        self.push_screen(Prompt("write to the new file", file_name(piece, self._now())), typed)
+
+    async def _write(self, piece: Piece, path: Path) -> None:
+        try:
+            written = await asyncio.to_thread(write_new, path, piece.text)
+        except FileExistsError:
+            self._answer(f"{path} is there already, and was left as it is", good=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._answer(f"{path} cannot be written: {reason}", good=False)
+        else:
+            self._answer(f"{piece.label}: written to {written}", good=True)
 
     def next_theme(self) -> None:
         """Uses the theme after this one."""
@@ -421,6 +457,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "mark": lambda app: app.choose(choices.marked),
     "unmark": lambda app: app.choose(choices.unmarked),
     "palette": PairedApp.show_palette,
+    "copy": PairedApp.show_copies,
     "find": PairedApp.ask_find,
     "find-older": lambda app: app.find(app.view.story.find, newer=False),
     "find-newer": lambda app: app.find(app.view.story.find, newer=True),

@@ -242,8 +242,9 @@ async def test_the_help_is_made_from_the_tables(open_console: Any, made: Any, si
     async with open_console(made.snapshot(), size=size) as console:
         await console.press("question_mark")
         screen = console.screen()
-        await console.press(*["down"] * 20)
-        screen += console.screen()
+        for _ in range(2):
+            await console.press(*["down"] * 15)
+            screen += console.screen()
         for action in by_key(console.app.view):
             about = action.help if not action.why_not(console.app.view) else "not now: "
             key = console.app.view.keys.label(action)

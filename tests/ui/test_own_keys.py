@@ -85,10 +85,10 @@ def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
 
 
 def test_actions_that_share_a_key_go_together() -> None:
-    keymap, wrong = keymap_of({"pause syphon": "y"}, ACTIONS)
+    keymap, wrong = keymap_of({"pause syphon": "Y"}, ACTIONS)
     assert wrong == ()
-    assert keymap.names(BY_ID["pause-syphon"]) == keymap.names(BY_ID["resume-syphon"]) == ("y",)
-    _, wrong = keymap_of({"pause syphon": "y", "resume syphon": "z"}, ACTIONS)
+    assert keymap.names(BY_ID["pause-syphon"]) == keymap.names(BY_ID["resume-syphon"]) == ("Y",)
+    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "z"}, ACTIONS)
     assert wrong == ("resume syphon shares its key with another action, which has a key of its own here",)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import fcntl
 import os
@@ -170,6 +171,20 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     async with asyncio.timeout(10):
         assert await terminal.process.wait() == 0
     assert "Traceback" not in terminal.text
+
+
+async def test_what_is_copied_goes_to_the_terminals_clipboard(
+    server: ControlServer, terminal: Terminal, made: Any
+) -> None:
+    server.tell_snapshot(made.outage())
+    await terminal.until(lambda text: "payments failed over" in text)
+    terminal.type("y")
+    await terminal.until(lambda text: "row of orders, to a file" in text)
+    terminal.type("name of orders")
+    await terminal.quiet()
+    terminal.type("\r")
+    await terminal.until(lambda text: "handed to the terminal" in text)
+    assert b"\x1b]52;c;" + base64.b64encode(b"orders") + b"\a" in bytes(terminal.written)
 
 
 async def test_an_engine_that_is_not_there_is_said_and_found_later(

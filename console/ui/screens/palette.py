@@ -1,10 +1,11 @@
-"""The command palette: the table of actions, found by name. What is not possible now says why, and does no more."""
+"""The command palette: things found by their name. The table of actions, where what is not possible now says why and
+does no more; and what there is to copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rich.markup import escape
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
@@ -12,10 +13,14 @@ from textual.widgets import Input
 
 from console.ui import actions
 from console.ui.actions import Action
+from console.ui.copying import pieces
 from console.ui.line import harmless
 
 if TYPE_CHECKING:
     from console.ui.app import PairedApp
+
+LONGEST: Final = 200
+"""Characters of what would be copied that are shown."""
 
 
 class Palette(CommandPalette):
@@ -28,8 +33,8 @@ class Palette(CommandPalette):
     Palette > .command-palette--help-text { color: $role-muted; text-style: none; }
     """
 
-    def __init__(self) -> None:
-        super().__init__([Actions], placeholder="an action's name")
+    def __init__(self, what: type[Provider], placeholder: str) -> None:
+        super().__init__([what], placeholder=placeholder)
 
     def on_mount(self) -> None:
         """A cursor that blinks would cost bytes all the time."""
@@ -65,3 +70,26 @@ class Actions(Provider):
     @property
     def _paired(self) -> PairedApp:
         return cast("PairedApp", self.app)
+
+
+class Copies(Provider):
+    """What there is to copy, each to the clipboard and to a file."""
+
+    async def discover(self) -> Hits:
+        """All of it, before anything is typed."""
+        for label, do, about in self._offers():
+            yield DiscoveryHit(escape(label), do, label, about)
+
+    async def search(self, query: str) -> Hits:
+        """What the typed letters are found in."""
+        matcher = self.matcher(query)
+        for label, do, about in self._offers():
+            if score := matcher.match(label):
+                yield Hit(score, matcher.highlight(escape(label)), do, label, about)
+
+    def _offers(self) -> Iterable[tuple[str, partial[None], str]]:
+        app = cast("PairedApp", self.app)
+        for piece in pieces(app.view):
+            about = escape(piece.text.replace("\n", " · ")[:LONGEST])
+            yield piece.label, partial(app.copy, piece), about
+            yield f"{piece.label}, to a file", partial(app.ask_file, piece), about

@@ -1,0 +1,172 @@
+"""What can be copied, that it reaches the terminal's clipboard, and that a file is never written over."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import cli
+from console.ui.actions import BY_ID
+from console.ui.app import PairedApp
+from console.ui.copying import MOST, Piece, file_name, pieces, write_new
+from console.ui.view import Answer, Page, Records, View, told
+
+SECRET = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
+
+
+def view_of(snapshot: Any, **changes: Any) -> View:
+    return replace(told(View(pairing="orders"), snapshot), **changes)
+
+
+def texts(view: View) -> dict[str, str]:
+    return {piece.label: piece.text for piece in pieces(view)}
+
+
+def test_an_entity_has_a_name_a_row_and_its_verbs(made: Any) -> None:
+    found = texts(view_of(made.outage(), selected="payments"))
+    assert found["name of payments"] == "payments"
+    assert found["row of payments"].startswith(
+        "payments: failed over since 2026-11-20 14:01:58Z; backlog/3, 38/s; no send"
+    )
+    assert found["command: release"] == "paired release payments --yes payments --engine orders"
+    assert found["command: force failover"] == "paired failover payments --yes payments --engine orders"
+
+
+def test_of_marked_ones_all_are_copied_and_their_number_is_the_yes(made: Any) -> None:
+    found = texts(view_of(made.outage(), marks=frozenset({"orders", "payments"})))
+    assert found["name of 2 entities"] == "orders\npayments"
+    assert found["command: pin"] == "paired pin orders payments --yes 2 --engine orders"
+
+
+def test_queues_have_theirs(made: Any) -> None:
+    queue = texts(view_of(made.backlog(), page=Page.BACKLOG, queue="8"))
+    assert queue["row of backlog/8"].startswith("contoso/x-servicebus-transfer/8: messages 17, and 19 dead-lettered")
+    assert queue["command: re-drive"] == "paired redrive 8 --yes 8 --engine orders"
+    unused = "contoso/x-servicebus-transfer/11"
+    found = texts(view_of(made.backlog(), page=Page.BACKLOG, on_unused=True, unused=unused))
+    assert found["command: clean up"] == f"paired cleanup {unused} --yes {unused} --engine orders"
+
+
+def test_every_command_is_one_that_the_command_line_takes(made: Any) -> None:
+    unused = "contoso/x-servicebus-transfer/11"
+    views = [
+        view_of(made.outage(), selected="payments"),
+        view_of(made.backlog(), page=Page.BACKLOG, queue="8"),
+        view_of(made.backlog(), page=Page.BACKLOG, on_unused=True, unused=unused),
+    ]
+    lines = [text for view in views for label, text in texts(view).items() if label.startswith("command")]
+    assert len(lines) >= 6
+    for text in lines:
+        words = shlex.split(text)
+        assert words[0] == "paired"
+        cli.app.parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
+    view = told(view_of(made.outage(), page=Page.TIMELINE), Records(made.records()))
+    found = texts(view)
+    assert found["selected event"].startswith("2026-11-20 14:02:03Z payments ping 1 not accepted")
+    assert found["timeline, 4 events as listed"].count("\n") == 3
+    filtered = replace(view, story=replace(view.story, filter="pulled"))
+    assert texts(filtered)["timeline, 1 event as listed"].endswith("pulled from the rotation: timeout after 1.0 s")
+
+
+def test_the_last_answer_is_the_report(made: Any) -> None:
+    answer = Answer("clean up 2 targets: 1 of 2 done: x was deleted; y holds 3 messages", good=False, at=made.AT)
+    found = texts(view_of(made.outage(), answer=answer))
+    assert (
+        found["last answer"]
+        == "2026-11-20 14:02:11Z clean up 2 targets: 1 of 2 done: x was deleted; y holds 3 messages"
+    )
+
+
+def test_a_name_that_moves_cursors_is_written_out_and_is_part_of_no_command(made: Any) -> None:
+    view = view_of(made.snapshot(made.entity("a\x1b]0;x\a\n$(b)")))
+    found = texts(view)
+    assert all(character.isprintable() or character == "\n" for text in found.values() for character in text)
+    assert not any(label.startswith("command") for label in found)
+    quoted = texts(view_of(made.snapshot(made.entity("$(b) 'c'"))))["command: pin"]
+    assert shlex.split(quoted)[2] == "$(b) 'c'"
+
+
+def test_no_secret_is_copied(made: Any) -> None:
+    found = texts(view_of(made.snapshot(made.entity("orders", why=f"refused: {SECRET}"))))
+    assert "c4n4ry" not in str(found)
+
+
+def test_where_nothing_is_there_is_nothing_to_copy() -> None:
+    view = View(pairing="orders")
+    assert pieces(view) == ()
+    assert BY_ID["copy"].why_not(view) == "there is nothing here to copy"
+
+
+def test_a_file_is_new_and_its_name_needs_no_quotes(tmp_path: Path) -> None:
+    name = file_name(Piece("name of ../a b/$(x)", ""), 0.0)
+    assert name == "paired-19700101T000000Z-name-of-a-b.txt"
+    path = tmp_path / name
+    assert write_new(path, "one") == path
+    with pytest.raises(FileExistsError):
+        write_new(path, "two")
+    assert path.read_text() == "one\n"
+
+
+async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news: Any, monkeypatch: Any) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr(PairedApp, "copy_to_clipboard", lambda self, text: copied.append(text))
+    async with open_console(*outage_news) as console:
+        await console.press("down", "y")
+        await console.pilot.pause(0.2)
+        assert "name of payments, to a file" in console.screen()
+        await console.press(*"command release")
+        await console.pilot.pause(0.3)
+        await console.press("enter")
+        await console.pilot.pause(0.1)
+        if not copied:  # the first enter chose, the second does it
+            await console.press("enter")
+            await console.pilot.pause(0.1)
+        assert copied == ["paired release payments --yes payments --engine orders"]
+        assert "54 bytes handed to the terminal's clipboard" in console.screen()
+
+
+async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        console.app.copy(Piece("timeline", "x" * (MOST + 1)))
+        assert "74,995 bytes are too many for a clipboard" in console.screen()
+
+
+async def test_a_file_is_asked_for_written_once_and_named(
+    open_console: Any, outage_news: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    piece = Piece("name of payments", "payments")
+    async with open_console(*outage_news, size=(140, 40)) as console:
+        for expected in (f"name of payments: written to {tmp_path}", "is there already, and was left as it is"):
+            console.app.ask_file(piece)
+            await console.pilot.pause()
+            await console.press("enter")
+            await until(console, expected)
+        console.app.ask_file(piece)
+        await console.pilot.pause()
+        await console.press(*["backspace"] * 60, *"none/x", "enter")
+        await until(console, "none/x cannot be written: No such file or directory")
+        console.app.ask_file(piece)
+        await console.pilot.pause()
+        await console.press("escape")
+    (written,) = tmp_path.iterdir()
+    assert written.read_text() == "payments\n"
+
+
+@pytest.fixture
+def until() -> Any:
+    async def wait(console: Any, text: str) -> None:
+        for _ in range(500):
+            if text in console.screen():
+                return
+            await console.pilot.pause(0.02)
+        raise AssertionError(console.screen())
+
+    return wait
