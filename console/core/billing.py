@@ -1,6 +1,9 @@
 """Billed operations: what the pairing itself adds to the bill (SPEC.md section 8, "Cost").
 
-The meter counts what really happens; the projections say what standing arrangements will cost.
+The meter counts what really happens; the projections say what standing arrangements will cost. They differ in one
+thing: the model of a parked message is its sends and receives alone, while the price list of the service bills settling
+a message that was received with a lock as well. So a message that was parked and moved is three of the model's four
+operations in the meters of the pairing (the fourth is the application's own receive), and a settlement besides.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ class Meter:
     """Attempts on backlog queues."""
     pings: int = 0
     receives: int = 0
-    """Receive calls of the syphon on backlog queues, empty ones included."""
+    """Messages that the syphon received from backlog queues, and its calls that brought none: a window without any, a
+    search, a link that was attached again."""
     moves: int = 0
     """The syphon's attempts on destinations."""
     settlements: int = 0
-    """Completions and dead-letterings of backlog messages."""
+    """Of messages that the syphon received: completed, set aside, dead-lettered."""
     sent_bytes: int = 0
     """Of the bodies that the primary accepted."""
     parked_bytes: int = 0

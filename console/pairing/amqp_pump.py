@@ -218,7 +218,7 @@ class AmqpPump:
         self._recall.begin(now)
         self._replenish()  # a ration may have grown, and no read says so
         if now >= self._window_ends:
-            self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
+            self._steering.meter.receives += 1  # what is billed: each message, and a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
         self.progress.set_aside = self.aside.count()
         self.progress.text = self._said()
@@ -269,6 +269,7 @@ class AmqpPump:
         if not self._is_open:  # it was under way when the syphon was paused, or the pump closed
             receiver.settle(event.delivery_id, RELEASED)
             return
+        self._steering.meter.receives += 1
         size = len(event.payload)
         if size > self._largest:
             self._largest = float(size)
@@ -363,7 +364,6 @@ class AmqpPump:
         elif wanted > 2 * receiver.credit:
             receiver.grant(wanted)
             self._largest = max(1024.0, self._largest / 2)  # the next portion shows whether messages are still as large
-            self._steering.meter.receives += 1
             self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
 
     def _on_lost(self, error: WireError) -> None:

@@ -146,7 +146,7 @@ class Pump:
         )
         self.progress.failing_since = None
         if received or now >= self._window_ends:
-            self._steering.meter.receives += 1  # what is billed: one receive a batch, and one a window without any
+            self._steering.meter.receives += len(received) or 1  # what is billed: each message, a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
         if received:
             self._take(received)
@@ -301,9 +301,11 @@ class Pump:
         self._steering.meter.receives += 1
         asking = receiver.receive_deferred_messages(numbers, timeout=moving.MANAGED)
         try:
-            return await bounded(asking, moving.MANAGED + GRACE, "receiving deferred messages")
+            found = await bounded(asking, moving.MANAGED + GRACE, "receiving deferred messages")
         except MessageNotFoundError:
             return []
+        self._steering.meter.receives += len(found) - 1
+        return found
 
     async def _find_set_aside(self, receiver: ServiceBusReceiver) -> None:
         """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""

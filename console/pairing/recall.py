@@ -140,6 +140,7 @@ class Recall:
         finally:
             self.asked.difference_update(numbers)
             aside.asked -= len(numbers)
+        self._steering.meter.receives += max(0, len(numbers) - len(missing) - 1)
         aside.in_hand -= len(missing)
         if missing:  # another syphon has them, living or dead: the next search tells
             self._missed()

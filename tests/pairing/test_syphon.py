@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from console.amqp.message import read_map
+from console.core.billing import PARKED_MESSAGE_OPERATIONS
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
@@ -335,6 +336,26 @@ async def test_a_destination_with_duplicate_detection_gets_a_message_that_was_pa
     put(world, [parked("once", "x"), parked("once", "x")])
     await until(lambda: len(world.told(Moved)) == 2)
     assert world.ids_in("once") == ["x"]
+
+
+async def test_what_a_parked_message_costs(world: World) -> None:
+    """A parked message costs 4 operations (send to and receive from backlog, send to and receive from primary)."""
+    paired = await world.pair(enable_syphon=True, failover_interval=0, backlog_queue_count=1)
+    heal = world.fault("refused", entity="orders")
+    async with paired.get_queue_sender("orders") as sender:
+        for number in range(30):
+            await sender.send_messages(ServiceBusMessage(b"x", message_id=str(number)))
+        heal()
+        await until(lambda: len(world.told(Moved)) == 30)
+    await until(lambda: world.parked(1) == 0)
+    billed = paired.billed()
+    again = billed.settlements - 30  # set aside while its destination was down, and received again
+    searches = 5
+    assert (billed.parked, billed.moves) == (30, 30)
+    assert 0 <= again <= 30
+    assert 0 <= billed.receives - again - 30 <= searches
+    of_the_application = 30  # it receives them from the primary
+    assert billed.parked + 30 + billed.moves + of_the_application == 30 * PARKED_MESSAGE_OPERATIONS
 
 
 async def test_an_idle_syphon_is_billed_one_receive_per_queue_a_window(world: World) -> None:

@@ -27,7 +27,7 @@ CAUSES: Final[tuple[tuple[str, Callable[[BilledView], int], str], ...]] = (
     ("parked", lambda it: it.parked, "sends to the backlog"),
     ("receives", lambda it: it.receives, "by the syphon, empty ones too"),
     ("moves", lambda it: it.moves, "sends to destinations"),
-    ("settlements", lambda it: it.settlements, "of moved messages"),
+    ("settlements", lambda it: it.settlements, "beyond the model's 4"),
     ("pings", lambda it: it.pings, "and probes"),
 )
 
