@@ -37,11 +37,12 @@ def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None,
     """
     policy = current or Policy()
     order = order_asked(asked, history_for(journal, policy), policy)
-    if not json_line:
-        sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
+    sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
     ran = run_on_spark(order, asked.master or LOCAL)
     found = rehearsed(order, ran.rows)
-    sys.stdout.write(as_object(order, found, ran.seconds) if json_line else as_text(order, found, known=bool(current)))
+    rate = order.runs / ran.seconds * 60
+    sys.stderr.write(f"{order.runs:,} runs in {ran.seconds:,.1f} s, {rate:,.0f} a minute, Spark's start aside\n")
+    sys.stdout.write(as_object(order, found) if json_line else as_text(order, found, known=bool(current)))
     return 0
 
 

@@ -124,9 +124,8 @@ def _policy(policy: Policy) -> str:
 # -- for programs --------------------------------------------------------------------------------------------------
 
 
-def as_object(order: Order, found: Rehearsed, seconds: float) -> str:
-    """One JSON object. `seconds` is how long the runs took, without Spark's start."""
-    runs_a_minute = round(order.runs / seconds * 60) if seconds else 0
+def as_object(order: Order, found: Rehearsed) -> str:
+    """One JSON object; the same bytes for the same runs, wherever they were run."""
     told: dict[str, Any] = {
         "history": _history(order.history),
         "seeds": order.seeds,
@@ -134,8 +133,6 @@ def as_object(order: Order, found: Rehearsed, seconds: float) -> str:
         "recommended": found.best,
         "reason": found.reason,
         "unknown": order.history.unknown,
-        "seconds": round(seconds, 3),
-        "policy_seeds_per_minute": runs_a_minute,
     }
     return msgspec.json.encode(told).decode() + "\n"
 

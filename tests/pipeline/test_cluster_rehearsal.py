@@ -1,0 +1,44 @@
+"""A rehearsal on real clusters of one worker and of two; run with `pytest -n 0` on its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.cluster import ROOT, cluster
+
+pytest.importorskip("pyspark")
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "1", reason="starts clusters: PAIRED_SPARK=1 runs it"),
+    pytest.mark.timeout(600),
+]
+
+
+def rehearsed(folder: Path, master: str) -> bytes:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "console", "rehearse", "--json", "--master", master, "--seeds", "15",
+            "--failover-interval", "0s,30s", "--failback-pings", "1", "--ping-interval", "60s",
+        ],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_one_executor_and_two_give_the_same_bytes(tmp_path: Path) -> None:
+    """The master, too: what is printed on this machine's own threads is what the clusters give."""
+    found = {}
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        with cluster(folder, workers=workers) as standing:
+            found[workers] = rehearsed(tmp_path, standing.master)
+            assert len([index for index in range(workers) if standing.workers[index].poll() is None]) == workers
+
+    assert found[1] == found[2]
+    assert found[1] == rehearsed(tmp_path, "local[2]")
