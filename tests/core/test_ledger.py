@@ -76,11 +76,13 @@ def test_an_id_is_counted_in_one_place_only() -> None:
 
 
 def test_duplicates_do_not_unbalance() -> None:
+    """Section 11: "Duplicates and out-of-order arrivals are counted and do not unbalance"."""
     ledger = balance(answers={"a": Answer.ACCEPTED}, arrivals=arrived("a", "a", "a"))
     assert (ledger.duplicates, ledger.out_of_order, ledger.verdict) == (2, 0, "balanced")
 
 
 def test_disorder_is_counted_within_a_stream_and_does_not_unbalance() -> None:
+    """Section 11: "Duplicates and out-of-order arrivals are counted and do not unbalance"."""
     arrivals = [
         Arrival("a", "s1", 1),
         Arrival("c", "s1", 3),

@@ -91,6 +91,23 @@ async def test_syncing_reaches_the_disk_once_for_all_who_ask(tmp_path: Path, mon
     assert synced == [2]
 
 
+async def test_the_disk_is_waited_for_once_a_round_and_not_for_each_line(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 11: "fsync is grouped, once a second"."""
+    assert journal_module.ROUND == 1.0
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    synced: list[int] = []
+    monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))
+    async with Journal(tmp_path, engine="e") as journal:
+        for number in range(100):
+            journal.append(line(number + 1))
+        await until(lambda: synced)
+        journal.append(line(101))
+        await until(lambda: len(synced) == 2)
+    assert synced == [100, 101]
+
+
 # -- crashes -----------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,17 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, PingAccepted
+from console.core.events import (
+    DeadLettered,
+    Delivered,
+    Diverted,
+    Event,
+    InDoubt,
+    Moved,
+    PingAccepted,
+    PingFailed,
+    PingSent,
+)
 from console.sandbox import Sandbox
 
 from .backlogs import lying_in, parked, put, queue_path
@@ -86,3 +96,16 @@ async def test_pings_are_per_entity_and_only_for_those_that_failed_over(world: W
     paired.force("orders", by="kim")
     await until(lambda: len(world.told(PingAccepted)) >= 2)
     assert {event.entity for event in world.told(PingAccepted)} == {"orders"}
+
+
+async def test_every_ping_is_an_operation(world: World) -> None:
+    """Cost: "every ping is an operation", whether it is accepted or not."""
+    paired = await world.pair(failback_pings=2)
+    heal = world.fault("disabled", entity="orders")
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    await until(lambda: world.told(PingFailed))
+    heal()
+    await until(lambda: world.told(PingAccepted))
+    ended = len(world.told(PingFailed)) + len(world.told(PingAccepted))
+    assert ended <= paired.billed().pings == len(world.told(PingSent)) <= ended + 1

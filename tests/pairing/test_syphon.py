@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from console.amqp.message import read_map
+from console.core import destinations
 from console.core.billing import PARKED_MESSAGE_OPERATIONS
 from console.core.entity import State
 from console.core.errors import IllegalEventError
@@ -336,6 +337,25 @@ async def test_a_destination_with_duplicate_detection_gets_a_message_that_was_pa
     put(world, [parked("once", "x"), parked("once", "x")])
     await until(lambda: len(world.told(Moved)) == 2)
     assert world.ids_in("once") == ["x"]
+
+
+async def test_attempts_are_not_counted_by_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts are counted by us, since the queue's limit is infinite; a foreign queue may have a delivery limit."""
+    monkeypatch.setattr(destinations, "LONGEST_BACKOFF", 0.1)
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(), QueueSettings(max_delivery_count=2))
+    heal = world.fault("disabled", entity="orders")
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", "x")])
+
+    def attempts() -> int:
+        circuit = paired._steering.machine.destinations.circuit("orders")
+        return circuit.failures if circuit is not None else 0
+
+    await until(lambda: attempts() >= 5)
+    assert not lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")
+    heal()
+    await until(lambda: world.ids_in("orders") == ["x"])
+    assert attempts() == 0
 
 
 async def test_what_a_parked_message_costs(world: World) -> None:
