@@ -25,6 +25,9 @@ HORIZON: Final = 15 * 60 * 1_000_000
 NEAR: Final = 2_000_000
 """An act that opens an episode may stand just before it."""
 
+WITHDRAWN: Final = "withdrawn"
+"""The outcome of an episode that was told of, until a late row showed that it was another one's part."""
+
 Row = Mapping[str, Any]
 Episode = dict[str, Any]
 _STATES: Final = {state.value for state in State}
@@ -40,6 +43,7 @@ class History:
         self._base: dict[str, Any] = kept.get("base") or _nothing()
         self._tail: list[dict[str, Any]] = kept.get("tail") or []
         self._rows: int = kept.get("rows", 0)
+        self._told: dict[str, Episode] = kept.get("told") or {}
         self.episodes: dict[str, Episode] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -49,25 +53,33 @@ class History:
         self._tail = sorted(self._tail + new, key=_place)
         if not self._tail:
             return
-        self.episodes = {}
         horizon = self._tail[-1]["ts"] - HORIZON
         settled = [row for row in self._tail if row["ts"] < horizon]
         self._tail = [row for row in self._tail if row["ts"] >= horizon]
-        self._fold(self._base, settled)
-        self._fold(json.loads(json.dumps(self._base)), self._tail)
+        done = self._fold(self._base, settled)
+        fresh = self._fold(json.loads(json.dumps(self._base)), self._tail)
+        gone = {
+            name: {**one, "outcome": WITHDRAWN, "version": self._rows}
+            for name, one in self._told.items()
+            if name not in done and name not in fresh
+        }
+        self.episodes = gone | done | fresh
+        self._told = fresh
 
     def text(self) -> str:
         """What `History` is made from again."""
-        return json.dumps({"base": self._base, "tail": self._tail, "rows": self._rows})
+        return json.dumps({"base": self._base, "tail": self._tail, "rows": self._rows, "told": self._told})
 
-    def _fold(self, state: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+    def _fold(self, state: dict[str, Any], rows: Iterable[dict[str, Any]]) -> dict[str, Episode]:
+        changed: dict[str, Episode] = {}
         for row in rows:
             if row["ts"] < state["ts"]:
                 state["late"] += 1
             state["ts"] = max(state["ts"], row["ts"])
             for episode in _step(state, row):
                 # Of two rows of one episode the one made from more of the history is the right one.
-                self.episodes[episode["id"]] = {**episode, "version": self._rows, "late": state["late"]}
+                changed[episode["id"]] = {**episode, "version": self._rows, "late": state["late"]}
+        return changed
 
 
 def _nothing() -> dict[str, Any]:

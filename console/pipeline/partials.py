@@ -133,7 +133,7 @@ def split(sums: Any, story: Any, entities: set[tuple[str, str]]) -> dict[str, An
         story: the events that are not COUNTED, as schema.EVENTS.
         entities: engines and entities known so far; added to from both.
     """
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         connection.register("sums", sums)
         connection.register("story", story)
         named = connection.execute(

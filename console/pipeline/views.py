@@ -76,8 +76,9 @@ from gaps
 """
 
 _EPISODES: Final = """
-select * exclude (version), outcome = 'open' as open from raw_episodes
-qualify row_number() over (partition by id order by version desc) = 1
+select * exclude (version), outcome = 'open' as open from (
+    select * from raw_episodes qualify row_number() over (partition by id order by version desc) = 1
+) where outcome <> 'withdrawn'
 """
 
 _MINUTES: Final = """

@@ -1,0 +1,139 @@
+"""The audit in SQL says of receipts what the ledger says of lists (SPEC.md section 11)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, Received, Refused
+from console.core.ledger import Answer, Arrival, balance
+from console.pipeline import audit
+from tests.pipeline.journals import as_rows, load, tables_of
+
+
+def verdict_of(events: list[Event]) -> dict[str, Any]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        load(connection, "events", "events", as_rows(events))
+        connection.execute(f"create view receipts as {audit.PARTIAL.format(events='events')}")
+        connection.execute(f"create view merged as {audit.MERGE.format(partials='receipts')}")
+        judged = f"({audit.JUDGED.format(merged='merged')})"
+        done = connection.execute(audit.VERDICT.format(entity="''", judged=judged, group=""))
+        (row,) = done.fetchall()
+        return dict(zip([column[0] for column in done.description], row, strict=True))
+
+
+def statuses(folder: Path, events: list[Event]) -> dict[str, str]:
+    with tables_of(folder, events) as tables:
+        return {row["message_id"]: row["status"] for row in tables.rows("select message_id, status from audit")}
+
+
+def receipt(kind: type[Event], name: str, at: float = 1.0) -> Event:
+    given: dict[str, Any] = {"at": at, "entity": "orders", "message_id": name}
+    more: dict[type[Event], dict[str, Any]] = {
+        Diverted: {"queue": 0},
+        Moved: {"queue": 0},
+        DeadLettered: {"queue": 0, "reason": "poison"},
+        InDoubt: {"route": "primary", "reason": "timeout"},
+        Refused: {"reason": "too large"},
+        Received: {"stream": "s"},
+    }
+    return kind(**given, **more.get(kind, {}))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([Delivered, Received], "delivered"),
+        ([Diverted, Moved, Received], "delivered"),
+        ([Diverted], "parked"),
+        ([Diverted, DeadLettered], "dead-lettered"),
+        ([Diverted, DeadLettered, Moved, Received], "delivered"),
+        ([Diverted, Moved], "undelivered"),
+        ([Delivered], "undelivered"),
+        ([InDoubt], "in doubt"),
+        ([InDoubt, Received], "delivered"),
+        ([InDoubt, Delivered, Received], "delivered"),
+        ([Refused], "refused"),
+        ([Refused, Received], "unexpected"),
+        ([Received], "unexpected"),
+        ([Received, Delivered], "delivered"),
+    ],
+)
+def test_what_becomes_of_a_message_where_receivers_tell(tmp_path: Path, kinds: list[type[Event]], status: str) -> None:
+    other = [receipt(Delivered, "other"), receipt(Received, "other")]
+    assert statuses(tmp_path, [*other, *(receipt(kind, "m") for kind in kinds)])["m"] == status
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([Delivered], "accepted"),
+        ([Diverted], "parked"),
+        ([Diverted, Moved], "delivered"),
+        ([Moved], "delivered"),
+        ([InDoubt], "in doubt"),
+        ([Diverted, DeadLettered], "dead-lettered"),
+    ],
+)
+def test_what_can_be_said_where_they_do_not(tmp_path: Path, kinds: list[type[Event]], status: str) -> None:
+    assert statuses(tmp_path, [receipt(kind, "m") for kind in kinds])["m"] == status
+
+
+def test_the_same_name_at_two_entities_is_two_messages(tmp_path: Path) -> None:
+    events: list[Event] = [
+        Delivered(at=1, entity="orders", message_id="m"),
+        Delivered(at=1, entity="payments", message_id="m"),
+        Received(at=2, entity="ORDERS", message_id="m"),
+    ]
+    with tables_of(tmp_path, events) as tables:
+        found = tables.rows("select lower(entity) as entity, status from audit order by 1")
+    assert [(row["entity"], row["status"]) for row in found] == [("orders", "delivered"), ("payments", "undelivered")]
+
+
+FATES = some.sampled_from(
+    [
+        (Answer.ACCEPTED, (Delivered,)),
+        (Answer.ACCEPTED, (InDoubt, Delivered)),
+        (Answer.ACCEPTED, (Diverted, Moved)),
+        (Answer.ACCEPTED, (Diverted,)),
+        (Answer.ACCEPTED, (Diverted, DeadLettered)),
+        (Answer.IN_DOUBT, (InDoubt,)),
+        (Answer.REFUSED, (Refused,)),
+    ]
+)
+
+
+@settings(max_examples=20)
+@given(
+    fates=some.lists(FATES, min_size=1, max_size=12),
+    deliveries=some.lists(some.integers(0, 13), max_size=30),
+    streams=some.integers(1, 3),
+)
+def test_it_agrees_with_the_ledger(
+    fates: list[tuple[Answer, tuple[type[Event], ...]]], deliveries: list[int], streams: int
+) -> None:
+    """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
+    answers = {f"m{index}": answer for index, (answer, _) in enumerate(fates)}
+    events: list[Event] = [receipt(kind, f"m{index}") for index, (_, kinds) in enumerate(fates) for kind in kinds]
+    events.append(Received(at=1, entity="elsewhere", message_id="x", stream="x", number=0))
+    events.append(Delivered(at=1, entity="elsewhere", message_id="x"))
+    arrivals = [Arrival("x", "x", 0)]
+    for place, index in enumerate(deliveries):
+        arrivals.append(Arrival(f"m{index}", f"s{index % streams}", index))
+        events.append(
+            Received(at=2 + place, entity="orders", message_id=f"m{index}", stream=f"s{index % streams}", number=index)
+        )
+    parked = [f"m{index}" for index, (_, kinds) in enumerate(fates) if kinds == (Diverted,)]
+    dead = [f"m{index}" for index, (_, kinds) in enumerate(fates) if DeadLettered in kinds]
+    ledger = balance(answers={**answers, "x": Answer.ACCEPTED}, arrivals=arrivals, parked=parked, dead_lettered=dead)
+    found = verdict_of(events)
+    names = (
+        "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "lost",
+        "unexpected", "duplicates", "out_of_order",
+    )  # fmt: skip
+    assert {name: found[name] for name in names} == {name: getattr(ledger, name) for name in names}
