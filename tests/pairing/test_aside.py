@@ -231,3 +231,21 @@ async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
     faults.remove(begun.id)
     await until(lambda: len(either.told(Moved)) == 5)
     assert either.ids_in("orders") == [str(number) for number in range(5)]
+
+
+@pytest.mark.parametrize("kinds", [("amqp", "amqp"), ("amqp", "sdk"), ("sdk", "sdk")])
+async def test_syphons_that_compete_move_each_message_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, str]
+) -> None:
+    """A single instance may do it; where several do, whoever has a message locked is the one to move it."""
+    monkeypatch.setattr(moving, "SOON", 0.2)
+    heal = world.fault("disabled", entity="orders")
+    for kind in kinds:
+        await world.pair(enable_syphon=True, backlog_queue_count=1, pump=kind)
+    names = [f"{number:03}" for number in range(150)]
+    put(world, [parked("orders", name) for name in names])
+    await until(lambda: deferred(world) == names)
+    heal()
+    await until(lambda: len(world.told(Moved)) >= len(names))
+    await until(lambda: not lying_in(world, queue_path(), namespace="secondary"))
+    assert sorted(world.ids_in("orders")) == names

@@ -339,6 +339,21 @@ async def test_a_destination_with_duplicate_detection_gets_a_message_that_was_pa
     assert world.ids_in("once") == ["x"]
 
 
+@pytest.mark.parametrize("kind", ["refused", "black-holed", "full", "unauthorized"])
+async def test_what_its_destination_does_not_take_now_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Unreachable, disabled, full, throttled, unauthorized: the message stays. Nothing is ever dropped."""
+    monkeypatch.setattr(destinations, "LONGEST_BACKOFF", 0.2)
+    heal = world.fault(kind, entity="orders")
+    await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
+    put(world, [parked("orders", "x"), parked("audit", "y")])
+    await until(lambda: deferred(world) == ["x"] and world.told(DestinationFailed))
+    assert not world.told(DeadLettered)
+    heal()
+    await until(lambda: world.ids_in("orders") == ["x"])
+
+
 async def test_attempts_are_not_counted_by_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts are counted by us, since the queue's limit is infinite; a foreign queue may have a delivery limit."""
     monkeypatch.setattr(destinations, "LONGEST_BACKOFF", 0.1)
