@@ -51,7 +51,7 @@ def make_tables(
             batch=7,
             written_at=WRITTEN_AT,
             judged=7,
-            files={name: (File("a.parquet", 1, 0),) for name in names},
+            files={name: (File(name="a.parquet", rows=1, last_ts=0, batch=7),) for name in names},
             seen=tuple(spans),
         ),
     )
