@@ -114,6 +114,11 @@ class Pairing:
             found = self._entities[key] = Entity(path=path, since=at)
         return found
 
+    def is_settled(self, path: str) -> bool:
+        """Whether an accepted send of the entity would be nothing new: it moves nothing, and need not be told."""
+        found = self._entities.get(path.casefold())
+        return found is not None and found.settled
+
     def probe(self, path: str, *, at: float) -> None:
         """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
         interval = self.policy.ping_primary_interval

@@ -145,6 +145,11 @@ class Entity:
         return self.state in DIVERTING
 
     @property
+    def settled(self) -> bool:
+        """Whether one more accepted send says nothing new: healthy, known to be, and nobody else asks for it."""
+        return self.state is State.HEALTHY and self.primary_good is True and self.probed_every is None
+
+    @property
     def pinging(self) -> bool:
         """Whether a ping is due or under way."""
         return self.ping_in_flight or self.ping_due is not None

@@ -12,7 +12,7 @@ belongs to console.pairing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -24,6 +24,7 @@ SESSION_ID: Final = "x-ms-sessionid"
 TIME_TO_LIVE: Final = "x-ms-timetolive"
 SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
 RESERVED: Final = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED})
+_SPELLINGS: Final = RESERVED | {name.encode() for name in RESERVED}
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 TIMESPAN: Final = "com.microsoft:timespan"
@@ -71,12 +72,14 @@ class Enclosed:
     scheduled: datetime | None = None
 
 
-def refuse_reserved(names: Iterable[object]) -> None:
+def refuse_reserved(names: Collection[object]) -> None:
     """A message may carry none of the four names itself.
 
     Raises:
         ReservedPropertyError: it does; the first such name.
     """
+    if _SPELLINGS.isdisjoint(names):
+        return
     for name in names:
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
         if text in RESERVED:

@@ -76,6 +76,76 @@ class Deadline:
         self._task.cancel()
 
 
+class Watch:
+    """A deadline for one wait after the other, as `Deadline` is for one alone.
+
+    Its timer stays set when a wait has ended in time, and is looked at when it comes: setting and cancelling one for
+    every send would cost more than all else about a deadline.
+    """
+
+    __slots__ = ("_before", "_cancels", "_ends", "_path", "_seconds", "_task", "_timer", "what")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.what = ""
+        """What is waited for, or was."""
+        self._seconds = self._ends = 0.0
+        self._before = self._cancels = 0
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float, what: str) -> None:
+        """From now on the current task has so many seconds, until `finish`. Only when the wait before is finished."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None, "a coroutine runs in a task"
+        self._task, self.what, self._seconds = task, what, seconds
+        self._before, self._cancels = task.cancelling(), 0
+        self._ends = ends = loop.time() + seconds
+        if self._timer is None or ends < self._timer.when():
+            self._set(ends)
+
+    def finish(self, error: BaseException | None) -> None:
+        """The wait has ended, with this error or none. Raises TimeoutError if that was the deadline's doing."""
+        task, self._task = self._task, None
+        if not self._cancels or task is None:
+            return
+        for _ in range(self._cancels):
+            task.uncancel()
+        if isinstance(error, asyncio.CancelledError) and task.cancelling() <= self._before:
+            raise TimeoutError(f"{self.what} on {self._path} did not end within {self._seconds:g} s") from error
+
+    def end_now(self) -> None:
+        """As if the time were over, if something waits."""
+        if self._task is not None:
+            self._cancel(self._task)
+
+    def stop(self) -> None:
+        """Nothing is waited for any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, when: float) -> None:
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._task is None:
+            return
+        if asyncio.get_running_loop().time() < self._ends:
+            self._set(self._ends)
+        else:
+            self._cancel(self._task)
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        self._cancels += 1
+        self._ends = asyncio.get_running_loop().time() + AGAIN
+        self._set(self._ends)
+        task.cancel()
+
+
 async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:
     """Cancel tasks until each has ended; False when some have not after `within` seconds."""
     end = asyncio.get_running_loop().time() + within

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -22,10 +23,11 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 from console.core.errors import PairingClosedError
 from console.core.verdict import FailureKind, kind_of
 from console.pairing.batches import Batch
-from console.pairing.deadlines import CLOSING, GRACE, Deadline, bounded
+from console.pairing.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from console.pairing.gate import Gate
 from console.pairing.messages import Sendable
 from console.pairing.tasks import Tasks
+from console.pairing.turn import Turn
 
 STANDARD_LIMIT: Final = 256 * 1024
 PAUSE: Final = 60.0
@@ -69,10 +71,9 @@ class SenderLink:
         self._opened = False
         self._used_at = 0.0
         self._batch_limit = STANDARD_LIMIT
-        self._turn = asyncio.Lock()
-        self._queued = 0
-        """How many wait for their turn."""
-        self._deadline: Deadline | None = None
+        self._turn = Turn()
+        self._watch = Watch(path)
+        self._use = Use(self)
         self._closed = False
 
     @property
@@ -83,7 +84,7 @@ class SenderLink:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way on it."""
-        return self._turn.locked()
+        return self._turn.taken
 
     @property
     def idle_for(self) -> float:
@@ -104,7 +105,7 @@ class SenderLink:
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
                 await self._act(fresh, _attached, gated=True, urgent=False)
-                await self._turn.acquire()
+                await self._turn.wait()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
             raise
@@ -113,7 +114,17 @@ class SenderLink:
             self.put_away()
             await self._now_open(fresh)
         finally:
-            self._turn.release()
+            self._turn.give_back()
+
+    def at_once(self, timeout: float) -> Use | None:
+        """The link in the caller's hand for one send of `timeout` seconds, where nothing stands in the way: it is open,
+        nobody uses it, and it was used a moment ago. Enter it at once, and await nothing before."""
+        if not self._opened or self._closed or self._turn.taken or self.idle_for > PAUSE:
+            return None
+        self._turn.taken = True
+        self._watch.begin(timeout + GRACE, "a send")
+        self._use.timeout = timeout
+        return self._use
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; all of it is accepted then.
@@ -144,7 +155,7 @@ class SenderLink:
 
     def adopt(self, other: SenderLink) -> bool:
         """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""
-        if self._closed or self._opened or self._turn.locked() or not other.is_open or other._turn.locked():
+        if self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
             return False
         self.put_away()
         self._sender, other._sender = other._sender, None
@@ -157,11 +168,12 @@ class SenderLink:
         self._closed = True
         try:
             async with asyncio.timeout(within):
-                await self._turn.acquire()
+                await self._turn.wait()
         except TimeoutError:
             self.cut()
         else:
-            self._turn.release()
+            self._turn.give_back()
+            self._watch.stop()
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             await _close(sender)
@@ -169,8 +181,7 @@ class SenderLink:
     def cut(self) -> None:
         """What is in hand ends now, and raises; so does everything later."""
         self._closed = True
-        if self._deadline is not None:
-            self._deadline.end_now()
+        self._watch.end_now()
 
     def put_away(self) -> None:
         """Whatever the link is worth, the next send opens another."""
@@ -192,35 +203,13 @@ class SenderLink:
         self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str, *, urgent: bool = True
     ) -> Any:
         self._refuse_when_closed()
-        if self._queued or self._turn.locked():
-            await self._my_turn(timeout)
-        else:
-            await self._turn.acquire()  # at once
-        try:
-            self._refuse_when_closed()
-            with Deadline(timeout + GRACE, what, self.path) as self._deadline:
-                return await self._perhaps_again(act, urgent=urgent)
-        except TimeoutError as error:
-            if self._closed:
-                raise PairingClosedError(
-                    f"the sender for {self.path} was closed during {what}", in_doubt=True
-                ) from error
-            self.put_away()
-            raise
-        except asyncio.CancelledError:
-            self.put_away()  # a delivery may be half sent
-            raise
-        finally:
-            self._deadline = None
-            self._turn.release()
-
-    async def _my_turn(self, timeout: float) -> None:
-        self._queued += 1
-        try:
+        if not self._turn.take():
             async with asyncio.timeout(timeout + GRACE):
-                await self._turn.acquire()
-        finally:
-            self._queued -= 1
+                await self._turn.wait()
+        self._watch.begin(timeout + GRACE, what)
+        with self._use:
+            self._refuse_when_closed()
+            return await self._perhaps_again(act, urgent=urgent)
 
     async def _perhaps_again(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         paused = self._opened and self.idle_for > PAUSE
@@ -229,22 +218,17 @@ class SenderLink:
         except (ServiceBusError, OSError) as error:
             if not paused or kind_of(error) not in _CUT:
                 raise
+        self.put_away()
         return await self._once(act, urgent=urgent)
 
     async def _once(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         if self._sender is None:
             self._sender = self._made()
         sender = self._sender
-        try:
-            done = await (act(sender) if self._opened else self._act(sender, act, gated=True, urgent=urgent))
-        except (ServiceBusError, OSError) as error:
-            if kind_of(error) not in _UNBROKEN:
-                self.put_away()
-            raise
         if self._opened:
-            self._used_at = asyncio.get_running_loop().time()
-        else:
-            await self._now_open(sender)
+            return await act(sender)
+        done = await self._act(sender, act, gated=True, urgent=urgent)
+        await self._now_open(sender)
         return done
 
     async def _act(
@@ -270,6 +254,17 @@ class SenderLink:
         self._used_at = asyncio.get_running_loop().time()
         self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
 
+    def _failed(self, error: BaseException) -> None:
+        """What came of a use of it ends it, unless it is as good as before. Raises PairingClosedError."""
+        if isinstance(error, TimeoutError) and self._closed:
+            raise PairingClosedError(
+                f"the sender for {self.path} was closed during {self._watch.what}", in_doubt=True
+            ) from error
+        if isinstance(error, asyncio.CancelledError):
+            self.put_away()  # a delivery may be half sent
+        elif isinstance(error, ServiceBusError | OSError) and kind_of(error) not in _UNBROKEN:
+            self.put_away()
+
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
@@ -289,6 +284,39 @@ def _leave_the_throttled_alone(sender: ServiceBusSender) -> None:
         await pause(**why)
 
     setattr(sender, "_backoff", unless_busy)  # noqa: B010 - it is none of ours, and mypy would have it so
+
+
+class Use:
+    """A link in one caller's hand: the turn is taken, the deadline runs. Leaving it says what the outcome means for
+    the link, and gives it to the next."""
+
+    __slots__ = ("_link", "timeout")
+
+    def __init__(self, link: SenderLink) -> None:
+        self._link = link
+        self.timeout = 0.0
+        """What the SDK gets, in seconds."""
+
+    def __enter__(self) -> Any:
+        return self._link._sender
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        link = self._link
+        try:
+            link._watch.finish(error)
+            if error is None:
+                link._used_at = asyncio.get_running_loop().time()
+            else:
+                link._failed(error)
+        except TimeoutError as late:
+            link._failed(late)
+            raise
+        finally:
+            if link._closed:
+                link._watch.stop()
+            link._turn.give_back()
 
 
 async def _attached(sender: ServiceBusSender) -> None:

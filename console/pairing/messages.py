@@ -42,6 +42,7 @@ _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
+_MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
 _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
@@ -54,6 +55,8 @@ def outgoing(message: object) -> list[Sendable]:
         ReservedPropertyError: one carries a property of the envelope.
         TypeError: something that is not a message.
     """
+    if isinstance(message, _MESSAGES):
+        return [_with_id(message)]
     if isinstance(message, ServiceBusMessageBatch):
         # A batch has no public list of its messages; they have to be known one by one to be repacked.
         return [_with_id(single) for single in message._messages]
@@ -72,19 +75,20 @@ def forget(message: object) -> None:
     if isinstance(message, ServiceBusMessageBatch):
         message = message._messages
     for single in message if isinstance(message, Sequence) else (message,):
-        if isinstance(single, ServiceBusMessage | AmqpAnnotatedMessage):
+        if isinstance(single, _MESSAGES):
             _given_ids.pop(single, None)
 
 
 def _with_id(message: object) -> Sendable:
     if isinstance(message, Mapping):
         message = ServiceBusMessage(**message)
-    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+    if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
     raw = raw_of(message)
     if raw.application_properties:
         refuse_reserved(raw.application_properties)
-    if raw.properties is not None and raw.properties.message_id is not None:
+    properties = raw.properties
+    if properties is not None and properties.message_id is not None:
         return message
     given = _given_ids.get(message)
     if given is None:

@@ -7,7 +7,7 @@ writes the receipts. The healthy path hands the caller's own object to the SDK a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -15,20 +15,20 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from console.core.errors import (
     BacklogMessageSizeError,
-    BacklogUnavailableError,
     PairedClientError,
     PairingClosedError,
     ScheduledInBacklogError,
 )
 from console.core.events import Delivered, Diverted, InDoubt, Refused, SendAccepted, SendFailed, Warned
-from console.core.routes import PRIMARY, GiveUp, Journey, Route, Sender, Try, Wait
+from console.core.routes import PRIMARY, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
+from console.pairing.calls import Call, Schedule
 from console.pairing.coalescer import Coalescer, Parcel
-from console.pairing.links import SenderLink, size_of
+from console.pairing.links import SenderLink, Use, size_of
 from console.pairing.messages import (
     SCHEDULED_ANNOTATION,
     Sendable,
@@ -45,8 +45,6 @@ from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
 from console.pairing.survival import too_large
 
-Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
-"""One attempt to schedule at the primary: the link, what is left of the call's messages, seconds."""
 _NEAR: Final = 0.9
 """A message whose body alone fills this much of a limit is measured before it is sent."""
 
@@ -127,7 +125,11 @@ class PairedSender:
         if messages:
             whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
             with self._steering.in_hand():
-                await self._deliver(messages, whole, timeout)
+                use = self._straight(timeout)
+                if use is None:
+                    await self._deliver(self._call(messages, whole, timeout))
+                else:
+                    await self._go_straight(use, messages, whole, timeout)
             forget(message)
 
     async def schedule_messages(
@@ -171,54 +173,88 @@ class PairedSender:
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
-    async def _deliver(
+    def _straight(self, timeout: float | None) -> Use | None:
+        """The link to the primary, where nothing stands in a send's way: then no journey is needed to find it."""
+        if not self._steering.is_settled(self.entity_name) or self._memory.busy or self._together.is_busy:
+            return None
+        limit = self._steering.policy.send_timeout
+        return self._primary.at_once(limit if timeout is None else min(timeout, limit))
+
+    async def _go_straight(
+        self, use: Use, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
+    ) -> None:
+        """The healthy path: what the SDK does, and a count. A failure is met as that of any other attempt."""
+        began = self._steering.clock()
+        payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
+        try:
+            with use as sender:
+                await sender.send_messages(payload, timeout=use.timeout)
+        except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+            call = self._call(messages, whole, timeout, began=began)
+            self._meet(call, PRIMARY, error)
+        except asyncio.CancelledError:
+            self._in_doubt(PRIMARY, messages, "cancelled by its caller")
+            raise
+        else:
+            self._accepted_straight(messages, whole)
+            return
+        await self._deliver(call)
+
+    def _call(
         self,
         messages: Sequence[Sendable],
         whole: ServiceBusMessageBatch | None,
         timeout: float | None,
         schedule: Schedule | None = None,
-    ) -> None:
-        """Try, wait and divert as the journey says until the messages are accepted or it gives up. `whole`: the batch
-        that carries them all, where they came in one. `schedule`: what is done at the primary instead of a send."""
+        *,
+        began: float | None = None,
+    ) -> Call:
+        at = self._steering.clock() if began is None else began
+        journey = Journey(self._memory, self._steering.policy, at=at, timeout=timeout)
+        return Call(self.entity_name, messages, list(messages), whole, journey, schedule)
+
+    async def _deliver(self, call: Call) -> None:
+        """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
         steering = self._steering
         machine = steering.machine
-        journey = Journey(self._memory, steering.policy, at=steering.clock(), timeout=timeout)
-        left = list(messages)
-        failure: BaseException | None = None
-        doubt: BaseException | None = None  # the latest failure after which messages may have arrived all the same
         while True:
-            steering.refuse_when_ended(in_doubt=doubt is not None or len(left) < len(messages))
+            steering.refuse_when_ended(in_doubt=call.in_doubt)
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
-            step = journey.next(entity, machine.rotation, at=now, draw=steering.draw())
+            step = call.journey.next(entity, machine.rotation, at=now, draw=steering.draw())
             if isinstance(step, Wait):
                 await steering.change(step.until)
             elif isinstance(step, Try):
                 try:
-                    await self._attempt(step, left, whole, schedule)
-                except Exception as error:
-                    judgement = self._failed(step.route, error, messages=len(left), ids=left)
-                    if isinstance(steering.ended, PairedClientError):
-                        steering.refuse_when_ended()
-                    doubt = error if _is_doubtful(judgement, error) else doubt
-                    if judgement.verdict is Verdict.CALLERS:
-                        self._refused(left, doubt, judgement.reason)
-                        ended = self._in_the_end(error, doubt, len(left), len(messages))
-                        if ended is error:
-                            raise
-                        raise ended from error
-                    journey.ended(step.route, judgement.verdict, at=steering.clock())
-                    failure = error
-                    whole = whole if len(left) == len(messages) else None
+                    await self._attempt(step, call.left, call.whole, call.schedule)
+                except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+                    self._meet(call, step.route, error)
                 except asyncio.CancelledError:
-                    self._in_doubt(step.route, left, "cancelled by its caller")
+                    self._in_doubt(step.route, call.left, "cancelled by its caller")
                     raise
                 else:
                     return
             else:
-                told = self._given_up(step, failure, len(left), len(messages))
-                self._refused(left, doubt, str(told))
-                raise self._in_the_end(told, doubt, len(left), len(messages)) from failure
+                told = call.given_up(step, steering.judge, steering.policy.throttle_wait)
+                self._refused(call.left, call.doubt, str(told))
+                raise call.told(told, steering.judge) from call.failure
+
+    def _meet(self, call: Call, route: Route, error: Exception) -> None:
+        """An attempt on `route` has failed. Raises what its caller gets, where the call ends with that."""
+        steering, left = self._steering, call.left
+        judgement = self._failed(route, error, messages=len(left), ids=left)
+        if isinstance(steering.ended, PairedClientError):
+            steering.refuse_when_ended()
+        call.doubt = error if _is_doubtful(judgement, error) else call.doubt
+        if judgement.verdict is Verdict.CALLERS:
+            self._refused(left, call.doubt, judgement.reason)
+            ended = call.told(error, steering.judge)
+            if ended is error:
+                raise error
+            raise ended from error
+        call.journey.ended(route, judgement.verdict, at=steering.clock())
+        call.failure = error
+        call.whole = call.whole if call.is_whole else None
 
     async def _attempt(
         self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None, schedule: Schedule | None
@@ -235,7 +271,12 @@ class PairedSender:
         else:
             await link.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
-        lost = too_large(left, whole, self.entity_name, self._room)
+        self._judge_survival(left, whole)
+
+    def _judge_survival(
+        self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int | None = None
+    ) -> None:
+        lost = too_large(accepted, whole, self.entity_name, self._room, bodies=bodies)
         if lost:
             self._steering.tally(self.entity_name).too_large += lost
 
@@ -268,7 +309,7 @@ class PairedSender:
             given = await link.call(lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit)
             numbers.extend(given)
 
-        await self._deliver([_scheduled(single, when) for single in singles], None, timeout, schedule)
+        await self._deliver(self._call([_scheduled(single, when) for single in singles], None, timeout, schedule))
         parked = singles[: len(singles) - len(numbers)]
         first = -len(self._numbers) - 1
         negative = [first - index for index in range(len(parked))]
@@ -291,6 +332,16 @@ class PairedSender:
             for message in messages:
                 steering.announce(Delivered(at=now, entity=name, message_id=id_of(message)))
         steering.tell(SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+
+    def _accepted_straight(self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None) -> None:
+        """As `_accepted` and what follows, where nothing has to be told: it is counted."""
+        steering, name = self._steering, self.entity_name
+        bodies = body_bytes(messages[0]) if len(messages) == 1 else sum(map(body_bytes, messages))
+        if steering.is_settled(name):
+            steering.count_settled(name, len(messages), bodies)
+        else:  # it has changed in the meantime
+            self._accepted(PRIMARY, messages)
+        self._judge_survival(messages, whole, bodies)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
         steering, name = self._steering, self.entity_name
@@ -323,33 +374,6 @@ class PairedSender:
         name, now = self.entity_name, self._steering.clock()
         for message in messages:
             self._steering.announce(Refused(at=now, entity=name, message_id=id_of(message), reason=reason))
-
-    def _in_the_end(self, error: BaseException, doubt: BaseException | None, left: int, all_of: int) -> BaseException:
-        """What a call raises instead of an error that reads as a refusal, where that would not be the whole truth."""
-        if isinstance(error, BacklogUnavailableError):
-            return error
-        if left < all_of:
-            return BacklogUnavailableError(
-                f"{all_of - left} of {all_of} messages for {self.entity_name} were parked, {left} were not; last: "
-                f"{self._steering.judge(error).reason}. Send those again"
-            )
-        return doubt or error
-
-    def _given_up(self, step: GiveUp, failure: BaseException | None, left: int, all_of: int) -> BaseException:
-        """The error a call ends with; what the SDK raised itself where it says it best."""
-        if step is GiveUp.FAILED and failure is not None:
-            return failure
-        if step is GiveUp.BUSY:
-            return ServiceBusServerBusyError(
-                message=f"{self.entity_name} is throttled: after the namespace said it is busy, nothing is sent for "
-                f"{self._steering.policy.throttle_wait:g} s. Send again later; partitioning makes it less likely."
-            )
-        why = f"; last: {self._steering.judge(failure).reason}" if failure is not None else ""
-        parts = f"{all_of - left} of {all_of} messages were parked, {left} were not" if left < all_of else ""
-        return BacklogUnavailableError(
-            f"{self.entity_name} is failed over and no backlog queue of the secondary namespace took the message"
-            f"{why}. {parts or 'You still own it'}: send it again later"
-        )
 
 
 def _check(timeout: float | None) -> None:

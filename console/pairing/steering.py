@@ -29,7 +29,7 @@ from console.core.events import (
     Ticked,
 )
 from console.core.options import Policy
-from console.core.routes import Route
+from console.core.routes import PRIMARY, Route
 from console.core.verdict import FailureKind, Judge
 from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
@@ -67,6 +67,7 @@ class Tally:
     pings_accepted: int = 0
     recent_pings: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS))
     """Seconds that the latest pings took; None: it was not accepted."""
+    _primary: Sends | None = None
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
 
@@ -74,6 +75,13 @@ class Tally:
         """A ping was accepted after `took` seconds; None: it was not."""
         self.pings_accepted += took is not None
         self.recent_pings.append(took if took is None else round(took, 4))
+
+    @property
+    def primary(self) -> Sends:
+        """The counters of sends to the primary; in `routes` from then on."""
+        if self._primary is None:
+            self._primary = self.on(PRIMARY)
+        return self._primary
 
     def on(self, route: Route) -> Sends:
         """The counters of a route."""
@@ -103,18 +111,29 @@ class Hands(Protocol):
 
 
 class _InHand:
-    """Counts the calls that are inside of it; one for all, since each send passes it."""
+    """Counts the calls that are inside of it; one for all, since each send passes it. `empty` is set when the last has
+    ended after `closing`."""
 
-    __slots__ = ("_steering",)
+    __slots__ = ("closing", "count", "empty")
 
-    def __init__(self, steering: Steering) -> None:
-        self._steering = steering
+    def __init__(self) -> None:
+        self.count = 0
+        self.closing = False
+        self.empty = asyncio.Event()
 
     def __enter__(self) -> None:
-        self._steering.took()
+        self.count += 1
 
-    def __exit__(self, *_: object) -> None:
-        self._steering.let_go()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.count -= 1
+        if self.closing and not self.count:
+            self.empty.set()
+
+    def close(self) -> None:
+        """No call comes any more."""
+        self.closing = True
+        if not self.count:
+            self.empty.set()
 
 
 class Steering:
@@ -142,9 +161,7 @@ class Steering:
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
         self._ended: PairingError | None = None
-        self._in_hand = 0
-        self._hand = _InHand(self)
-        self._empty = asyncio.Event()
+        self._hand = _InHand()
 
     @property
     def policy(self) -> Policy:
@@ -177,6 +194,22 @@ class Steering:
             self._perform(effect)
         if self.machine.next_deadline != self._armed:
             self._arm()
+
+    def is_settled(self, entity: str) -> bool:
+        """Whether an accepted send of the entity is only counted: neither the machine nor the receipts want it."""
+        return self.machine.is_settled(entity) and self.machine.policy.journal != "all"
+
+    def count_settled(self, entity: str, messages: int, bodies: int) -> None:
+        """The primary has accepted so many messages of a settled entity, with so many bytes of bodies."""
+        meter = self.meter
+        meter.sends += messages
+        meter.sent_bytes += bodies
+        tally = self.tally(entity)
+        if tally.last_route.queue is not None:
+            tally.last_route = PRIMARY
+        sends = tally.primary
+        sends.accepted += messages
+        sends.new_accepted += messages
 
     def probe(self, entity: str) -> None:
         """From now on ask for the entity while nothing is sent to it."""
@@ -325,8 +358,7 @@ class Steering:
         self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
-        if not self._in_hand:
-            self._empty.set()
+        self._hand.close()
         self.changed()
 
     def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
@@ -340,23 +372,14 @@ class Steering:
 
     def in_hand(self) -> _InHand:
         """Around each call of a sender; raises as `refuse_when_ended`."""
-        self.refuse_when_ended()
+        if self._ended is not None:
+            self.refuse_when_ended()
         return self._hand
-
-    def took(self) -> None:
-        """A call began."""
-        self._in_hand += 1
-
-    def let_go(self) -> None:
-        """A call has ended."""
-        self._in_hand -= 1
-        if not self._in_hand and self._ended is not None:
-            self._empty.set()
 
     async def empty_hands(self, within: float) -> None:
         """Wait for the sends in hand, at most `within` seconds; after `end`."""
         try:
             async with asyncio.timeout(within):
-                await self._empty.wait()
+                await self._hand.empty.wait()
         except TimeoutError:
             return  # the links are cut next, and they raise

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.amqp import AmqpMessageBodyType
 
 from console.pairing.links import STANDARD_LIMIT, size_of
-from console.pairing.messages import Sendable, park, raw_of
+from console.pairing.messages import Sendable, body_bytes, park, raw_of
 
 NEAR: Final = 0.9
 """What fills this much of the limit is measured."""
@@ -31,7 +30,12 @@ _TEXTS: Final = (str, bytes)
 
 
 def too_large(
-    messages: Sequence[Sendable], batch: ServiceBusMessageBatch | None, path: str, limit: Callable[[], int]
+    messages: Sequence[Sendable],
+    batch: ServiceBusMessageBatch | None,
+    path: str,
+    limit: Callable[[], int],
+    *,
+    bodies: int | None = None,
 ) -> int:
     """How many of the messages would not fit into a backlog queue.
 
@@ -39,23 +43,13 @@ def too_large(
         batch: what carried them, if it was one; then its size is known already.
         path: their entity's, for the envelope.
         limit: the largest message, in bytes, that the backlog takes; asked only for large ones.
+        bodies: bytes of their bodies (`body_bytes`), if they have been counted already.
     """
     if batch is not None and batch.size_in_bytes <= _SAFE:
         return 0
-    if len(messages) == 1 and _is_small(messages[0]):
-        return 0
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= _SMALL:
+        return 0  # whatever its properties are: an entity that accepted it holds them to 64 KB in all
     return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
-
-
-def _is_small(message: Sendable) -> bool:
-    """Whether it survives whatever its properties are: an entity that accepted it holds them to 64 KB in all."""
-    raw = raw_of(message)
-    if raw.body_type is not AmqpMessageBodyType.DATA:
-        return False
-    size = 0
-    for part in raw.body:
-        size += len(part)
-    return size <= _SMALL
 
 
 def _exceeds(message: Sendable, path: str, limit: int) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 
 import pytest
 
-from console.pairing.deadlines import bounded, end_all
+from console.pairing.deadlines import AGAIN, Watch, bounded, end_all
 from console.pairing.tasks import Tasks
 
 SOON = 0.05
@@ -97,3 +98,49 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
             await asyncio.sleep(0.01)
     await tasks.close()
     assert "a bug" in repr(tasks.failed.exceptions)
+
+
+async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:
+    """`wait`, as a link awaits the SDK."""
+    watch.begin(seconds, "a send")
+    error: BaseException | None = None
+    try:
+        return await wait
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        watch.finish(error)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+async def test_one_watch_ends_each_wait_in_its_own_time(times: int) -> None:
+    watch = Watch("orders")
+    assert await watched(watch, 60, asyncio.sleep(0, "in time")) == "in time"
+    async with asyncio.timeout(10):
+        with pytest.raises(TimeoutError, match=r"^a send on orders did not end within 0\.05 s$"):
+            await watched(watch, SOON, deaf(times))  # shorter than what the timer was set for
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    assert await watched(watch, 60, asyncio.sleep(2 * AGAIN, "not told again")) == "not told again"
+    watch.stop()
+
+
+async def test_a_watch_that_was_set_for_a_wait_before_lets_the_next_have_its_time() -> None:
+    watch = Watch("orders")
+    assert await watched(watch, SOON, asyncio.sleep(0, "one")) == "one"
+    assert await watched(watch, 60, asyncio.sleep(2 * SOON, "two")) == "two"
+    watch.stop()
+
+
+async def test_a_watch_takes_nobody_elses_cancellation_for_its_own_and_can_end_before_its_time() -> None:
+    watch = Watch("orders")
+    watch.end_now()  # nobody waits
+    for end, error in ((asyncio.Task.cancel, asyncio.CancelledError), (lambda _: watch.end_now(), TimeoutError)):
+        task = asyncio.create_task(watched(watch, 60, asyncio.sleep(60, "")))
+        await asyncio.sleep(0)
+        end(task)
+        with pytest.raises(error):
+            await task
+    watch.stop()

@@ -137,8 +137,9 @@ async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) 
     closing = paired.get_queue_sender("orders")
     await closing.send_messages(ServiceBusMessage(b"x"))
     link = closing._primary
-    async with link._turn:
-        ending = asyncio.create_task(closing.close())
-        await asyncio.sleep(0)
-        assert not link.is_open
+    assert link._turn.take()
+    ending = asyncio.create_task(closing.close())
+    await asyncio.sleep(0)
+    assert not link.is_open
+    link._turn.give_back()
     await ending

@@ -20,6 +20,7 @@ from console.core.errors import (
     ReservedPropertyError,
 )
 from console.core.events import Diverted, Event, InDoubt
+from console.core.routes import PRIMARY
 from console.core.verdict import Judgement, Verdict, judge
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.messages import ping
@@ -49,6 +50,19 @@ async def test_every_sender_old_or_new_uses_the_backlog(world: World) -> None:
             await new.send_messages(ServiceBusMessage(b"new"))
         await old.send_messages(ServiceBusMessage(b"old"))
     assert (world.depth("orders"), world.parked(1)) == (1, 2)
+
+
+async def test_a_send_over_a_healthy_primary_is_counted_like_the_first_one(world: World) -> None:
+    """Section 6: while healthy, "no behavior changes occur": later sends take the short way, and no count shows it."""
+    paired = await world.pair(**PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        for number in range(3):
+            await sender.send_messages([ServiceBusMessage(b"four"), ServiceBusMessage(b"five5")])
+            tally, meter = paired._steering.tally("ORDERS"), paired._steering.meter
+            sent = 2 * (number + 1)
+            assert (tally.on(PRIMARY).accepted, meter.sends, meter.sent_bytes) == (sent, sent, 9 * (number + 1))
+    assert list(tally.routes) == [PRIMARY]
+    assert world.depth("orders") == 6
 
 
 async def test_the_verdict_is_replaceable(world: World) -> None:
