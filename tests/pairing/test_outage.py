@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 
-from console.core.entity import State
+from console.core.entity import DIVERTING, State
 from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
 from console.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
 from console.pairing import PairedSender, PairedServiceBusClient
@@ -108,6 +114,24 @@ async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: 
     assert waited >= 0.9
     assert state(paired, "orders") is State.HEALTHY
     assert world.parked() == 0
+
+
+@pytest.mark.parametrize("key", ["right", "wrong"])
+async def test_a_lost_right_or_key_is_raised_and_fails_nothing_over(world: World, key: str) -> None:
+    """Other exceptions, such as UnauthorizedAccessException do not cause failover; raised to the caller."""
+    connection_string = world.sandbox["primary"].connection_string
+    if key == "wrong":
+        connection_string = re.sub("SharedAccessKey=[^;]*", "SharedAccessKey=d3Jvbmc=", connection_string)
+    client = ServiceBusClient.from_connection_string(connection_string, retry_total=0)
+    paired = await world.pair(primary_client=client, failover_interval=0, send_timeout=20.0)
+    if key == "right":
+        world.fault("unauthorized", entity="orders")
+    sender = paired.get_queue_sender("orders")
+    for _ in range(2):
+        with pytest.raises((ServiceBusAuthenticationError, ServiceBusAuthorizationError)):
+            await sender.send_messages(ServiceBusMessage(b"x"))
+    assert state(paired, "orders") not in DIVERTING
+    assert (world.parked(), world.depth("orders"), world.told(StateChanged)) == (0, 0, [])
 
 
 async def test_a_clients_own_retries_leave_a_throttled_namespace_alone(world: World) -> None:
