@@ -35,6 +35,9 @@ DOWN_TIMEOUT: Final = 90.0
 Config = Annotated[
     Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
 ]
+ReadOnly = Annotated[
+    bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
+]
 ScreenWishes = Annotated[Wishes | None, Parameter(name="*")]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 
@@ -80,9 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @app.default
-def default(*, config: Config = None, screen: ScreenWishes = None) -> int:
+def default(*, config: Config = None, read_only: ReadOnly = False, screen: ScreenWishes = None) -> int:
     """Start or find the engine and open the dashboard: the same as paired up."""
-    return up(config=config, screen=screen)
+    return up(config=config, read_only=read_only, screen=screen)
 
 
 @app.command
@@ -93,6 +96,7 @@ def up(
     foreground: Annotated[
         bool, Parameter(help="The engine alone, in this process, for systemd or a container.")
     ] = False,
+    read_only: ReadOnly = False,
     screen: ScreenWishes = None,
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
@@ -101,16 +105,17 @@ def up(
     if foreground:
         from console.engine.process import run_here  # with the SDK behind it
 
-        return run_here(settings.path)
+        return run_here(settings.path, read_only=read_only)
     if headless:
-        ready = _start(settings, places)
+        ready = _start(settings, places, read_only=read_only)
         queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"
         print(
             f"the engine of {settings.name} serves, {queues}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"
         )
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
-    return _dashboard(_find_or_start(settings, places), settings, screen)
+    socket = _find_or_start(settings, places, read_only=read_only)
+    return _dashboard(socket, settings, screen, read_only=read_only)
 
 
 @app.command
@@ -492,18 +497,18 @@ def _pairing(config: Path | None) -> PairingConfig | None:
     return None if config is None else load_config(find_config(config))
 
 
-def _start(settings: PairingConfig, places: Places) -> Ready:
-    with Launch.begin(settings, places) as launch:
+def _start(settings: PairingConfig, places: Places, *, read_only: bool = False) -> Ready:
+    with Launch.begin(settings, places, read_only=read_only) as launch:
         return launch.wait()
 
 
-def _find_or_start(settings: PairingConfig, places: Places) -> Path:
+def _find_or_start(settings: PairingConfig, places: Places, *, read_only: bool) -> Path:
     """The engine's socket."""
     holder = running(places.lock)
     if holder is not None:
         return Path(holder.socket)
     try:
-        return Path(_start(settings, places).socket)
+        return Path(_start(settings, places, read_only=read_only).socket)
     except EngineRunningError:  # somebody else was as quick
         return places.socket
 

@@ -31,6 +31,8 @@ START_TIMEOUT: Final = 180.0
 """Seconds; pairing alone may list the backlog queues for two minutes (SPEC.md section 4.4)."""
 END_TIMEOUT: Final = 10.0
 MODULE: Final = "console.engine.process"
+READ_ONLY: Final = "read-only"
+"""The argument that has an engine start so."""
 _MOST_REPORT: Final = 64 * 1024
 
 log = logging.getLogger(__name__)
@@ -66,8 +68,8 @@ class Launch:
         self._handed_over = False
 
     @classmethod
-    def begin(cls, config: PairingConfig, places: Places) -> Self:
-        """Starts the process and returns at once.
+    def begin(cls, config: PairingConfig, places: Places, *, read_only: bool = False) -> Self:
+        """Starts the process and returns at once. `read_only`: whatever the file says.
 
         Raises:
             EngineRunningError: an engine for this pairing runs already.
@@ -84,7 +86,9 @@ class Launch:
         log = new_log_file(places.logs)
         reading, writing = os.pipe()
         try:
-            process = _spawn([str(config.path), str(log), str(writing)], log, writing)
+            process = _spawn(
+                [str(config.path), str(log), str(writing), *([READ_ONLY] if read_only else [])], log, writing
+            )
         except OSError as error:
             os.close(reading)
             raise EngineStartError(f"the engine's process cannot be started: {error}") from error

@@ -1,4 +1,5 @@
-"""The engine as a process of its own: `python -m console.engine.process CONFIG LOG REPORT_FD`, started by launch.py.
+"""The engine as a process of its own: `python -m console.engine.process CONFIG LOG REPORT_FD [read-only]`, started by
+launch.py.
 
 Its standard output and error are its log. It tells the one who started it that it serves, or in one sentence why it
 does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
@@ -31,7 +32,7 @@ from console.engine.first_contact import check_entities, check_ports
 from console.engine.hook import Hook
 from console.engine.host import EngineHost, nobody
 from console.engine.identity import EngineIdentity
-from console.engine.launch import Failed, Ready, report, tell_systemd
+from console.engine.launch import READ_ONLY, Failed, Ready, report, tell_systemd
 from console.engine.lock import Holder, leave, take
 from console.engine.logs import log_to
 from console.engine.metrics import serve
@@ -53,7 +54,7 @@ Say = Callable[[Ready | Failed], None]
 log = logging.getLogger("console.engine.process")  # __name__ is "__main__" here
 
 
-def run_here(config_path: Path) -> int:
+def run_here(config_path: Path, *, read_only: bool = False) -> int:
     """The engine in this process, for who looks after processes (systemd, a container): its log goes to standard error,
     and systemd is told when it serves. The exit status."""
 
@@ -63,23 +64,24 @@ def run_here(config_path: Path) -> int:
         else:
             sys.stderr.write(f"paired: {outcome.text}\n")
 
-    return main(config_path, "on standard error", say)
+    return main(config_path, "on standard error", say, read_only=read_only)
 
 
-def main(config_path: Path, log_path: str, say: Say) -> int:
+def main(config_path: Path, log_path: str, say: Say, *, read_only: bool = False) -> int:
     """Runs the engine to its end; the exit status.
 
     Args:
         config_path: its pairing.toml.
         log_path: where its log is, for a person.
         say: told once that it serves, or why it will not.
+        read_only: start read-only, whatever the file says.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     faulthandler.enable()
     log_to(sys.stderr)
     starting = _Starting(say)
     try:
-        _run(config_path, log_path, starting)
+        _run(config_path, log_path, starting, read_only=read_only)
     except (Exception, asyncio.CancelledError) as error:
         log.exception("the engine did not end in order")
         starting.failed(_explained(error, log_path))
@@ -88,13 +90,13 @@ def main(config_path: Path, log_path: str, say: Say) -> int:
     return 0
 
 
-def _run(config_path: Path, log_path: str, starting: _Starting) -> None:
+def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
     config = load_config(config_path)
     places = places_of(config.name)
     places.prepare()
     held = take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=log_path))
     try:
-        asyncio.run(_serve(config, places, starting, log_path))
+        asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only))
     except BaseException:
         if not starting.over:  # it never served: nobody will look for it
             leave(held)
@@ -147,11 +149,11 @@ class _Starting:
             tell(outcome)
 
 
-async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: str) -> None:
+async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: str, *, read_only: bool) -> None:
     identity = EngineIdentity.of(
         config.name,
         environment=config.environment,
-        read_only=config.read_only,
+        read_only=read_only,
         require_reason=config.require_reason,
     )
     this = asyncio.current_task()
@@ -258,4 +260,5 @@ async def _close(paired: PairedServiceBusClient) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3]))))
+    read_only = READ_ONLY in sys.argv[4:]
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3])), read_only=read_only))

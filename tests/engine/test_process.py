@@ -220,6 +220,17 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     refused(await asyncio.to_thread(site.paired, "down"), "no engine of the pairing orders", "paired up")
 
 
+def test_an_engine_started_read_only_takes_no_order_until_it_is_made_writable(site: Site) -> None:
+    assert site.paired("up", "--headless", "--read-only").returncode == 0
+    site.holder()
+    refused(site.paired("failover", "orders", "--yes", "orders"), "this engine is read-only")
+    refused(site.paired("syphon", "pause"), "this engine is read-only")
+    refused(site.paired("down"), "this engine is read-only")
+    assert json.loads(site.paired("status", "--json").stdout)["engines"][0]["snapshot"]["read_only"] is True
+    assert site.paired("read-only", "off", "--yes", "orders").returncode == 0
+    assert site.paired("failover", "orders", "--yes", "orders").returncode == 0
+
+
 async def test_a_change_runs_the_operators_command(site: Site) -> None:
     told = site.folder / "told"
     command = f"sh -c 'cat > {told}.part; env >> {told}.part; mv {told}.part {told}'"

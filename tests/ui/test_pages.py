@@ -253,3 +253,15 @@ async def test_turning_pages_keeps_one_page_at_a_time(open_console: Any, made: A
 
 def test_every_page_has_a_key_line() -> None:
     assert KEY_LINE.keys() == set(Page)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40)])
+@pytest.mark.parametrize("viewer", [True, False], ids=["console", "engine"])
+async def test_read_only_is_said_on_every_page(
+    open_console: Any, made: Any, size: tuple[int, int], viewer: bool
+) -> None:
+    snapshot = made.backlog(read_only=not viewer)
+    async with open_console(snapshot, size=size, read_only=viewer) as console:
+        for key in "12345":
+            await console.press(key)
+            assert "read-only" in console.rows()[0], key

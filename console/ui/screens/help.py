@@ -69,7 +69,8 @@ class HelpText(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Keys, then states."""
+        """Keys, then states; a column is left to the scroll bar."""
+        width -= 1
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
             _heading(" Keys (arrows and page keys scroll, escape closes)"),

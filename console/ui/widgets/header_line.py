@@ -14,6 +14,8 @@ from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
 LONGEST_ENGINE: Final = 26
+LEAST_ENGINE: Final = 8
+"""Cells under which a part of its name tells nothing."""
 
 
 class HeaderLine(Horizontal):
@@ -59,6 +61,8 @@ def _engines(view: View, room: int) -> list[Span]:
     name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
     if len(name) + 3 > room:
         name = name.removeprefix("engine ")
+    if len(name) + 3 > room:
+        name = fit(name, max(0, room - 3)).rstrip() if room > LEAST_ENGINE else ""
     if not view.neighbours:
         return [Span(f"{name}  " if name else "", Role.MUTED)]
     unwell = [one for one in view.neighbours if one.trouble]
