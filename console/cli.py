@@ -533,7 +533,8 @@ async def _order_stop(socket: Path, pairing: str) -> None:
 def _dashboard(socket: Path, settings: PairingConfig, screen: Wishes | None, *, read_only: bool = False) -> int:
     from console.ui import run_dashboard  # with Textual behind it
 
-    return run_dashboard(socket, config_name=settings.name, read_only=read_only, wishes=screen)
+    tables = places_of(settings.name).tables
+    return run_dashboard(socket, config_name=settings.name, read_only=read_only, wishes=screen, tables=tables)
 
 
 def _settings_if_any(config: Path | None) -> PairingConfig | None:

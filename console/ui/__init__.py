@@ -31,6 +31,7 @@ def run_dashboard(
     on_ready: Callable[[], None] | None = None,
     size: tuple[int, int] | None = None,
     wishes: Wishes | None = None,
+    tables: Path | None = None,
 ) -> int:
     """Shows the engine behind `socket` until the person leaves.
 
@@ -42,6 +43,7 @@ def run_dashboard(
         on_ready: called once, after the first paint.
         size: columns and rows; those of the terminal unless given.
         wishes: what the command line asks of the screen; the person's console.toml and the terminal decide the rest.
+        tables: the folder of the pipeline's tables, for the page "history"; None: there is none.
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is then in a file that one sentence on stderr names.
@@ -79,6 +81,7 @@ def run_dashboard(
         bell=look.bell,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
+        tables=tables,
         keys=chosen.keys,
     )
     try:

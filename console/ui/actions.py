@@ -238,6 +238,7 @@ KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.BACKLOG: ("help", "quit", "redrive", "clean-up", "back", "move-stranded", "pause-syphon", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
+    Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
 }
 """What the key line of each page names, the most important first: what has no room is left out, and is in the help."""
 

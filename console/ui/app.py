@@ -19,17 +19,18 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.worker import WorkerFailed
+from textual.worker import WorkerFailed, get_current_worker
 
 from console.core.billing import Price
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
-from console.ui import actions, choices, timeline, view
+from console.ui import actions, choices, history, timeline, view
 from console.ui.actions import Action, Aim
 from console.ui.bell import rings
 from console.ui.copying import MOST, Piece, file_name, write_new
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.figures import plural
+from console.ui.history import Past
 from console.ui.keys import TABLES, Keymap
 from console.ui.paint import Painted
 from console.ui.plain import InAscii, WithoutColours
@@ -41,6 +42,7 @@ from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.entity import EntityScreen
 from console.ui.screens.frame import Framed, sized
 from console.ui.screens.help import HelpScreen
+from console.ui.screens.history import HistoryScreen
 from console.ui.screens.palette import Actions, Copies, Palette
 from console.ui.screens.prompt import Prompt
 from console.ui.screens.showing import ShowsView
@@ -52,6 +54,7 @@ from console.ui.widgets.lines import ROLE_CLASSES, ROLE_CSS
 SILENT_AFTER: Final = 3.0
 """Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
 CHECK_EVERY: Final = 0.5
+NO_TABLES: Final = "this dashboard was not told where the pipeline's tables are"
 
 _WITHOUT_COLOURS: Final = WithoutColours()
 _IN_ASCII: Final = InAscii()
@@ -79,6 +82,7 @@ class PairedApp(App[int]):
         notices: what could not be used of a person's own files; the first is shown.
         keys: the keys in force.
         price: what operations cost, for the page "cost".
+        tables: the folder of the pipeline's tables, for the page "history".
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: told of an unexpected exception, which then ends the app.
@@ -108,6 +112,7 @@ class PairedApp(App[int]):
         notices: Sequence[str] = (),
         keys: Keymap = TABLES,
         price: Price | None = None,
+        tables: Path | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         report: Report | None = None,
@@ -121,6 +126,7 @@ class PairedApp(App[int]):
         self._report: Report = report or (lambda _: None)
         self._on_ready = on_ready
         self._bell = bell
+        self._tables = tables
         self._painted = Painted()
         self._news: list[News] = []
         self._snapshot_came = monotonic()
@@ -278,6 +284,8 @@ class PairedApp(App[int]):
     def select(self, steps: int) -> None:
         """Moves the selection down by `steps`."""
         self._show(choices.moved(self.view, steps))
+        if self.view.page is Page.HISTORY:
+            self._read_tables()
 
     def leaf(self, pages: int) -> None:
         """Moves the selection down by so many screens of rows."""
@@ -290,6 +298,8 @@ class PairedApp(App[int]):
             self.pop_screen()
         if page is not Page.PAIRING:
             self.push_screen(self._kept(page))
+        if page is Page.HISTORY:
+            self._read_tables()
 
     def _kept(self, page: Page) -> str:
         """The page's screen by its name: made when it is first turned to, and kept, since making one takes longest."""
@@ -303,6 +313,19 @@ class PairedApp(App[int]):
             self._show(choices.unmarked(choices.filtered(self.view, "")))
         else:
             self.turn_to(Page.PAIRING)
+
+    def _read_tables(self) -> None:
+        """Has the tables read in a thread of its own; a later wish overtakes this one."""
+        past = self.view.past
+        chosen = past.history.chosen if past and past.history else ""
+        reading = partial(self._tell_of_tables, chosen)
+        self.run_worker(reading, name="tables", group="tables", thread=True, exclusive=True)
+
+    def _tell_of_tables(self, chosen: str) -> None:
+        worker = get_current_worker()
+        past = history.read(self._tables, chosen) if self._tables else Past(None, NO_TABLES)
+        if not worker.is_cancelled:
+            self.call_from_thread(self.tell, past)
 
     def choose(self, change: Callable[[View], View]) -> None:
         """Shows what a choice makes of the view."""
@@ -444,6 +467,7 @@ _PAGES: Final[dict[Page, type[Framed]]] = {
     Page.BACKLOG: BacklogScreen,
     Page.TIMELINE: TimelineScreen,
     Page.COST: CostScreen,
+    Page.HISTORY: HistoryScreen,
 }
 MANY: Final = 1_000_000
 """Rows, so that the selection stops at the end."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from console.core.snapshot import EntityView
 from console.ui import timeline
+from console.ui.history import Past
 from console.ui.states import LOOKS
 from console.ui.view import Page, View
 
@@ -32,6 +33,8 @@ def moved(view: View, steps: int) -> View:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
             return replace(view, story=timeline.moved(view.log, view.story, steps))
+        case Page.HISTORY:
+            return _moved_incident(view, steps)
         case _:
             return _moved_entity(view, steps)
 
@@ -50,6 +53,18 @@ def queue_rows(view: View) -> list[tuple[bool, str]]:
         return []
     unused = [(True, queue.path) for queue in view.snapshot.unused.queues]
     return [(False, str(queue.index)) for queue in view.snapshot.queues] + unused
+
+
+def _moved_incident(view: View, steps: int) -> View:
+    """Another incident; its report is read next."""
+    history = view.past.history if view.past else None
+    if history is None or not history.incidents:
+        return view
+    names = [incident.episode for incident in history.incidents]
+    place = names.index(history.chosen) if history.chosen in names else 0
+    chosen = names[_within(place + steps, len(names))]
+    report = history.report if chosen == history.chosen else ()
+    return replace(view, past=Past(replace(history, chosen=chosen, report=report)))
 
 
 def _moved_queue(view: View, steps: int) -> View:

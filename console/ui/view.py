@@ -15,6 +15,7 @@ from console.core.billing import Price
 from console.core.events import Record
 from console.core.snapshot import EntityView, Snapshot
 from console.ui import log as event_log
+from console.ui.history import Past
 from console.ui.keys import TABLES, Keymap
 from console.ui.log import Log
 
@@ -27,6 +28,7 @@ class Page(StrEnum):
     BACKLOG = "backlog"
     TIMELINE = "timeline"
     COST = "cost"
+    HISTORY = "history"
 
 
 class Link(StrEnum):
@@ -88,7 +90,7 @@ class Neighbours:
     engines: tuple[Neighbour, ...]
 
 
-News = Reached | Snapshot | Records | Missed | Silent | Unreachable | Neighbours
+News = Reached | Snapshot | Records | Missed | Silent | Unreachable | Neighbours | Past
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,8 @@ class View:
     """Paths in the order of that moment: what changes afterwards moves no row."""
     story: Story = Story()
     neighbours: tuple[Neighbour, ...] = ()
+    past: Past | None = None
+    """What the pipeline's tables hold; None: not read yet."""
     price: Price | None = None
     """What the person's console.toml says operations cost."""
     keys: Keymap = TABLES
@@ -207,6 +211,8 @@ def told(view: View, news: News) -> View:
             if view.link is not Link.LIVE:
                 return view
             return replace(view, link=Link.SILENT, link_since=since, link_reason="")
+        case Past():
+            return replace(view, past=news)
         case Neighbours(engines):
             return replace(view, neighbours=engines)
         case Unreachable(since, reason):

@@ -56,11 +56,12 @@ def as_of(report: Report) -> str:
 
 
 def _short(report: Report) -> list[str]:
-    lines = [f"- {sentence}" for sentence in _sentences(report)]
+    lines = [f"- {sentence}" for sentence in sentences(report)]
     return ["## In short", "", *lines]
 
 
-def _sentences(report: Report) -> Iterator[str]:
+def sentences(report: Report) -> Iterator[str]:
+    """The whole story, a sentence or two for each thing in it."""
     for entity in report.entities:
         yield _story(entity, [one for one in report.episodes if one.entity == entity])
     if report.recovered:

@@ -1,0 +1,119 @@
+"""The page "history": what the pipeline's tables hold, and one sentence where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core.events import StateChanged
+from console.ui import choices, history
+from console.ui.history import History, Incident, Past
+from console.ui.view import Page, View
+from console.ui.widgets.incident_list import IncidentList, IncidentReport
+from tests.pipeline.made_tables import make_tables, micros
+from tests.pipeline.test_report import EPISODE, EVENTS, records
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Tables with two incidents; the later one is not over."""
+    later = {
+        **EPISODE,
+        "id": "later",
+        "entity": "payments",
+        "suspected_ts": micros(1_700_000_000.0 + 3600),
+        "failed_over_ts": micros(1_700_000_000.0 + 3610),
+        "last_ts": micros(1_700_000_000.0 + 3620),
+        "failed_back_ts": None,
+        "backlog_empty_ts": None,
+        "outcome": "open",
+    }
+    end = StateChanged(at=1_700_003_700.0, entity="audit", was="unknown", now="healthy", why="a send was accepted")
+    return make_tables(tmp_path / "tables", records(*EVENTS, end), episodes=[EPISODE, later])
+
+
+def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:
+    newest = history.read(folder, "").history
+    older = history.read(folder, "e-one-orders-1").history
+
+    assert newest is not None
+    assert [one.entities for one in newest.incidents] == [("payments",), ("orders",)]
+    assert [one.lasted for one in newest.incidents] == [None, 57.0]
+    assert newest.chosen == "later"
+    assert older is not None
+    assert any(sentence.startswith("orders failed over at 22:14:32") for sentence in older.report)
+    assert any("99.11 % of attempts accepted" in sentence for sentence in older.report)
+    assert any(sentence.startswith("Nothing was lost") for sentence in older.report)
+
+
+def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path) -> None:
+    past = history.read(tmp_path / "none", "")
+
+    assert past.history is None
+    assert "paired pipeline --once makes them" in past.trouble
+
+
+HISTORY = History(
+    batch=12,
+    written_at=1_700_000_900.0,
+    read_at=1_700_000_960.0,
+    incidents=tuple(
+        Incident(episode=f"episode-{number}", began_at=1_700_000_000.0 - number, lasted=60.0, entities=("a",), parked=1)
+        for number in range(30)
+    ),
+    report=("a sentence",),
+    chosen="episode-0",
+)
+
+
+def text_of(widget: Any, view: View, *, height: int = 10) -> list[str]:
+    return [line.text for line in widget.lines(view, 100, height)]
+
+
+def test_the_page_says_of_which_batch_it_is_and_when_it_was_read() -> None:
+    view = View(pairing="p", page=Page.HISTORY, past=Past(HISTORY))
+
+    assert "as of batch 12, written 22:28:20, read at 22:29:20 UTC" in text_of(IncidentList(), view)[0]
+    assert text_of(IncidentReport(), view)[-1].endswith("paired report --episode episode-0 --out DIR")
+
+
+def test_the_selection_stays_in_sight_and_its_old_report_is_not_shown_for_another() -> None:
+    view = choices.moved(View(pairing="p", page=Page.HISTORY, past=Past(HISTORY)), 20)
+
+    assert view.past is not None
+    assert view.past.history is not None
+    assert view.past.history.chosen == "episode-20"
+    rows = IncidentList().lines(view, 100, 10)
+    assert [row.ground for row in rows].count("selected") == 1
+    assert "is being read" in text_of(IncidentReport(), view)[1]
+
+
+def test_no_incident_and_no_tables_are_said() -> None:
+    nothing = View(pairing="p", past=Past(replace(HISTORY, incidents=(), report=(), chosen="")))
+    absent = View(pairing="p", past=Past(None, "there are no tables in /x: paired pipeline --once makes them"))
+
+    assert "nothing has failed over" in text_of(IncidentList(), nothing)[1]
+    assert "there are no tables in /x" in text_of(IncidentList(), absent)[1]
+    assert "being read" in text_of(IncidentList(), View(pairing="p"))[1]
+
+
+async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
+    async with open_console(size=(100, 30), tables=folder) as console:
+        await console.pilot.press("6")
+        for _ in range(100):
+            await console.pilot.pause(0.05)
+            past = console.app.view.past
+            if past is not None and past.history is not None and past.history.report:
+                break
+        await console.pilot.press("down")
+        for _ in range(100):
+            await console.pilot.pause(0.05)
+            past = console.app.view.past
+            if past.history.chosen == "e-one-orders-1" and past.history.report:
+                break
+
+        assert past.history.chosen == "e-one-orders-1"
+        assert any("orders failed over at" in sentence for sentence in past.history.report)
