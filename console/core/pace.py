@@ -90,7 +90,7 @@ class Pace:
             self._tokens, self._filled_at = 0.0, at
             return inf
         since = max(0.0, at - self._filled_at)
-        self._tokens = min(max(1.0, limit * BURST), self._tokens + limit * min(since, _SPAN))
+        self._tokens = min(max(1.0, limit * BURST), self._tokens + limit * since)
         self._filled_at = at
         return self._tokens
 

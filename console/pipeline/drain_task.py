@@ -13,6 +13,7 @@ import gc
 import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ import msgspec
 from console.config import load_config
 from console.core.engine import Pairing
 from console.core.errors import ConfigurationError, WireUnavailableError
+from console.core.options import Policy
 from console.core.verdict import judge
 from console.engine.connecting import open_clients
 from console.pairing.amqp_pump import AmqpPump
@@ -107,7 +109,7 @@ class _Task:
             clients = await stack.enter_async_context(open_clients(config))
             tasks = Tasks()
             await tasks.open()
-            machine = Pairing(config.policy, queues=len(order.queues))
+            machine = Pairing(self._policy(config.policy), queues=len(order.queues))
             steering = Steering(machine, tasks, judge, receipts.record)
             wires = Wires(steering, clients.primary, clients.secondary)
             pump = self._pump(steering, wires)
@@ -122,13 +124,17 @@ class _Task:
                 receipts.tell(self._told(steering.clock()))
             return self._reported(end, text)
 
+    def _policy(self, policy: Policy) -> Policy:
+        """This task's part of the rate that was ordered, unless pairing.toml allows less."""
+        if self._order.rate is None:
+            return policy
+        rate = self._order.rate / self._share
+        return replace(policy, syphon_rate=min(rate, policy.syphon_rate or rate))
+
     def _pump(self, steering: Steering, wires: Wires) -> AmqpPump:
         order = self._order
         self._ration = Bounded(
-            messages=order.wave_messages,
-            in_hand=order.in_hand,
-            rate=None if order.rate is None else order.rate / self._share,
-            clock=steering.clock,
+            steering.machine.pace, steering.clock, messages=order.wave_messages, in_hand=order.in_hand
         )
         return AmqpPump(
             steering,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from console.core.engine import Pairing
 from console.core.events import Event, Moved
 from console.core.options import Policy
+from console.core.pace import Pace
 from console.core.verdict import judge
 from console.pairing.amqp_pump import AmqpPump
 from console.pairing.moving import Progress
@@ -35,7 +36,7 @@ class Hands:
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), max_size=40), st.floats(0.5, 100))
 def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[float, int]], rate: float) -> None:
     clock = Hands()
-    ration = Bounded(messages=10**9, rate=rate, clock=clock)
+    ration = Bounded(Pace(rate=rate), clock, messages=10**9)
     came = 0
     for passed, wanted in steps:
         clock.now += passed
@@ -47,7 +48,7 @@ def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[
 
 def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
     clock = Hands()
-    ration = Bounded(messages=10**9, rate=40.0, clock=clock)
+    ration = Bounded(Pace(rate=40.0), clock, messages=10**9)
     came = 0
     for _ in range(1000):
         clock.now += 0.1
@@ -58,7 +59,7 @@ def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
 
 
 def test_bounds_in_all_and_in_hand_hold_beside_each_other() -> None:
-    ration = Bounded(messages=10, in_hand=4, clock=Hands())
+    ration = Bounded(Pace(), Hands(), messages=10, in_hand=4)
     assert ration.left(0) == 4
     assert ration.left(4) == 0
     for _ in range(10):
@@ -77,7 +78,7 @@ async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lie
     steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, told.append)
     async with world.client("primary") as primary, world.client("secondary") as secondary:
         wires = Wires(steering, primary, secondary)
-        ration = Bounded(messages=30, in_hand=7, clock=steering.clock)
+        ration = Bounded(steering.machine.pace, steering.clock, messages=30, in_hand=7)
         pump = AmqpPump(
             steering, wires.secondary, wires.courier, index=0, path=queue_path(), progress=Progress(), ration=ration
         )
