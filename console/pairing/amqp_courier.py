@@ -254,7 +254,8 @@ class AmqpCourier:
         found.is_opening = found.is_stalled = False
         self._links -= 1
         judgement = self._steering.judge(error)
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED:  # no such destination can be: no message will ever get there
+        is_barred = isinstance(error, WireUnavailableError)  # we are, and no message is to blame
+        if FATES[judgement.kind] is Fate.DEAD_LETTERED and not is_barred:  # no such destination can be
             self._give_back(found, moving.refused(self._steering, found.path, judgement))
         else:
             self._fail(found, error)

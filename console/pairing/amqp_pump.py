@@ -211,6 +211,9 @@ class AmqpPump:
     async def _tend(self) -> None:
         """What is not done by messages themselves: locks, portions of what was set aside, searches, what to say."""
         now = self._steering.clock()
+        timeout = self._steering.policy.send_timeout
+        if self._settling.quiet(now) >= timeout:
+            raise WireError(f"{self.path} confirmed no settlement within {timeout:g} s")
         self.progress.failing_since = None
         await self._renew(now)
         if self._searching.is_due(now):

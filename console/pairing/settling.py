@@ -53,6 +53,9 @@ class Settling:
         self._on_settled = on_settled
         self._said: dict[int, tuple[Parcel, str, str]] = {}
         self._by_token: defaultdict[tuple[str, str, bool], list[Parcel]] = defaultdict(list)
+        self._answers = 0
+        self._seen = 0
+        self._quiet_since = 0.0
         self._asked: set[int] = set()
         self._is_asking = False
 
@@ -60,6 +63,13 @@ class Settling:
     def is_busy(self) -> bool:
         """Whether something is said and not confirmed."""
         return bool(self._said) or bool(self._by_token) or self._is_asking
+
+    def quiet(self, now: float) -> float:
+        """For how many seconds nothing was confirmed, as far as whoever asks now and then can know, though something is
+        said."""
+        if not self._said or self._answers != self._seen:
+            self._seen, self._quiet_since = self._answers, now
+        return now - self._quiet_since
 
     def numbers(self) -> set[int]:
         """The messages of which something is said and not confirmed."""
@@ -86,6 +96,7 @@ class Settling:
         """The queue's answer to an outcome on the link."""
         said = self._said.pop(event.delivery_id, None)
         if said is not None:
+            self._answers += 1
             state = event.state
             is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
             self._on_settled(said[0], said[1], is_done)

@@ -23,6 +23,17 @@ DETACH_FORCED: Final = "amqp:link:detach-forced"
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 SERVER_BUSY: Final = "com.microsoft:server-busy"
 INTERNAL: Final = "amqp:internal-error"
+REFUSES_US: Final = frozenset(
+    {
+        "amqp:not-allowed",
+        "amqp:not-implemented",
+        "amqp:invalid-field",
+        "amqp:decode-error",
+        "amqp:frame-size-too-small",
+        "amqp:connection:framing-error",
+    }
+)
+"""Conditions that end a connection for how we speak. Before it has served anything it never will."""
 _IDLE_WORDS: Final = ("idle", "inactive", "nothing passed")
 """In the texts of the service and of the sandbox; the conditions are those of every forced end."""
 

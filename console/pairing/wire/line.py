@@ -38,7 +38,7 @@ from console.amqp.termini import Source, Target
 from console.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
 from console.pairing.deadlines import CLOSING, end_all
 from console.pairing.wire.endpoint import Endpoint
-from console.pairing.wire.failures import SOCKET_ERROR, connection_failure, link_failure, said
+from console.pairing.wire.failures import REFUSES_US, SOCKET_ERROR, connection_failure, link_failure, said
 from console.pairing.wire.grants import Grants
 from console.pairing.wire.links import OnDelivery, OnLost, OnOutcome, OnRoom, WireReceiver, WireSender
 from console.pairing.wire.requests import Requests
@@ -93,6 +93,7 @@ class Line(asyncio.Protocol):
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
         self._is_closing = False
+        self._has_served = False
         self._sessions: list[Session] = []
         self._links: dict[Link, WireSender | WireReceiver] = {}
         self._outcomes: dict[Link, OnOutcome] = {}
@@ -333,6 +334,7 @@ class Line(asyncio.Protocol):
         found = self._links.get(event.link)
         terminus = event.attach.target if isinstance(event.link, SenderLink) else event.attach.source
         if found is not None and terminus is not None:  # a refusal has none there, and its detach follows
+            self._has_served = True
             found.answer()
 
     def _on_detached(self, event: Detached) -> None:
@@ -350,7 +352,11 @@ class Line(asyncio.Protocol):
         if self._is_closing:
             self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
         else:
-            self._lose(connection_failure(str(self.endpoint), event.error))
+            failure = connection_failure(str(self.endpoint), event.error)
+            if not self._has_served and failure.condition in REFUSES_US:
+                self._lose(WireUnavailableError(str(failure), failure.condition))
+            else:
+                self._lose(failure)
         self._end_transport()
 
     def _on_failed(self, event: ConnectionFailed) -> None:
