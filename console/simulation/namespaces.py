@@ -66,6 +66,8 @@ class Destination(Target):
         super().__init__(plan.path)
         self.plan = plan
         self.depth = 0
+        self.full_at = 0.0
+        """When it last refused something for want of room, which scheduled messages and hidden ones take too."""
         self._clock = clock
         self._landed, self._received, self._expired = landed, received, expired
         self._seen: set[str] = set()
@@ -89,6 +91,7 @@ class Destination(Target):
         if any(letter.poison for letter in letters):
             return FailureKind.ARGUMENT
         if self.depth + len(letters) > self.plan.capacity:
+            self.full_at = self._clock.now
             return FailureKind.FULL
         for letter in letters:
             if self.plan.detects_duplicates:
@@ -101,7 +104,10 @@ class Destination(Target):
 
     def ping(self) -> FailureKind | None:
         """Take a ping, which nobody receives."""
-        return FailureKind.FULL if self.depth >= self.plan.capacity else None
+        if self.depth < self.plan.capacity:
+            return None
+        self.full_at = self._clock.now
+        return FailureKind.FULL
 
     def _enqueue(self, letter: Letter, hidden: float) -> None:
         self.depth += 1

@@ -184,11 +184,22 @@ class World:
                     self._to_come_back.append((engine, entity.path, entity.failbacks))
 
     def _look_who_is_back(self) -> None:
-        for engine, path, failbacks in self._to_come_back:
-            entity = engine.machine.entity(path, at=self.clock.now)
-            if entity.failbacks == failbacks:
-                within = self.plan.back_within
+        """Each in the stated time after its entity healed; and nothing that is full has healed."""
+        now, within = self.clock.now, self.plan.back_within
+        waiting, self._to_come_back = self._to_come_back, []
+        later: list[float] = []
+        for engine, path, failbacks in waiting:
+            entity = engine.machine.entity(path, at=now)
+            due = self.destinations[path.casefold()].full_at + within
+            if entity.failbacks != failbacks:
+                continue
+            if due > now:
+                self._to_come_back.append((engine, path, failbacks))
+                later.append(due)
+            else:
                 self.watch.fail("back in time", f"{engine.name}: {path} is {entity.state} {within:g} s after it healed")
+        if later:
+            self.clock.at(min(later), self._look_who_is_back)
 
     def _look_at_end(self, engine: Engine) -> None:
         for entity in engine.machine.entities():
