@@ -478,6 +478,19 @@ def bench_console(
     return run_bench_console(ScreenPlan(entities=entities, keys=keys, runs=runs), json_line=json)
 
 
+@bench.command(name="pipeline")
+def bench_pipeline(
+    *,
+    json: JsonLine = False,
+    events: Annotated[int, Parameter(help="Of the large journal; the small one has a tenth.")] = 1_000_000,
+    seconds: Annotated[float, Parameter(help="For which a journal is followed; forty more to warm up.")] = 60.0,
+) -> int:
+    """How fast Spark makes a journal into tables, in two sizes and on a cluster, and how far behind it follows one."""
+    from console.bench.command import run_bench_pipeline  # with the SDK and the sandbox behind it
+
+    return run_bench_pipeline(events=events, seconds=seconds, json_line=json)
+
+
 @bench.command(name="failover")
 def bench_failover(
     *,

@@ -15,6 +15,7 @@ from console.bench import tables
 from console.bench.engine import EnginePlan, measure_engine
 from console.bench.failover import measure_failover
 from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
+from console.bench.pipeline import PipelinePlan, measure_pipeline
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
 from console.bench.screen import ScreenPlan, measure_screen
@@ -27,6 +28,8 @@ LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
 MOST_LATENCY_MS: Final = 1000.0
 PEERS: Final = ("rabbitmq",)
+SMALLEST: Final = 10_000
+LEAST_SECONDS: Final = 10.0
 MOST_DESTINATIONS: Final = 5000
 LEAST_FOR_MEMORY: Final = 1000
 
@@ -83,6 +86,15 @@ def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line
     _check(messages, size, latency_ms)
     figures = _run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
     sys.stdout.write(tables.as_json("failover", figures) if json_line else tables.failover_table(figures))
+    return 0
+
+
+def run_bench_pipeline(*, events: int, seconds: float, json_line: bool) -> int:
+    """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
+    if events < SMALLEST or seconds < LEAST_SECONDS:
+        raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
+    figures = _run(measure_pipeline(PipelinePlan(events=events, small=events // 10, seconds=seconds)))
+    sys.stdout.write(tables.as_json("pipeline", figures) if json_line else tables.pipeline_table(figures))
     return 0
 
 

@@ -100,16 +100,18 @@ def _changes(second: int, at: float, *, down: bool) -> Iterator[Event]:
             yield StateChanged(at=at, entity=entity, was="failed over", now="healthy", why="a ping was accepted")
 
 
-def write_journal(folder: Path, count: int, *, per_second: int = 1000, start: float = 1_790_000_000.0) -> int:
-    """A journal of so many events in whole files; its bytes."""
+def write_journal(
+    folder: Path, count: int, *, per_second: int = 1000, start: float = 1_790_000_000.0, lines: int = FILE_LINES
+) -> int:
+    """A journal of so many events in whole files of so many lines; its bytes."""
     whole = folder / CLOSED
     whole.mkdir(parents=True, exist_ok=True)
-    lines: list[bytes] = []
+    held: list[bytes] = []
     size = 0
     for seq, event in enumerate(events(count, per_second=per_second, start=start), start=1):
-        lines.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
-        if len(lines) == FILE_LINES or seq == count:
-            data = b"\n".join(lines) + b"\n"
+        held.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
+        if len(held) == lines or seq == count:
+            data = b"\n".join(held) + b"\n"
             size += (whole / f"bench@here-{seq:012d}{SUFFIX}").write_bytes(data)
-            lines.clear()
+            held.clear()
     return size

@@ -10,6 +10,7 @@ import msgspec
 
 from console.bench.engine import EngineFigures
 from console.bench.failover import FailoverFigures
+from console.bench.pipeline import Once, PipelineFigures
 from console.bench.rounds import Pace
 from console.bench.screen import ScreenFigures
 from console.bench.send import SendFigures
@@ -18,7 +19,10 @@ from console.bench.syphon import CPU_TARGET_US, LARGE, SyphonFigures
 Targets = Mapping[str, tuple[float, bool]]
 
 
-def as_json(bench: str, figures: SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures) -> str:
+Figures = SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures | PipelineFigures
+
+
+def as_json(bench: str, figures: Figures) -> str:
     """One line; `targets` says of each figure that has one what it should be, and whether it is."""
     told: dict[str, Any] = {
         "bench": bench,
@@ -163,3 +167,26 @@ def _band(low: float, high: float, what: str) -> str:
 
 def _joined(title: str, rows: Iterable[str], last: str) -> str:
     return "\n".join([title, *rows, *([last] if last else [])]) + "\n"
+
+
+def pipeline_table(figures: PipelineFigures) -> str:
+    """For people."""
+
+    def row(what: str, found: Once) -> str:
+        return (
+            f"{what:28} {found.per_second:>9,.0f}/s  {found.events:,} events in {found.tables_s:.1f} s, "
+            f"after {found.start_s:.1f} s until Spark stood"
+        )
+
+    live = figures.live
+    rows = [row("all tables, --once", figures.large), row("a tenth of it", figures.small)]
+    if figures.cluster is not None:
+        rows.append(row("a tenth, on two executors", figures.cluster))
+    rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
+    rows.append(
+        f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "
+        f"{live.cores:.2f} cores at {live.events_per_second:,}/s"
+    )
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:28} {target:>9,g} {'reached' if reached else 'missed'}")
+    return "\n".join([f"the pipeline; load of the machine before: {figures.load_average:g}", *rows]) + "\n"

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
 TROUBLE: Final = "paired: "
 """What the sentence begins with that says why a pipeline ended."""
+TOOK: Final = "took: "
 STOP: Final = 20.0
 _TAIL: Final = 16 * 1024
 
@@ -39,6 +41,15 @@ class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Whatever Spark accepts; None: this machine, two tasks at a time."""
     trigger: float = TRIGGER
     java_home: str | None = None
+    settings: dict[str, str] = {}
+    """Spark's own, on top of ours."""
+
+
+class Took(msgspec.Struct, frozen=True):
+    """What `--once` took, in seconds: until Spark stood, and then until the tables did."""
+
+    start: float
+    tables: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +81,21 @@ class Pipeline:
 
     def trouble(self) -> str:
         """Why it failed, as one sentence; empty where it said nothing."""
+        return self._said(TROUBLE)
+
+    def took(self) -> Took | None:
+        """How long `--once` took; None before it is done."""
+        said = self._said(TOOK)
+        return msgspec.json.decode(said, type=Took) if said else None
+
+    def _said(self, beginning: str) -> str:
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        said = [line.removeprefix(TROUBLE) for line in lines if line.startswith(TROUBLE)]
+        said = [line.removeprefix(beginning) for line in lines if line.startswith(beginning)]
         return said[-1] if said else ""
 
 
@@ -88,6 +107,7 @@ def start_pipeline(
     master: str | None = None,
     trigger: float = TRIGGER,
     java_home: Path | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Pipeline:
     """Start it, and return at once.
 
@@ -98,6 +118,7 @@ def start_pipeline(
         master: whatever Spark accepts; None: this machine.
         trigger: seconds between two looks for new files.
         java_home: a Java to take; None: it is looked for.
+        settings: Spark's own, on top of ours.
 
     Raises:
         PipelineError: the folder for its log cannot be made, or no process.
@@ -109,6 +130,7 @@ def start_pipeline(
         master=master,
         trigger=trigger,
         java_home=None if java_home is None else str(java_home),
+        settings=dict(settings or {}),
     )
     log = tables / "logs" / "pipeline.log"
     try:

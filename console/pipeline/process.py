@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ import msgspec
 from console.core.errors import PairedError
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
-from console.pipeline.launch import TROUBLE, PipelineOrder
+from console.pipeline.launch import TOOK, TROUBLE, PipelineOrder, Took
 from console.pipeline.session import LOCAL, first_line, open_session
 
 NICE: Final = 10
@@ -44,25 +45,36 @@ def main() -> int:
 def _run(order: PipelineOrder, ending: list[int]) -> None:
     from console.pipeline.stream import Pipeline, journal_files
 
+    began = time.monotonic()
     journal, folder = Path(order.journal), Path(order.tables)
     journal_files(journal)
     with Lake(folder) as lake:
         work = folder / "work"
         java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
-        with open_session(app="pipeline", work=work, java=java, master=order.master or LOCAL) as spark:
+        session = open_session(
+            app="pipeline", work=work, java=java, master=order.master or LOCAL, settings=order.settings
+        )
+        with session as spark:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
             pipeline = Pipeline(spark, lake, journal)
+            stands_at = time.monotonic()
             if order.once:
                 pipeline.once()
+                _write(f"{TOOK}{msgspec.json.encode(Took(stands_at - began, time.monotonic() - stands_at)).decode()}")
             else:
                 pipeline.follow(order.trigger, lambda: bool(ending))
 
 
 def _say(sentence: str) -> int:
-    sys.stdout.write(TROUBLE + " ".join(sentence.split()) + "\n")
-    sys.stdout.flush()
+    _write(TROUBLE + " ".join(sentence.split()))
     return 2
+
+
+def _write(line: str) -> None:
+    """A line of its own in the log, whatever Spark wrote before."""
+    sys.stdout.write(f"\n{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from console.bench.cluster import ROOT, SETTINGS, Cluster, cluster
 from console.core.events import Commanded, CommandEnded
 from console.pipeline.drain_order import attempts
 from console.pipeline.drain_receipts import Tally, progress_of
 from tests.pairing.backlogs import queue_path
-from tests.pipeline.cluster import ROOT, SETTINGS, Cluster, cluster
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
 pytest.importorskip("pyspark")

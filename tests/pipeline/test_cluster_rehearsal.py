@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.cluster import ROOT, cluster
+from console.bench.cluster import ROOT, cluster
 
 pytest.importorskip("pyspark")
 pytestmark = [

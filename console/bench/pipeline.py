@@ -1,0 +1,243 @@
+"""How fast a journal becomes tables, and how far behind the tables are while one is written.
+
+`--once` is measured for two sizes, and for the smaller one on a cluster of one master and two workers on this machine
+besides: what is fixed and what grows can be told apart. Starting Spark is told apart from making the tables. Live, an
+engine's journal is played at its pace, in files that are closed every ROLL seconds; the lag is from an event's own time
+to the manifest that has it, at its worst just before the next manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from console.bench.cluster import SETTINGS, cluster
+from console.bench.journals import events, write_journal
+from console.bench.process import BenchError
+from console.core.errors import NoTablesError
+from console.core.events import Record
+from console.engine import records
+from console.engine.spool import CLOSED, SUFFIX
+from console.pipeline import manifest as manifests
+from console.pipeline.launch import Pipeline, start_pipeline
+
+RATE_TARGET: Final = 25_000
+LAG_TARGET: Final = 10.0
+CORE_TARGET: Final = 0.5
+LIVE_RATE: Final = 1_000
+TRIGGER: Final = 5.0
+ROLL: Final = 2.0
+WARM: Final = 40.0
+"""Seconds of following before anything is measured: a JVM is slow at first."""
+MOST: Final = 1_800.0
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """What to measure: events in the large journal, seconds of following; with a cluster, or without."""
+
+    events: int = 1_000_000
+    small: int = 100_000
+    seconds: float = 60.0
+    with_cluster: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """One journal made into all tables."""
+
+    events: int
+    bytes: int
+    start_s: float
+    """Until Spark stood."""
+    tables_s: float
+    per_second: float
+    """Events, while the tables were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A journal followed: lag in seconds, and the CPU of the pipeline's processes in cores."""
+
+    events_per_second: int
+    trigger_s: float
+    roll_s: float
+    seconds: float
+    batches: int
+    lag_median_s: float
+    lag_max_s: float
+    cores: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFigures:
+    """What was found; `growth`: the large journal's time for an event by the small one's."""
+
+    large: Once
+    small: Once
+    cluster: Once | None
+    growth: float
+    live: Live
+    load_average: float
+    """Of the machine, when the measurement began."""
+
+    @property
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """By name: what it should be, and whether it is."""
+        return {
+            "large.per_second": (RATE_TARGET, self.large.per_second >= RATE_TARGET),
+            "live.lag_max_s": (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET),
+            "live.cores": (CORE_TARGET, self.live.cores <= CORE_TARGET),
+        }
+
+    @property
+    def reached(self) -> bool:
+        """Whether all targets are."""
+        return all(reached for _, reached in self.targets.values())
+
+
+async def measure_pipeline(plan: PipelinePlan) -> PipelineFigures:
+    """Measure it in folders that are gone afterwards. Raises BenchError."""
+    if find_spec("pyspark") is None:
+        raise BenchError("Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it")
+    return await asyncio.to_thread(_measured, plan)
+
+
+def _measured(plan: PipelinePlan) -> PipelineFigures:
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="paired-bench-") as name:
+        folder = Path(name)
+        small = _once(folder / "small", plan.small)
+        spread = None
+        if plan.with_cluster:
+            (folder / "daemons").mkdir()
+            with cluster(folder / "daemons", workers=2) as standing:
+                spread = _once(folder / "spread", plan.small, master=standing.master)
+        large = _once(folder / "large", plan.events)
+        live = _live(folder / "live", plan.seconds)
+    growth = (large.tables_s / large.events) / (small.tables_s / small.events)
+    return PipelineFigures(
+        large=large, small=small, cluster=spread, growth=round(growth, 3), live=live, load_average=round(load, 1)
+    )
+
+
+def _once(folder: Path, count: int, master: str | None = None) -> Once:
+    size = write_journal(folder / "journal", count)
+    settings = SETTINGS if master is not None else {}
+    pipeline = start_pipeline(
+        journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings
+    )
+    try:
+        status = pipeline.wait(MOST)
+    finally:
+        pipeline.stop()
+    took = pipeline.took()
+    if status or took is None:
+        raise BenchError(f"the pipeline did not make its tables: {pipeline.trouble() or 'it took too long'}")
+    found = sum(file.rows for file in manifests.read(folder / "tables").of("events"))
+    if found != count:
+        raise BenchError(f"of {count:,} events {found:,} are in the tables")
+    return Once(
+        events=count,
+        bytes=size,
+        start_s=round(took.start, 2),
+        tables_s=round(took.tables, 2),
+        per_second=round(count / took.tables, 1),
+    )
+
+
+def _live(folder: Path, seconds: float) -> Live:
+    whole = folder / "journal" / CLOSED
+    whole.mkdir(parents=True)
+    pipeline = start_pipeline(journal=folder / "journal", tables=folder / "tables", trigger=TRIGGER)
+    try:
+        return _followed(pipeline, whole, folder / "tables", seconds)
+    finally:
+        pipeline.stop()
+
+
+def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float) -> Live:
+    """Play the journal; whenever the manifest changes, the lag just before was that of what it did not have yet."""
+    began = time.time()
+    play = _play(whole, began)
+    lags: list[float] = []
+    batches, newest, cpu, at = 0, began, 0.0, began
+    while (now := time.time()) < began + WARM + seconds:
+        next(play)
+        if not pipeline.running:
+            raise BenchError(f"the pipeline ended: {pipeline.trouble()}")
+        if now < began + WARM:
+            cpu, at = _cpu(pipeline), now
+        if (reached := _newest(tables)) > newest:
+            if now >= began + WARM:
+                batches += 1
+                lags.append(now - newest)
+            newest = reached
+        time.sleep(0.05)
+    if not lags:
+        raise BenchError(f"the tables did not change in {seconds:g} s")
+    return Live(
+        events_per_second=LIVE_RATE,
+        trigger_s=TRIGGER,
+        roll_s=ROLL,
+        seconds=round(now - at, 1),
+        batches=batches,
+        lag_median_s=round(median(lags), 2),
+        lag_max_s=round(max(lags), 2),
+        cores=round((_cpu(pipeline) - cpu) / (now - at), 3),
+    )
+
+
+def _play(whole: Path, began: float) -> Iterator[None]:
+    """Writes the journal up to the present each time it is asked, a file every ROLL seconds."""
+    told = events(1 << 62, per_second=LIVE_RATE, start=began)
+    seq, closed_at, held = 0, began, list[bytes]()
+    while True:
+        now = time.time()
+        for event in islice(told, max(0, int((now - began) * LIVE_RATE) - seq)):
+            seq += 1
+            held.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
+        if held and now - closed_at >= ROLL:
+            path = whole / f".{seq:012d}"
+            path.write_bytes(b"\n".join(held) + b"\n")
+            path.rename(whole / f"bench@here-{seq:012d}{SUFFIX}")
+            closed_at = now
+            held.clear()
+        yield
+
+
+def _newest(tables: Path) -> float:
+    """The newest event in the tables, in seconds."""
+    try:
+        found = manifests.read(tables)
+    except NoTablesError:
+        return 0.0
+    return max((file.last_ts for file in found.of("events")), default=0) / 1e6
+
+
+def _cpu(pipeline: Pipeline) -> float:
+    """Seconds of CPU of the pipeline's processes, Spark's and its Python workers among them."""
+    parents: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        pid = int(stat.parent.name)
+        parents.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15]))  # its own, and its children's that ended
+    pids = [pipeline.process.pid]
+    for pid in pids:
+        pids += parents.get(pid, [])
+    return sum(used.get(pid, 0) for pid in pids) / _TICK

@@ -1,0 +1,201 @@
+"""The pipeline with Spark itself: what it makes of a journal, killed and bereft in every way, is the same each time.
+
+Each start is a JVM and some ten seconds, so this is one tale in few tests, run where PAIRED_SPARK is set (.ci/run).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.bench.journals import write_journal
+from console.core.errors import NoTablesError
+from console.engine.spool import CLOSED
+from console.pipeline import manifest as manifests
+from console.pipeline.launch import Pipeline, start_pipeline
+from console.pipeline.tables import Tables
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds Spark's processes as Linux tells them"),
+    pytest.mark.timeout(900),
+]
+
+EVENTS = 40_000
+PER_SECOND = 100
+LONG = 600.0
+VIEWS = ("events", "gaps", "episodes", "minutes", "backlog", "syphon", "cost", "audit")
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal of four files: two outages, and a last file with every kind of bad line."""
+    folder = tmp_path_factory.mktemp("journal")
+    write_journal(folder, EVENTS, per_second=PER_SECOND, lines=EVENTS // 4)
+    event = {"v": 1, "engine": "bench@here", "boot": "b0", "seq": EVENTS + 1, "ts": 1, "kind": "warned"}
+    bad = [
+        json.dumps(event)[:40],
+        json.dumps({"somebody": "else's"}),
+        json.dumps({**event, "v": 2, "seq": EVENTS + 1}),
+        json.dumps({**event, "kind": "from-tomorrow", "seq": EVENTS + 2}),
+        "",
+        json.dumps({**event, "seq": EVENTS + 4, "about": "here", "text": "after a gap"}),
+    ]
+    (folder / CLOSED / "bench@here-z.jsonl").write_text("\n".join(bad) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(journal: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What the tables say when nothing goes wrong."""
+    folder = tmp_path_factory.mktemp("tables")
+    finish(begin(journal, folder))
+    return said(folder)
+
+
+@pytest.fixture
+def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A journal and a folder for tables, for a test that changes both."""
+    copy = tmp_path / "journal"
+    shutil.copytree(journal, copy)
+    return copy, tmp_path / "tables"
+
+
+def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
+    return start_pipeline(journal=journal, tables=tables, **{"once": True, **how})
+
+
+def finish(pipeline: Pipeline) -> None:
+    try:
+        assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
+    finally:
+        pipeline.stop()
+
+
+def said(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    with Tables.open(folder) as tables:
+        found = {view: sorted(tables.rows(f"select * from {view}"), key=str) for view in VIEWS}
+        found["verdicts"] = sorted(tables.rows("select * exclude (through_batch) from verdicts"), key=str)
+    return found
+
+
+def until(look: Callable[[], bool], pipeline: Pipeline) -> None:
+    end = time.monotonic() + LONG
+    while not look():
+        assert pipeline.running, pipeline.log.read_text()[-3000:]
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def batch(folder: Path) -> int:
+    try:
+        return manifests.read(folder).batch
+    except NoTablesError:
+        return -1
+
+
+def below(pid: int) -> list[int]:
+    """A process's descendants."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            child = int(stat.parent.name)
+            found += [child, *below(child)]
+    return found
+
+
+def jvm_of(pipeline: Pipeline) -> int:
+    return next(pid for pid in below(pipeline.process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
+    kinds = [row["trouble"] for row in made["events"] if row["trouble"]]
+    assert sorted(kinds) == ["foreign", "gap: 1 record missing", "newer version", "torn", "unknown kind"]
+    assert sum(1 for row in made["events"] if not row["trouble"]) == EVENTS + 1
+    assert [(row["from_seq"], row["missing"]) for row in made["gaps"]] == [(EVENTS + 3, 1)]
+    assert {(row["entity"], row["outcome"]) for row in made["episodes"]} == {
+        (entity, "failed back") for entity in ("orders", "payments", "audit")
+    }
+    whole = next(row for row in made["verdicts"] if row["entity"] == "")
+    assert (whole["unexpected"], whole["duplicates"], whole["out_of_order"]) == (0, 0, 0)
+    assert whole["accepted"] == whole["delivered"] + whole["parked"] + whole["lost"]
+
+
+def test_killed_at_any_moment_and_found_late_it_says_the_same(
+    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+) -> None:
+    journal, folder = stage
+    late = sorted((journal / CLOSED).iterdir())[1]
+    late = late.rename(journal / late.name)  # found after newer ones
+
+    driver = begin(journal, folder)
+    until(lambda: any((folder / "events").glob("*/*")), driver)
+    processes = below(driver.process.pid)
+    driver.process.kill()
+    driver.process.wait()
+    end = time.monotonic() + 60
+    while not gone(processes) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert gone(processes), "Spark outlived its driver"
+
+    jvm = begin(journal, folder)
+    until(lambda: batch(folder) >= 1, jvm)
+    os.kill(jvm_of(jvm), signal.SIGKILL)
+    assert jvm.wait(LONG) == 2
+    assert jvm.trouble()
+
+    late.rename(journal / CLOSED / late.name)
+    finish(begin(journal, folder))
+    assert said(folder) == made
+
+
+def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
+    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+) -> None:
+    journal, folder = stage
+    finish(begin(journal, folder))
+    (commit,) = folder.glob("checkpoints/*/journal/commits/0")  # as if killed between our commit and Spark's
+    commit.unlink()
+    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    finish(begin(journal, folder))
+    assert said(folder) == made
+
+    shutil.rmtree(folder / "checkpoints")
+    first = sorted((journal / CLOSED).iterdir())[0]
+    shutil.copy(first, first.with_name(f"copy-of-{first.name}"))
+    finish(begin(journal, folder))
+    assert said(folder) == made
+    assert manifests.read(folder).repeated >= EVENTS
+
+    (folder / manifests.NAME).unlink()
+    finish(begin(journal, folder))
+    assert said(folder) == made
+
+
+def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:
+    journal, folder = stage
+    live = begin(journal, folder, once=False, trigger=1.0)
+    try:
+        until(lambda: batch(folder) >= 2, live)
+        second = begin(journal, folder)
+        assert second.wait(LONG) == 2
+        assert f"another pipeline (pid {live.process.pid}) writes the tables" in second.trouble()
+    finally:
+        assert live.stop() == 0
