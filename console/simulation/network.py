@@ -34,7 +34,9 @@ Act = Callable[[], Any]
 
 
 class Network:
-    """Between engines and namespaces."""
+    """Between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
+
+    refusal = 0.0
 
     def __init__(self, clock: Clockwork, random: Random) -> None:
         self._clock = clock
@@ -63,7 +65,7 @@ class Network:
         elif condition is Condition.BLACK_HOLE or out + back >= timeout:
             clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition in ANSWERS:
-            clock.wake(now + out, process, process.turn, (ANSWERS[condition], None))
+            self._refuse(now + out, now + timeout, ANSWERS[condition])
         elif condition is Condition.SLOW:
             slow = timeout * (0.2 + random.random())
             if slow + back < timeout:
@@ -78,9 +80,16 @@ class Network:
         elif random.random() < 0.5:  # RESET, after it arrived or before
             self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unheard)
         else:
-            clock.wake(now + out, process, process.turn, (FailureKind.CONNECTION, None))
+            self._refuse(now + out, now + timeout, FailureKind.CONNECTION)
         outcome: tuple[FailureKind | None, Any] = yield
         return outcome
+
+    def _refuse(self, at: float, gives_up: float, failure: FailureKind) -> None:
+        process, told = self._clock.current, at + self.refusal
+        if told < gives_up or not self.refusal:
+            self._clock.wake(told, process, process.turn, (failure, None))
+        else:
+            self._clock.wake(gives_up, process, process.turn, (FailureKind.TIMEOUT, None))
 
     def _land(self, act: Act, back: float, process: Process, turn: int) -> None:
         answer = act()

@@ -1,8 +1,8 @@
 """Whether rehearsals come true: `python -m tests.pipeline.rehearsed [SCENARIO ...]`, on a machine that is not busy.
 
-The faults of a demo scenario and the load of its application make a history. Its policies are rehearsed, the
-recommended one is played in the sandbox for a minute, and both are compared: failovers exactly, parked messages
-within a tenth. Prints a JSON object a scenario; exit status 1 where one did not come true.
+A scenario is played for a minute; its journal says what this machine's application sends, its script what fails and
+when. Policies are rehearsed on that, the recommended one is played in the sandbox, and both are compared: failovers
+exactly, parked messages within a tenth. Prints a JSON object a scenario; exit status 1 where one did not come true.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from console.core.verdict import FailureKind
-from console.demo.application import RETRY_AFTER, STREAMS
+from console.demo.application import RETRY_AFTER
 from console.demo.scenarios import scenario_named
-from console.demo.script import ENTITIES, QUEUES, SECONDARY, Scenario
+from console.demo.script import ENTITIES, SECONDARY, Scenario
 from console.pipeline.rehearsal.grid import order_of, policies_of, run_chunk
-from console.pipeline.rehearsal.history import History, Load, Outage, Span, Step
+from console.pipeline.rehearsal.history import History, Outage, Span
+from console.pipeline.rehearsal.recorded import read_history
 from console.pipeline.rehearsal.table import rehearsed
 from tests.pipeline.play import play
 
@@ -37,34 +38,22 @@ KINDS = {
     "full": FailureKind.FULL,
     "busy": FailureKind.BUSY,
 }
-TRIP = 0.006
-"""Seconds that a send takes in the sandbox, on top of a stream's pause."""
 
 
-def known(scenario: Scenario) -> History:
-    """The history that the scenario's script says will happen."""
+def known(scenario: Scenario, recorded: History) -> History:
+    """The recorded load, and the outages that the scenario's script says: from the first send on."""
+    began = min(step.at for load in recorded.loads for step in load.steps if step.rate)
     outages = [
-        Outage(entity, KINDS[broken.fault], _at(broken.begins), _at(broken.ends))
+        Outage(entity, KINDS[broken.fault], _at(began, broken.begins), _at(began, broken.ends))
         for broken in scenario.breaks
         if broken.namespace != SECONDARY
         for entity in broken.entities or ENTITIES
     ]
-    return History(
-        source=f"the script of {scenario.name}",
-        seconds=DURATION,
-        entities=ENTITIES,
-        queues=QUEUES,
-        loads=tuple(
-            Load(path=one.entity, steps=(Step(0.0, round(one.batch / (one.every + TRIP), 3)),), waits=True)
-            for one in STREAMS
-        ),
-        outages=tuple(outages),
-        insists=RETRY_AFTER,
-    )
+    return replace(recorded, outages=tuple(outages), acts=(), insists=RETRY_AFTER)
 
 
-def _at(share: float) -> Span:
-    return Span(share * DURATION, share * DURATION)
+def _at(began: float, share: float) -> Span:
+    return Span(began + share * DURATION, began + share * DURATION)
 
 
 def main(names: Sequence[str]) -> int:
@@ -75,7 +64,10 @@ def main(names: Sequence[str]) -> int:
 def _compared(name: str) -> int:
     scenario = scenario_named(name)
     policies = policies_of(scenario.policy, intervals=(0.0, 3.0, 8.0), pings=(1, 2), ping_intervals=(2.0, 4.0))
-    order = order_of(known(scenario), policies, SEEDS)
+    with tempfile.TemporaryDirectory() as folder:
+        before = asyncio.run(play(name, Path(folder), duration=DURATION, seed=6))
+        recorded = read_history(Path(folder) / "journal", scenario.policy)
+    order = order_of(known(scenario, recorded), policies, SEEDS)
     found = rehearsed(order, [row for chunk in range(order.chunks) for row in run_chunk(order, chunk)])
     line = found.lines[found.best]
     with tempfile.TemporaryDirectory() as folder:
@@ -92,6 +84,11 @@ def _compared(name: str) -> int:
         "reason": found.reason,
         "failovers": {"predicted": asdict(line["failovers"]), "played": failovers},
         "parked": {"predicted": asdict(line["parked"]), "played": parked, "off": round(off, 3)},
+        "accepted": {
+            "before": before.messages.accepted,
+            "predicted": asdict(line["accepted"]),
+            "played": result.messages.accepted,
+        },
         "lost": result.messages.lost,
         "came_true": came_true,
     }

@@ -80,6 +80,10 @@ def test_an_outage_begins_between_the_last_good_answer_and_the_first_bad_one_and
     assert outage.share == 1.0
 
 
+def test_how_long_a_refusal_takes_is_what_refused_pings_took() -> None:
+    assert history(*FAILED_OVER).refusal == pytest.approx(0.1, abs=0.001)
+
+
 def test_what_the_record_cannot_tell_is_said() -> None:
     said = " ".join(history(*FAILED_OVER).unknown)
 

@@ -115,6 +115,13 @@ def test_a_caller_that_insists_loses_no_message() -> None:
     assert outcome.parked == pytest.approx(180, abs=5)
 
 
+def test_a_refusal_that_takes_long_is_noticed_later() -> None:
+    quick = replay(history(REFUSED), QUICK, 1)
+    slow = replay(replace(history(REFUSED), refusal=1.5), QUICK, 1)
+
+    assert slow.unavailable_ms == pytest.approx(quick.unavailable_ms + 1500, abs=200)
+
+
 def test_a_run_depends_on_its_seed_alone() -> None:
     first: Outcome = replay(HOUR, Policy(), 7)
 

@@ -188,7 +188,7 @@ def test_the_words_answer_what_a_person_asks_first(report: Report) -> None:
 
     assert text.startswith("# Incident of 2023-11-14 22:14:22 UTC: orders failed over\n")
     assert "As of batch 7, written 2023-11-14 22:28:20" in text
-    assert '**orders** failed over at 22:14:32 ("timeout"), 10.0 s after the first failure' in text
+    assert "**orders** failed over at 22:14:32, 10.0 s after the first failure (timeout); back" in text
     assert "back on the primary at 22:15:00, its backlog empty at 22:15:19. 20 messages were parked." in text
     assert "**Nothing was lost** in all that is recorded: 80 accepted" in text
     assert "| orders | 99.1" in text, "of attempts were accepted"

@@ -94,6 +94,8 @@ class History:
     outages: tuple[Outage, ...] = ()
     crashes: tuple[Crash, ...] = ()
     acts: tuple[Act, ...] = ()
+    refusal: float = 0.0
+    """Seconds that a refusal takes: what clients try by themselves before they give up."""
     insists: float | None = None
     """Seconds after which a caller that was refused sends the same message again; None: it does not."""
     unknown: tuple[str, ...] = ()

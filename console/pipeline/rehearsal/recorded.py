@@ -246,6 +246,7 @@ class Reading:
             outages=tuple(sorted((_since(outage, first) for outage in outages), key=lambda one: (one.began, str(one)))),
             crashes=tuple(Crash(at - first, back - first, 0) for at, back in self._crashes),
             acts=tuple(act._replace(at=act.at - first) for act in self._acts),
+            refusal=_refusal(seen),
             insists=insists,
             unknown=tuple(self._unknown(outages)),
         )
@@ -397,6 +398,17 @@ def _steps(seen: Seen, first: float, seconds: float) -> Iterable[Step]:
 
 def _refused(seen: Seen, since: float, until: float) -> float:
     return sum(max(0.0, min(until, to) - max(since, at)) for at, to in seen.refusing)
+
+
+def _refusal(seen: Sequence[Seen]) -> float:
+    """How long refused pings took, in the middle; sends go the same way, and nobody measured theirs."""
+    took = [
+        sight.told - sight.asked
+        for one in seen
+        for sight in one.sightings
+        if sight.reason and sight.told > sight.asked and not _unanswered(sight)
+    ]
+    return round(median(took), 3) if took else 0.0
 
 
 def _insistence(seen: Sequence[Seen]) -> float | None:

@@ -225,6 +225,7 @@ class Replay(World):
         plan = plan_of(history, policy, seed)
         super().__init__(plan, seed, parts=PARTS)
         self.history = history
+        self.network.refusal = history.refusal
         self.lying: Counter[str] = Counter()
         self.queues = [
             CountingQueue(index, queue, self.clock, self._lock_ended(index), self.lying)

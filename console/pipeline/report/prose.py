@@ -75,11 +75,12 @@ def sentences(report: Report) -> Iterator[str]:
 def _story(entity: str, episodes: Sequence[Episode]) -> str:
     first, last = episodes[0], episodes[-1]
     parked = sum(one.parked for one in episodes)
-    times = "" if len(episodes) == 1 else f", {len(episodes)} times in all"
-    cause = "forced by an operator" if first.forced else f'"{first.cause}"'
+    times = "" if len(episodes) == 1 else f", the first of {len(episodes)} times"
+    cause = "forced by an operator" if first.forced else first.cause
     return (
-        f"**{entity}** failed over at {clock(first.failed_over_at or first.began_at)} ({cause}){times}, "
-        f"{seconds(first.to_divert)} after the first failure; {_return(last)}. {parked:,} messages were parked."
+        f"**{entity}** failed over at {clock(first.failed_over_at or first.began_at)}, "
+        f"{seconds(first.to_divert)} after the first failure ({cause}){times}; {_return(last)}. "
+        f"{parked:,} messages were parked."
     )
 
 
