@@ -90,7 +90,7 @@ def _no_command(view: View, order: orders.Action) -> str:
         return "nothing is known of the engine yet"
     if view.snapshot.read_only and (text := orders.read_only(order)):
         return text
-    if not view.fits:
+    if not view.legible:
         return "this terminal is too small to show what it would do"
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 

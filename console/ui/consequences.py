@@ -6,16 +6,17 @@ Screens and the command line's previews read the same sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from console.core.actions import Scope, entity_at, queue_at
-from console.core.entity import State
+from console.core.entity import DIVERTING, State
 from console.core.outlook import pings
 from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
+from console.core.trend import seconds_until
 from console.core.why import clock
 from console.ui.actions import BY_ID, Aim
-from console.ui.figures import plural, rate
+from console.ui.figures import in_time, plural, rate, share
 from console.ui.keys import TABLES, Keymap
 from console.ui.states import LOOKS
 from console.ui.summary import parked
@@ -155,9 +156,31 @@ def _reaches(snapshot: Snapshot, _aim: Aim) -> str:
     )
 
 
-def _room(snapshot: Snapshot, _aim: Aim) -> str:
+def _room(snapshot: Snapshot, aim: Aim) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
-    return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} in rotation; {_parked(snapshot)}"
+    full = _filling(snapshot, aim)
+    return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} in rotation{full}; {_parked(snapshot)}"
+
+
+def _filling(snapshot: Snapshot, aim: Aim) -> str:
+    """How full the queues in rotation are, and when they are full if all goes on as now, and these sends come on top;
+    nothing where it is not known how large they are."""
+    queues = [queue for queue in snapshot.queues if queue.in_rotation]
+    used, limit = _total(queue.size_bytes for queue in queues), _total(queue.limit_bytes for queue in queues)
+    if used is None or not limit:
+        return ""
+    growth = _total(queue.bytes_growth for queue in queues)
+    more = sum(one.sends_per_second for one in _entities(snapshot, aim) if one.state not in DIVERTING)
+    messages = _total(queue.depth for queue in queues)
+    if growth is None or (more and not messages):
+        return f", {share(used, limit)} full (when all is: {NOT_KNOWN})"
+    left = seconds_until(used, limit, growth + (more * used / messages if messages else 0.0))
+    return f", {share(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _parked(snapshot: Snapshot) -> str:

@@ -61,6 +61,12 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts[largest : largest + 2] if number) or "0 s"
 
 
+def in_time(seconds: float) -> str:
+    """A length of time that is only guessed: in days from two days on, in years it is "years"."""
+    days = seconds / DAY
+    return duration(seconds) if days < 2 else f"{days:.0f} days" if days < 1000 else "years"
+
+
 def milliseconds(seconds: float | None) -> str:
     """A short time: `12 ms`, `1.2 s`; a dash if it is not known."""
     if seconds is None:

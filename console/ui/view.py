@@ -141,9 +141,7 @@ class View:
     waiting_for: str = ""
     """The command that the engine has not answered yet."""
     legible: bool = True
-    """Whether the terminal is large enough for any page."""
-    fits: bool = True
-    """Whether it is large enough to show what a dangerous act would do."""
+    """Whether the terminal is large enough for any page, and to show what a dangerous act would do."""
     page: Page = Page.PAIRING
     on_unused: bool = False
     """Whether the backlog page's selection is among the unused queues."""

@@ -53,7 +53,7 @@ def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
         (lambda view: told(view, replace(view.snapshot, read_only=True)), "read-only"),
         (lambda view: told(view, Unreachable(0.0, "gone")), "unreachable"),
         (lambda view: replace(view, snapshot=None), "nothing is known"),
-        (lambda view: replace(view, fits=False), "too small"),
+        (lambda view: replace(view, legible=False), "too small"),
         (lambda view: replace(view, waiting_for="release payments"), "waiting for the engine's answer"),
     ],
 )

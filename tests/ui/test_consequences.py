@@ -49,6 +49,41 @@ def test_force_says_where_sends_go_and_how_many(made: Any) -> None:
     assert table["Room"] == "9 of 10 backlog queues in rotation; 1,221 messages parked (read 14:02:10)"
 
 
+def queues_of(made: Any, *, depth: int, growth: float | None) -> Any:
+    """Two queues of 5 GB, a tenth full."""
+    tenth = 5 * 1024**3 // 10
+    return tuple(
+        replace(queue, depth=depth, size_bytes=tenth, limit_bytes=10 * tenth, bytes_growth=growth)
+        for queue in made.queues(number=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("depth", "growth", "sends", "expected"),
+    [
+        (10_000, 0.0, 0.0, ", 10 % full; "),
+        (10_000, -5.0, 0.0, ", 10 % full; "),
+        (10_000, 10_000.0, 0.0, ", 10 % full, all of it in 6 days at this rate; "),
+        (10_000, 0.0, 38.0, ", 10 % full, all of it in 1 h 18 min at this rate; "),
+        (10_000, 0.1, 0.0, ", 10 % full, all of it in years at this rate; "),
+        (0, 0.0, 38.0, ", 10 % full (when all is: not known); "),
+        (10_000, None, 38.0, ", 10 % full (when all is: not known); "),
+    ],
+)
+def test_force_says_when_the_backlog_would_be_full(
+    made: Any, depth: int, growth: float | None, sends: float, expected: str
+) -> None:
+    queues = queues_of(made, depth=depth, growth=growth)
+    room = said("force", made.snapshot(made.entity("payments", sends_per_second=sends), queues=queues))["Room"]
+    assert room.startswith(f"2 of 2 backlog queues in rotation{expected}")
+
+
+def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(made: Any) -> None:
+    queues = queues_of(made, depth=10_000, growth=10_000.0)
+    room = said("force", made.snapshot(made.failed_over("payments"), queues=queues))["Room"]
+    assert "all of it in 6 days at this rate" in room
+
+
 def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
     none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
     table = said("force", made.snapshot(made.entity("payments"), queues=none))

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from textual.widgets import Button
 
+from console.core.actions import Scope
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
-from console.ui.actions import by_key
+from console.ui.actions import Aim, by_key
+from console.ui.consequences import facts
 from console.ui.feed import Fired
 from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.help import HelpScreen
+
+AIM = Aim(Scope.ENTITY, ("payments",))
 
 
 async def test_arrows_and_vi_keys_select(open_console: Any, made: Any) -> None:
@@ -232,6 +236,24 @@ async def test_a_name_from_outside_is_plain_text_in_the_question(open_console: A
     async with open_console(made.snapshot(made.entity("[b]x[/]\x1b[2J"))) as console:
         await console.press("f")
         assert "Force failover: [b]x[/]\\x1b[2J" in console.screen()
+
+
+@pytest.mark.parametrize("reason", [False, True])
+async def test_in_a_small_terminal_facts_scroll_and_the_rest_stays_in_sight(
+    open_console: Any, made: Any, reason: bool
+) -> None:
+    async with open_console(made.outage(require_reason=reason), size=(60, 20)) as console:
+        await console.press("down", "f")
+        seen = console.screen()
+        for _ in range(12):
+            for shown in ("Force failover: payments", "↑ ↓ all of it", "To fire, type", "Cancel", "Fire"):
+                assert shown in console.screen()
+            assert "payments failed over" in console.rows()[1]
+            await console.press("down", "down")
+            seen += console.screen()
+        assert all(f"│ {fact.label} " in seen for fact in facts("force", console.app.view.snapshot, AIM))
+        await console.press("right", "left", *"payments", *(["tab", *"drill"] if reason else []), "enter")
+        assert console.feed.orders == [("force", "payments", "kim")]
 
 
 # -- help ------------------------------------------------------------------------------------------------------------

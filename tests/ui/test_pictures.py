@@ -19,6 +19,7 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-contrast": ((80, 24), {"theme": "contrast"}, ()),
     "unreachable": ((80, 24), {"lose": True}, ()),
     "force": ((80, 24), {}, ("down", "f")),
+    "force-60x20": ((60, 20), {}, ("down", "f")),
     "help": ((80, 24), {}, ("question_mark",)),
     "dashboard-60x20": ((60, 20), {}, ()),
     "filter": ((80, 24), {}, ("slash", *"pay")),

@@ -2,7 +2,7 @@
 
 The engine armed it before the question was shown; it is fired by typing what the engine asks for, until its time is
 over. The data behind stay alive: every line is recomputed from each view, and an act that became impossible meanwhile
-cannot be fired.
+cannot be fired. In a small terminal the facts scroll; title, what is to be typed, and both answers stay in sight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from console.engine.protocol import Armed
 from console.ui.actions import Action, Aim
 from console.ui.consequences import facts
 from console.ui.feed import Fired
-from console.ui.line import BLANK, Line, Role, Span, cut, line, wrap
+from console.ui.line import Line, Role, Span, line, spread, wrap
 from console.ui.screens.showing import Newest
 from console.ui.view import Link, View
 from console.ui.widgets.lines import Lines
@@ -31,6 +31,9 @@ from console.ui.widgets.lines import Lines
 LABEL: Final = 13
 ROWS_EACH: Final = 2
 """Lines kept for each fact, so that nothing moves when its text grows."""
+NARROW: Final = 70
+"""In fewer columns a fact takes as many lines as it needs, so that nothing of it is cut."""
+MOST_ROWS: Final = 6
 
 
 class ArmDialog(ModalScreen[Fired | None]):
@@ -45,12 +48,20 @@ class ArmDialog(ModalScreen[Fired | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", show=False),
-        Binding("left,right,up,down", "other_button", show=False),
+        Binding("left,right", "other_button", show=False),
+        Binding("down", "scroll(1)", show=False),
+        Binding("up", "scroll(-1)", show=False),
+        Binding("pagedown", "scroll(6)", show=False),
+        Binding("pageup", "scroll(-6)", show=False),
     ]
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - declared so by Textual
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - declared so by Textual
     CSS = """
     ArmDialog { align: center middle; background: transparent; }
     ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
-    ArmDialog Consequences { height: 16; }
+    ArmDialog Facts { height: 14; overflow-y: auto; scrollbar-size-vertical: 1; }
+    ArmDialog.-tiny Facts { height: 8; }
+    ArmDialog.-narrow Armament { height: 2; }
     ArmDialog .asked { height: 1; width: 100%; background: $background; }
     ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
     ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
@@ -73,7 +84,9 @@ class ArmDialog(ModalScreen[Fired | None]):
     def compose(self) -> ComposeResult:
         """Facts, then what is to be typed, then the two answers."""
         with Vertical(id="box"):
-            yield Consequences(self)
+            yield Title(self)
+            yield Facts(self)
+            yield Armament(self)
             with Horizontal(classes="asked"):
                 yield Input(id="typed", placeholder=self.armed.to_type, select_on_focus=False)
             if self.needs_reason:
@@ -98,7 +111,8 @@ class ArmDialog(ModalScreen[Fired | None]):
     def show(self, view: View) -> None:
         """Recomputes everything from the view; its aim stays, whatever is selected behind."""
         self._view = view
-        self.query_one(Consequences).show(view)
+        for lines in self.query(Lines):
+            lines.show(view)
         fire = self.query_one("#fire", Button)
         if fire.has_focus and self.why_not():
             self.query_one("#cancel", Button).focus()
@@ -142,6 +156,10 @@ class ArmDialog(ModalScreen[Fired | None]):
         """Moves the focus to the other answer."""
         self.focus_next("Button")
 
+    def action_scroll(self, rows: int) -> None:
+        """To the facts that have no room."""
+        self.query_one(Facts).scroll_relative(y=rows, animate=False)
+
     @on(Input.Changed)
     def typing(self) -> None:
         """Fire is possible from the last right letter on."""
@@ -161,32 +179,56 @@ class ArmDialog(ModalScreen[Fired | None]):
             self.dismiss(Fired(token=self.armed.token, typed=typed, why=self._why()))
 
 
-class Consequences(Lines):
-    """The title, the facts, and what is to be typed, or why it cannot be fired."""
+class Part(Lines):
+    """A part of the question."""
 
     ages: ClassVar[bool] = False  # it says by itself how old its figures are
 
     def __init__(self, dialog: ArmDialog) -> None:
         super().__init__()
-        self._dialog = dialog
+        self.dialog = dialog
+
+
+class Title(Part):
+    """The act, and what it is done to."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Always as many lines as there are facts, two each."""
-        act, aim = self._dialog.act, self._dialog.aim
-        lines = [Line(cut([Span(f" {act.label.capitalize()}: {str(aim) or view.pairing}", Role.SUSPECT)], width))]
-        for label, text in facts(act.id, view.snapshot, aim, view.keys):
-            for number, part in enumerate(wrap(text, width - LABEL - 1, lines=ROWS_EACH)):
-                lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
-        lines += [BLANK] * (height - 1 - len(lines))
-        return [*lines, self._last(view, width)]
+        """One line."""
+        asked = f" {self.dialog.act.label.capitalize()}: {str(self.dialog.aim) or view.pairing}"
+        hidden = self.dialog.query_one(Facts).max_scroll_y > 0
+        return (spread([Span(asked, Role.SUSPECT)], [Span("↑ ↓ all of it " if hidden else "", Role.MUTED)], width),)
 
-    def _last(self, view: View, width: int) -> Line:
-        reason = self._dialog.impossible()
+
+class Facts(Part):
+    """What it would mean. They scroll where they have no room."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two lines each; in a narrow terminal as many as it takes."""
+        told = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys)
+        wide = width >= NARROW
+        bar = 0 if wide and len(told) * ROWS_EACH <= height else 1
+        lines: list[Line] = []
+        for label, text in told:
+            for number, part in enumerate(wrap(text, width - LABEL - 1 - bar, lines=ROWS_EACH if wide else MOST_ROWS)):
+                if number == 0 or part or wide:
+                    lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
+        return lines
+
+
+class Armament(Part):
+    """What is to be typed and until when, or why it cannot be fired."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One sentence."""
+        text, role = self._said(view)
+        return [line(Span(f" {part}", role)) for part in wrap(text, width - 2, lines=height)]
+
+    def _said(self, view: View) -> tuple[str, Role]:
+        reason = self.dialog.impossible()
         if reason:
-            return Line(cut([Span(f" Cannot be fired now: {reason}.", Role.FAILED_OVER)], width))
+            return f"Cannot be fired now: {reason}.", Role.FAILED_OVER
         if view.link is Link.SILENT and view.snapshot:
-            text = f" The engine is silent: all this is of {clock(view.snapshot.at)}."
-            return Line(cut([Span(text, Role.FAILED_OVER)], width))
-        armed = self._dialog.armed
-        text = f" Armed until {clock(armed.until)}; escape cancels. To fire, type {armed.to_type} and enter."
-        return Line(cut([Span(text, Role.MUTED)], width))
+            return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
+        armed = self.dialog.armed
+        text = f"Armed until {clock(armed.until)}; escape cancels. To fire, type {armed.to_type} and enter."
+        return text, Role.MUTED

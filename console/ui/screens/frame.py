@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from console.ui.app import PairedApp
 
 LEAST: Final = Size(60, 20)
-"""The smallest terminal in which pages can be read."""
+"""The smallest terminal in which pages can be read, and what a dangerous act would do can be shown."""
 ROOMY: Final = Size(80, 24)
-"""From this size on everything has its place, and what a dangerous act would do can be shown."""
+"""From this size on everything has its place."""
 TALL: Final = 32
 """From so many rows on, there is room for more about each thing."""
 
@@ -89,5 +89,4 @@ class Framed(Screen[None]):
 
 def sized(view: View, size: Size) -> View:
     """The view in a terminal of that size."""
-    legible, fits = (size.width >= least.width and size.height >= least.height for least in (LEAST, ROOMY))
-    return replace(view, legible=legible, fits=fits)
+    return replace(view, legible=size.width >= LEAST.width and size.height >= LEAST.height)
