@@ -44,13 +44,13 @@ class Cluster:
 
     def kill_worker(self, index: int) -> None:
         """A machine that dies: the worker, its executor and their Python processes, with kill -9, at once."""
-        for pid in _with_descendants(self.workers[index].pid):
+        for pid in with_descendants(self.workers[index].pid):
             _kill(pid)
         self.workers[index].wait()
 
     def executors(self, index: int) -> list[int]:
         """The processes of a worker beside itself."""
-        return _with_descendants(self.workers[index].pid)[1:]
+        return with_descendants(self.workers[index].pid)[1:]
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def cluster(folder: Path, *, workers: int) -> Iterator[Cluster]:
         yield Cluster(url, started[1:])
     finally:
         for process in started:
-            for pid in _with_descendants(process.pid) if process.poll() is None else ():
+            for pid in with_descendants(process.pid) if process.poll() is None else ():
                 _kill(pid)
             process.wait()
 
@@ -137,7 +137,7 @@ def _until_said(log: Path, words: str, process: subprocess.Popen[bytes]) -> None
     raise TimeoutError(f"no worker: {log.read_text()[-2000:]}")
 
 
-def _with_descendants(pid: int) -> list[int]:
+def with_descendants(pid: int) -> list[int]:
     """A process and all below it, parents first."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

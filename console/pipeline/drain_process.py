@@ -85,6 +85,13 @@ class _Teller:
         log.info("wave %d: %s", number, text)
         self._say(Told(phase=text, wave=number, progress=Progress()))
 
+    def heard(self, reports: list[Report]) -> list[Report]:
+        """A wave has ended; its reports."""
+        self.reports += reports
+        for one in reports:
+            log.info("queue %d: %s", one.queue, one)
+        return reports
+
     def starting(self, text: str) -> None:
         """Nothing is moved yet."""
         self._say(Told(phase=text, wave=0, progress=Progress()))
@@ -115,7 +122,7 @@ def _drain(order: DrainOrder, work: Path, told: _Teller) -> tuple[Waves, str]:
         settings={**_cluster_settings(order), **order.settings},
     ) as spark:
         world = World(
-            run=lambda deals: _wave(spark, order, deals, told),
+            run=lambda deals: told.heard(wave(spark, order, deals)),
             depths=lambda: _depths(config, order.queues),
             clock=time.time,
             sleep=time.sleep,
@@ -126,7 +133,7 @@ def _drain(order: DrainOrder, work: Path, told: _Teller) -> tuple[Waves, str]:
         return waves, waves.run()
 
 
-def _wave(spark: Any, order: DrainOrder, deals: tuple[int, ...], told: _Teller) -> Sequence[Report]:
+def wave(spark: Any, order: DrainOrder, deals: tuple[int, ...]) -> list[Report]:
     """One Spark job, a task for each of `deals`.
 
     Raises:
@@ -138,11 +145,7 @@ def _wave(spark: Any, order: DrainOrder, deals: tuple[int, ...], told: _Teller) 
         rows = spark.range(0, count, 1, count).mapInArrow(work, drain_task.ROWS).collect()
     except Exception as error:  # whatever py4j, the JVM or a task said
         raise DrainError(f"a wave of {count} tasks failed: {_said(error)}") from error
-    reports = [msgspec.json.decode(bytes(row["report"]), type=Report) for row in rows]
-    told.reports += reports
-    for one in reports:
-        log.info("queue %d: %s", one.queue, one)
-    return reports
+    return [msgspec.json.decode(bytes(row["report"]), type=Report) for row in rows]
 
 
 def _said(error: Exception) -> str:

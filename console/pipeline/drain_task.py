@@ -150,8 +150,8 @@ class _Task:
         """Have the pump at work until there is a reason to end, which is returned with what is to be said."""
         pumping = steering.tasks.start(pump.run(), name=f"the pump of {pump.path}")
         assert pumping is not None, "the tasks are open"
-        began = seen_at = steering.clock()
-        seen = self._seen()
+        seen, seen_at = self._seen(), steering.clock()
+        began: float | None = None
         while True:
             await asyncio.sleep(LOOK)
             now = steering.clock()
@@ -159,14 +159,18 @@ class _Task:
                 await pumping  # raises why
             if receipts.trouble:
                 return End.FAILING, f"receipts cannot be written: {receipts.trouble}"
-            if self._seen() != seen or pump.in_hand or (pump.is_open and not self._ration.left(0)):
+            is_first_look = began is None and pump.is_open
+            if is_first_look:
+                began = now
+            if is_first_look or self._seen() != seen or pump.in_hand or (pump.is_open and not self._ration.left(0)):
                 seen, seen_at = self._seen(), now
             if now - self._told_at >= TELL:
                 self._told_at = now
                 receipts.tell(self._told(now))
                 if is_stopped(self._order.folder):
                     return End.STOPPED, ""
-            if now - began >= self._order.wave_seconds or (self._ration.is_spent and pump.is_idle):
+            is_over = began is not None and now - began >= self._order.wave_seconds
+            if is_over or (self._ration.is_spent and pump.is_idle):
                 return End.BOUND, ""
             if pump.is_open and pump.is_idle and now - seen_at >= QUIET:
                 return End.EMPTY, self._progress.text
