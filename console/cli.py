@@ -222,6 +222,9 @@ def demo(
     seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
     headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
     list_: Annotated[bool, Parameter(name="--list", negative=(), help="Say what scenarios there are.")] = False,
+    spark: Annotated[
+        bool, Parameter(negative="--no-spark", help="Audit the journal and write the incident report, if it is there.")
+    ] = True,
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
@@ -233,7 +236,7 @@ def demo(
         return 0
     if not headless:
         _needs_terminal("paired demo --headless plays without one")
-    return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json)
+    return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json, spark=spark)
 
 
 @app.command
@@ -447,6 +450,21 @@ def bench_send(
 
     plan = SendPlan(messages=messages, size=size, latency_ms=latency_ms, rounds=rounds, config=_pairing(config))
     return run_bench_send(plan, json_line=json)
+
+
+@bench.command(name="drain")
+def bench_drain(
+    *,
+    json: JsonLine = False,
+    size: Size = 1024,
+    latency_ms: LatencyMs = 20.0,
+    rounds: Annotated[int, Parameter(help="How often each number of tasks takes its turn.")] = 2,
+) -> int:
+    """How a drain grows with its tasks, where a namespace takes its time to answer; needs Spark."""
+    from console.bench.command import run_bench_drain  # with the SDK and the sandbox behind it
+    from console.bench.drain import DrainBenchPlan
+
+    return run_bench_drain(DrainBenchPlan(size=size, latency_ms=latency_ms, rounds=rounds), json_line=json)
 
 
 @bench.command(name="engine")

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from console.bench import tables
+from console.bench.drain import DrainBenchPlan, measure_drain
 from console.bench.engine import EnginePlan, measure_engine
 from console.bench.failover import measure_failover
 from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
@@ -64,6 +65,14 @@ def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     figures = _run(measure_send(plan))
     sys.stdout.write(tables.as_json("send", figures) if json_line else tables.send_table(figures))
+    return 0
+
+
+def run_bench_drain(plan: DrainBenchPlan, *, json_line: bool) -> int:
+    """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
+    _check(1, plan.size, plan.latency_ms, plan.rounds)
+    figures = _run(measure_drain(plan))
+    sys.stdout.write(tables.as_json("drain", figures) if json_line else tables.drain_table(figures))
     return 0
 
 

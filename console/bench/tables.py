@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from console.bench.drain import DrainFigures
 from console.bench.engine import EngineFigures
 from console.bench.failover import FailoverFigures
 from console.bench.pipeline import Once, PipelineFigures
@@ -19,7 +20,7 @@ from console.bench.syphon import CPU_TARGET_US, LARGE, SyphonFigures
 Targets = Mapping[str, tuple[float, bool]]
 
 
-Figures = SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures | PipelineFigures
+Figures = DrainFigures | SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures | PipelineFigures
 
 
 def as_json(bench: str, figures: Figures) -> str:
@@ -100,6 +101,17 @@ def failover_table(figures: FailoverFigures) -> str:
     rows.append(f"p99 at most {target:g} ms: {'reached' if reached else 'missed'}")
     title = f"failing over, {figures.senders} senders, {len(figures.over_ms)} rounds, {figures.latency_ms:g} ms added"
     return _joined(title, rows, "")
+
+
+def drain_table(figures: DrainFigures) -> str:
+    """For people."""
+    title = (
+        f"draining, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.in_hand} messages of "
+        f"each task in hand, {figures.rounds} rounds"
+    )
+    ratios = [(f"{one.tasks} tasks, of linear", f"of_linear_{one.tasks}", one.of_linear) for one in figures.tasks]
+    rows = [f"{f'{one.tasks} tasks':28} {one.per_second:>9,.0f} /s" for one in figures.tasks]
+    return "\n".join([title, *rows, *_ratios(ratios, figures.targets)]) + "\n"
 
 
 def engine_table(figures: EngineFigures) -> str:

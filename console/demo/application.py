@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from console.core.errors import SendError
+from console.core.events import Event, Received
 from console.core.ledger import Answer, Arrival
 from console.demo.script import AUDIT, ORDERS, PAYMENTS, SUBSCRIPTION
 from console.pairing import PairedReceiver, PairedSender, PairedServiceBusClient
@@ -52,6 +54,9 @@ STREAMS: Final = (
 )
 
 
+_ENTITIES: Final = {stream.name: stream.entity for stream in STREAMS}
+
+
 @dataclass(slots=True)
 class Lists:
     """The application's own account of what happened."""
@@ -75,13 +80,22 @@ class Application:
     Args:
         seed: makes sizes and pauses; the order of events is the world's.
         pace: how many times as long every pause is; for many applications in one process.
+        record: takes a receipt for each delivery, so that the journal can be audited to the end.
     """
 
-    def __init__(self, paired: PairedServiceBusClient, *, seed: int, pace: float = 1.0) -> None:
+    def __init__(
+        self,
+        paired: PairedServiceBusClient,
+        *,
+        seed: int,
+        pace: float = 1.0,
+        record: Callable[[Event], object] = lambda _: None,
+    ) -> None:
         self.lists = Lists()
         self._paired = paired
         self._seed = seed
         self._pace = pace
+        self._record = record
         self._sending = True
         self._receiving = True
 
@@ -195,8 +209,13 @@ class Application:
     def _arrived(self, message: ServiceBusReceivedMessage) -> None:
         name = _text(message.message_id)
         properties: dict[Any, Any] = message.application_properties or {}
-        self.lists.arrivals.append(Arrival(name, _text(message.subject), int(properties.get(b"number", -1))))
+        arrival = Arrival(name, _text(message.subject), int(properties.get(b"number", -1)))
+        self.lists.arrivals.append(arrival)
         self.lists.arrived.add(name)
+        entity = _ENTITIES.get(arrival.stream, "")
+        self._record(
+            Received(at=time.time(), entity=entity, message_id=name, stream=arrival.stream, number=arrival.number)
+        )
 
 
 @asynccontextmanager

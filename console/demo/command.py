@@ -23,12 +23,13 @@ from console.demo.script import LEAST_DURATION
 STOP: Final = 15.0
 
 
-def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_line: bool) -> int:
+def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_line: bool, spark: bool = True) -> int:
     """Play a scenario; the exit status: 0 balanced, 1 unbalanced or cut short.
 
     Args:
         duration: seconds of sending; draining comes on top.
         json_line: the last line of standard output is the result as one JSON object, and the only one.
+        spark: have the journal audited and an incident report written, where Spark is installed.
 
     Raises:
         PairedError: it could not be played; one sentence.
@@ -38,15 +39,33 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
     with demo_folder() as folder:
         socket = folder / "engine.sock"
-        order = Order(scenario=scenario, duration=duration, seed=seed, folder=str(folder), socket=str(socket))
+        order = Order(
+            scenario=scenario,
+            duration=duration,
+            seed=seed,
+            folder=str(folder),
+            socket=str(socket),
+            with_tables=spark and not headless,
+        )
+        say = _silent if json_line else print
         with worker_process(order, folder) as worker:
-            say = _silent if json_line else print
             result = _listen(worker, say) if headless else _watch(worker, socket)
+        if result is not None:
+            result = _judged(result, order, say) if spark else result
     if result is None:
         print("the demo was left before its end: nothing to compare", file=sys.stderr)
         return 1
     print(msgspec.json.encode(result).decode() if json_line else for_a_person(result))
     return 0 if result.balanced else 1
+
+
+def _judged(result: Result, order: Order, say: Callable[[str], object]) -> Result:
+    """With what the pipeline makes of it."""
+    from console.demo import afterwards  # with duckdb behind it
+
+    if afterwards.is_installed():
+        say("Spark audits the journal and writes the incident report; Ctrl-C leaves that out")
+    return afterwards.judged(result, order)
 
 
 @contextmanager

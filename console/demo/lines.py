@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from console.demo.result import Result
@@ -15,6 +17,18 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     folder: str
     socket: str
+    with_tables: bool = False
+    """Whether the pipeline is to follow, for who looks at its tables meanwhile."""
+
+    @property
+    def journal(self) -> Path:
+        """The engine's journal."""
+        return Path(self.folder) / "journal"
+
+    @property
+    def tables(self) -> Path:
+        """Where the pipeline writes."""
+        return Path(self.folder) / "tables"
 
 
 class Said(msgspec.Struct, frozen=True, tag="said"):

@@ -9,6 +9,7 @@ from typing import Final
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
+from console.core.events import Event
 from console.core.ledger import Answer, balance
 from console.demo.application import Application
 from console.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, what_broke
@@ -31,6 +32,7 @@ class Player:
         seed: of the application's sends.
         say: told each caption as it changes.
         pace: of the application.
+        record: takes the receivers' receipts.
     """
 
     def __init__(
@@ -42,13 +44,14 @@ class Player:
         seed: int,
         say: Callable[[str], None],
         pace: float = 1.0,
+        record: Callable[[Event], object] = lambda _: None,
     ) -> None:
         self._scenario = scenario
         self._stage = stage
         self._paired = paired
         self._seed = seed
         self._say = say
-        self._application = Application(paired, seed=seed, pace=pace)
+        self._application = Application(paired, seed=seed, pace=pace, record=record)
         self._faults = Faults(stage.control_url)
         self._queue_in_use: str | None = None
 

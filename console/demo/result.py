@@ -54,6 +54,16 @@ class SyphonResult(msgspec.Struct, frozen=True, kw_only=True):
     moved: int
 
 
+class Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Spark finds in the journal, by the ledger's words; or why it was not asked."""
+
+    lost: int | None = None
+    unexpected: int | None = None
+    duplicates: int | None = None
+    out_of_order: int | None = None
+    skipped: str | None = None
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A demo's outcome."""
 
@@ -69,11 +79,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     unexpected_ids: list[str] = []
     broken: list[str] = []
     """What had to hold in this scenario and did not, a sentence each; beside the balance, which the verdict is."""
+    audit: Audit | None = None
+    """None: not yet."""
+    report: str | None = None
+    """Path of the incident report."""
 
     @property
     def balanced(self) -> bool:
-        """Nothing lost, nothing unexpected."""
-        return self.verdict == "balanced"
+        """Nothing lost, nothing unexpected, and the audit says the same."""
+        return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
 
 
 def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Messages) -> list[str]:
@@ -90,6 +104,18 @@ def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Mes
     if messages.dead_lettered != holds.dead_lettered:
         said.append(f"{messages.dead_lettered} messages are dead-lettered instead of {holds.dead_lettered}")
     return said
+
+
+def differs(audit: Audit, messages: Messages) -> list[str]:
+    """Where the audit of the journal and the application's lists disagree, a sentence each."""
+    if audit.skipped is not None:
+        return []
+    pairs = [(name, getattr(audit, name), getattr(messages, name)) for name in audit.__struct_fields__[:4]]
+    return [
+        f"the journal's audit counts {by_journal} {name.replace('_', ' ')}, the application's lists {by_lists}"
+        for name, by_journal, by_lists in pairs
+        if by_journal != by_lists
+    ]
 
 
 def for_a_person(result: Result) -> str:
@@ -109,7 +135,18 @@ def for_a_person(result: Result) -> str:
             f"{entity.seconds_failed_over:.1f} s failed over"
         )
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
+    if result.audit is not None:
+        lines.append(f"  the journal's audit by Spark: {result.audit.skipped or _said(result.audit)}")
+    if result.report is not None:
+        lines.append(f"  the incident report: {result.report}")
     lines += [f"  DID NOT HOLD: {sentence}" for sentence in result.broken]
     lines += [f"  LOST {name}" for name in result.lost_ids]
     lines += [f"  UNEXPECTED {name}" for name in result.unexpected_ids]
     return "\n".join(lines)
+
+
+def _said(audit: Audit) -> str:
+    return (
+        f"{audit.lost} lost, {audit.unexpected} unexpected, {audit.duplicates} duplicates, "
+        f"{audit.out_of_order} out of order"
+    )

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import sys
 import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -28,22 +31,30 @@ from console.demo.stage import Stage, pair_on, stage
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.pairing.deadlines import end_all
+from console.pipeline.launch import Pipeline, start_pipeline
 
 PAIRING: Final = "demo"
 STOP: Final = 10.0
+TABLES_STOP: Final = 5.0
+TABLES_AFTER: Final = 5.0
+"""Seconds after the dashboard is up that the pipeline starts: starting a JVM takes a while of the whole machine."""
+
+log = logging.getLogger(__name__)
 
 
 def main() -> None:
     """Play what standard input orders."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    started_by = os.getppid()
     try:
         asyncio.run(_until_input_ends(order))
     except PairedError as error:
         tell(Failed(str(error)))
         raise SystemExit(2) from error
     finally:
-        shutil.rmtree(order.folder, ignore_errors=True)  # whoever made it may have been ended with its terminal
+        if os.getppid() != started_by:  # whoever made the folder was ended, with its terminal perhaps
+            shutil.rmtree(order.folder, ignore_errors=True)
 
 
 def tell(line: Line) -> None:
@@ -84,10 +95,9 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
         caption = text
         tell(Said(text))
 
-    folder = Path(order.folder)
     host = EngineHost(
         EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
-        spool=folder / "journal",
+        spool=order.journal,
         socket=Path(order.socket),
         policy=scenario.policy,
         caption=lambda: caption,
@@ -98,7 +108,9 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
     for entity in ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
-    player = Player(scenario, standing, paired, seed=order.seed, say=say)
+    player = Player(scenario, standing, paired, seed=order.seed, say=say, record=host.record)
+    if order.with_tables and find_spec("pyspark") is not None:
+        await stack.enter_async_context(_followed(order))
 
     async def played() -> None:
         result = await player.play(order.duration)
@@ -115,6 +127,28 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
             await ending
     finally:
         await end_all([playing, ending], STOP)
+
+
+@asynccontextmanager
+async def _followed(order: Order) -> AsyncIterator[None]:
+    """The pipeline beside the demo, in a process of its own, from some seconds after the dashboard is up until this
+    ends. What becomes of it is nothing to the demo."""
+    started: list[Pipeline] = []
+
+    async def start() -> None:
+        await asyncio.sleep(TABLES_AFTER)
+        try:
+            started.append(start_pipeline(journal=order.journal, tables=order.tables))
+        except PairedError as error:
+            log.warning("no tables: %s", error)
+
+    starting = asyncio.create_task(start(), name="the start of the pipeline")
+    try:
+        yield
+    finally:
+        await end_all([starting], STOP)
+        for pipeline in started:
+            await asyncio.to_thread(pipeline.stop, TABLES_STOP)
 
 
 def _closing_words(result: Result) -> str:

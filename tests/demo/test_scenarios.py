@@ -6,12 +6,16 @@ Played two at a time in one process, for a third of a minute; `.ci/run` plays so
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from console.demo import afterwards
+from console.demo.lines import Order
 from console.demo.player import Player
-from console.demo.result import EntityResult, Messages, Result, what_broke
+from console.demo.result import Audit, EntityResult, Messages, Pings, Result, SyphonResult, differs, what_broke
 from console.demo.scenarios import SCENARIOS
 from console.demo.script import ENTITIES, LONGEST_CAPTION, Holds, Scenario
 from console.demo.stage import Namespace, Stage, pair_on
@@ -107,3 +111,37 @@ def test_what_did_not_hold_is_said(orders: tuple[int, int], numbers: dict[str, A
 def test_an_entity_that_had_no_reason_to_fail_over_is_named() -> None:
     entities = {"audit": EntityResult(failovers=1, failbacks=1, seconds_failed_over=0.0)}
     assert what_broke(Holds(fails_over=()), entities, messages()) == ["audit had no reason to fail over and did"]
+
+
+def test_an_audit_that_differs_from_the_lists_is_said_and_one_that_is_skipped_says_why() -> None:
+    lists = messages(duplicates=2)
+    agrees = Audit(lost=0, unexpected=0, duplicates=2, out_of_order=0)
+    assert differs(agrees, lists) == []
+    assert differs(Audit(lost=1, unexpected=0, duplicates=2, out_of_order=0), lists) == [
+        "the journal's audit counts 1 lost, the application's lists 0"
+    ]
+    assert differs(Audit(skipped="no Java"), lists) == []
+    assert msgspec.json.encode(Audit(skipped="no Java")) == b'{"skipped":"no Java"}'
+    assert msgspec.json.encode(agrees) == b'{"lost":0,"unexpected":0,"duplicates":2,"out_of_order":0}'
+
+
+def test_a_demo_without_spark_or_with_a_pipeline_that_fails_says_why_there_is_no_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    order = Order(scenario="s", duration=15, seed=1, folder=str(tmp_path / "demo"), socket="")
+    result = Result(
+        scenario="s", seed=1, messages=messages(), entities={}, pings=Pings(sent=0, accepted=0),
+        syphon=SyphonResult(moved=0), billed_operations=0, verdict="balanced",
+    )  # fmt: skip
+    monkeypatch.setattr(afterwards, "is_installed", lambda: False)
+    without = afterwards.judged(result, order)
+    assert without.balanced
+    assert without.audit == Audit(skipped=afterwards.NOT_INSTALLED)
+    monkeypatch.setattr(afterwards, "is_installed", lambda: True)
+    (tmp_path / "demo").write_text("no folder")
+    failed = afterwards.judged(result, order)
+    assert failed.balanced
+    assert failed.audit is not None
+    assert "cannot be started" in str(failed.audit.skipped)
+    assert failed.report is None
