@@ -28,7 +28,7 @@ from console.bench.venue import Venue, venue
 TASKS: Final = (1, 2, 4)
 QUEUES: Final = tuple(f"bench-drain-{index}" for index in range(max(TASKS)))
 TARGET: Final = "bench-target"
-IN_HAND: Final = 8
+IN_HAND: Final = 20
 LAP: Final = 12.0
 """Seconds that a task drains."""
 LONGEST: Final = 900.0
