@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from console.bench.cluster import with_descendants
 from console.demo import afterwards
 from console.demo.command import worker_process
 from console.demo.lines import Done, Line, Order, Said
 from console.demo.scenarios import SCENARIOS
-from tests.pipeline.cluster import with_descendants
 
 pytest.importorskip("pyspark")
 ASKED = os.environ.get("PAIRED_SPARK", "")
