@@ -8,6 +8,7 @@ connection goes on. What a link does with a message belongs to sender and receiv
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -187,17 +188,16 @@ class Session:
         if span < 0:
             raise SessionError(f"a disposition of {said.first} to {said.last} runs backwards", Condition.INVALID_FIELD)
         held = self._sent if said.is_receiver else self._received
-        if span == 0:
-            deliveries: list[int] = [said.first] if said.first in held else []
-        elif span > len(held):
+        deliveries: Iterable[int] = range(said.first, said.first + span + 1)
+        if span > len(held):
             deliveries = [number for number in held if (number - said.first) & MASK <= span]
-        else:
-            numbers = range(said.first, said.first + span + 1)
-            deliveries = [number & MASK for number in numbers if number & MASK in held]
         emit, settled, state = self.connection.events.append, said.settled, said.state
-        for number in deliveries:
-            link, tag = held.pop(number) if settled else held[number]
-            emit(new_tuple(DispositionReceived, (link, number, tag, state, settled)))
+        find: Callable[..., tuple[Link, bytes] | None] = held.pop if settled else held.get
+        for delivery in deliveries:
+            number = delivery & MASK
+            found = find(number, None)
+            if found is not None:
+                emit(new_tuple(DispositionReceived, (found[0], number, found[1], state, settled)))
 
     def on_detach(self, detach: Detach) -> None:
         link = self._links_of_peer.pop(detach.handle, None)

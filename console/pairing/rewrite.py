@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from console.amqp.codec import NULL, decode, described, encode, encoded_list, skip
 from console.amqp.composite import read_list
 from console.amqp.errors import AmqpError, DecodeError
+from console.amqp.hotpath import new_tuple
 from console.amqp.message import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
@@ -109,19 +110,14 @@ def opened(data: bytes) -> Opened:
         EnvelopeError: it is no message, or its envelope cannot be translated back; the text says why.
     """
     try:
-        sections = split(data)
-        held, annotations = _annotations(sections.message_annotations)
-        enclosed, mine = _application_properties(sections.application_properties)
-        message_id = _message_id(sections.properties)
-        delivery = sections.delivery_annotations
+        header, delivery, annotations, properties, mine, body, footer = split(data)
+        held, annotations = _annotations(annotations)
+        enclosed, mine = _application_properties(mine)
         if delivery is not None:
             delivery = None if _LONE_LOCK_TOKEN.fullmatch(delivery) else _without(delivery, DELIVERY_ANNOTATIONS)
-        return Opened(
-            enclosed,
-            held,
-            message_id,
-            Sections(sections.header, delivery, annotations, sections.properties, mine, sections.body, sections.footer),
-        )
+        kept = new_tuple(Sections, (header, delivery, annotations, properties, mine, body, footer))
+        found: Opened = new_tuple(Opened, (enclosed, held, _message_id(properties), kept))
+        return found
     except (AmqpError, UnicodeDecodeError) as error:
         raise EnvelopeError(f"the message cannot be read: {error}") from error
 
@@ -204,7 +200,7 @@ def _annotations(section: bytes | None) -> tuple[Held, bytes | None]:
                 at = value + width
                 told[place] = int.from_bytes(section[value:at], "big", signed=True)
             if at == end:
-                return Held._make(told[:4]), None
+                return new_tuple(Held, told[:4]), None
         except LookupError:
             pass  # something of the sender's stands among them
     return _any_annotations(section)
