@@ -2,7 +2,9 @@
 
 A scenario is played for a minute; its journal says what this machine's application sends, its script what fails and
 when. Policies are rehearsed on that, the recommended one is played in the sandbox, and both are compared: failovers
-exactly, parked messages within a tenth. Prints a JSON object a scenario; exit status 1 where one did not come true.
+exactly, parked messages within a tenth. What is compared is predicted for the load that was then really offered, since
+a busy machine sends less; the forecast from the load before is printed beside it. Prints a JSON object a scenario;
+exit status 1 where one did not come true.
 """
 
 from __future__ import annotations
@@ -69,9 +71,12 @@ def _compared(name: str) -> int:
         recorded = read_history(Path(folder) / "journal", scenario.policy)
     order = order_of(known(scenario, recorded), policies, SEEDS)
     found = rehearsed(order, [row for chunk in range(order.chunks) for row in run_chunk(order, chunk)])
-    line = found.lines[found.best]
+    recommended, forecast = found.recommended, found.lines[found.best]
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(play(name, Path(folder), duration=DURATION, seed=7, policy=found.recommended))
+        result = asyncio.run(play(name, Path(folder), duration=DURATION, seed=7, policy=recommended))
+        offered = read_history(Path(folder) / "journal", recommended)
+    again = order_of(known(scenario, offered), (recommended,), SEEDS)
+    line = rehearsed(again, [row for chunk in range(again.chunks) for row in run_chunk(again, chunk)]).lines[0]
     failovers = sum(one.failovers for one in result.entities.values())
     parked, expected = result.syphon.moved, line["parked"].middle
     off = abs(parked - expected) / max(expected, 1)
@@ -82,10 +87,12 @@ def _compared(name: str) -> int:
         "failback_pings": found.recommended.failback_pings,
         "ping_interval": found.recommended.ping_primary_interval,
         "reason": found.reason,
+        "forecast": {name: asdict(forecast[name]) for name in ("failovers", "parked")},
         "failovers": {"predicted": asdict(line["failovers"]), "played": failovers},
         "parked": {"predicted": asdict(line["parked"]), "played": parked, "off": round(off, 3)},
         "accepted": {
             "before": before.messages.accepted,
+            "forecast": asdict(forecast["accepted"]),
             "predicted": asdict(line["accepted"]),
             "played": result.messages.accepted,
         },
