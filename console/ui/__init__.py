@@ -20,6 +20,8 @@ from console.ui.profile import PROFILES, Profile, Wishes, profile_for
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
+STALE: Final = ("COLUMNS", "LINES")
+"""Of some other time or terminal, where they are set; the library would believe them and never see a change."""
 
 
 def run_dashboard(
@@ -50,6 +52,8 @@ def run_dashboard(
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    for name in STALE:
+        os.environ.pop(name, None)
     from console.ui.app import PairedApp
     from console.ui.around import FeedWithNeighbours
     from console.ui.crash import CrashLog
