@@ -32,7 +32,7 @@ MOST_UNDER_WAY: Final = 5000
 STALLED_AFTER: Final = 1.0
 """Seconds without any answer after which what waits for a destination is set aside, so that others can go on."""
 PATIENCE: Final = 5.0
-"""Seconds that messages wait for one of the links when all are in use, or when many are opened at the same time."""
+"""The same while there is no link: connecting, a token and an attach take seven round trips, and others may be first."""
 IDLE: Final = 60.0
 """Seconds after which an unused link is put away."""
 
@@ -91,8 +91,6 @@ class AmqpCourier:
         self._accepted: list[Parcel] = []
         self._for_a_link: deque[Destination] = deque()
         self._links = 0
-        self._opened_at = 0.0
-        """When a link was opened last."""
         self._tag = 0
         self._is_closed = False
         wire.after_read.append(self._after_read)
@@ -247,7 +245,7 @@ class AmqpCourier:
         else:
             found.is_opening = found.is_stalled = False
             found.allowed = 1
-            found.answered_at = self._opened_at = self._steering.clock()
+            found.answered_at = self._steering.clock()
             self._advance(found)
 
     def _not_opened(self, found: Destination, error: Exception) -> None:
@@ -371,7 +369,7 @@ class AmqpCourier:
                 if not found.under_way:  # it never gave credit
                     self._fail(found, error)
                 found.link.drop(error)
-            elif quiet >= (PATIENCE if self._is_in_line(found, now) else STALLED_AFTER):
+            elif quiet >= (PATIENCE if found.is_opening else STALLED_AFTER):
                 self._advance(found)
                 if found.waiting or found.under_way:
                     found.is_stalled = True
@@ -379,10 +377,6 @@ class AmqpCourier:
         for found in self._idle():
             if now - found.used_at >= IDLE:
                 self._put_away(found)
-
-    def _is_in_line(self, found: Destination, now: float) -> bool:
-        """Whether it has no link only because others get theirs just now."""
-        return found.is_opening and (found in self._for_a_link or now - self._opened_at < STALLED_AFTER)
 
     def close(self) -> None:
         """Nothing is sent any more; the links end with their connection."""

@@ -28,6 +28,7 @@ from console.core.events import DeadLettered, Moved, Warned
 from console.core.snapshot import SyphonStatus
 from console.pairing import amqp_pump, moving
 from console.pairing.aside import Aside, SetAside
+from console.pairing.parcel import Parcel
 from console.pairing.pump import LOST_IN_THE_SDK
 from console.pairing.wire import Endpoint, Wire
 from console.sandbox.broker.settings import QueueSettings
@@ -123,6 +124,19 @@ async def test_a_destination_that_never_answers_holds_up_nobody(world: World) ->
     put(world, [parked("orders", f"dead {n}") for n in range(300)] + [parked("audit", str(n)) for n in range(50)])
     await until(lambda: len(world.told(Moved)) == 50)
     assert {event.entity for event in world.told(Moved)} == {"audit"}
+
+
+async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first link takes many round trips: what waits for it is not set aside, which would cost several times more."""
+    aside: list[Parcel] = []
+    monkeypatch.setattr(amqp_pump.AmqpPump, "set_aside", lambda self, parcel: aside.append(parcel))
+    world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.25))
+    await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
+    put(world, [parked("orders", str(number)) for number in range(100)])
+    await until(lambda: world.depth("orders") == 100, patience=40)
+    assert not aside
 
 
 async def test_one_that_stops_answering_while_messages_are_under_way_holds_up_nobody(world: World) -> None:
