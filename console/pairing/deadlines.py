@@ -94,14 +94,14 @@ class Watch:
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, seconds: float, what: str) -> None:
-        """From now on the current task has so many seconds, until `finish`. Only when the wait before is finished."""
-        loop = asyncio.get_running_loop()
+    def begin(self, seconds: float, what: str, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """From `now` on, by the loop's time, the current task has so many seconds, until `finish`. Only when the wait
+        before is finished."""
         task = asyncio.current_task(loop)
         assert task is not None, "a coroutine runs in a task"
         self._task, self.what, self._seconds = task, what, seconds
         self._before, self._cancels = task.cancelling(), 0
-        self._ends = ends = loop.time() + seconds
+        self._ends = ends = now + seconds
         if self._timer is None or ends < self._timer.when():
             self._set(ends)
 

@@ -88,7 +88,7 @@ class SenderLink:
 
     @property
     def idle_for(self) -> float:
-        """Seconds since something passed over it."""
+        """Seconds since the latest use of it began that went well."""
         return asyncio.get_running_loop().time() - self._used_at
 
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
@@ -119,11 +119,15 @@ class SenderLink:
     def at_once(self, timeout: float) -> Use | None:
         """The link in the caller's hand for one send of `timeout` seconds, where nothing stands in the way: it is open,
         nobody uses it, and it was used a moment ago. Enter it at once, and await nothing before."""
-        if not self._opened or self._closed or self._turn.taken or self.idle_for > PAUSE:
+        if not self._opened or self._closed or self._turn.taken:
+            return None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now - self._used_at > PAUSE:
             return None
         self._turn.taken = True
-        self._watch.begin(timeout + GRACE, "a send")
-        self._use.timeout = timeout
+        self._watch.begin(timeout + GRACE, "a send", loop, now)
+        self._use.timeout, self._use.began = timeout, now
         return self._use
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
@@ -206,7 +210,9 @@ class SenderLink:
         if not self._turn.take():
             async with asyncio.timeout(timeout + GRACE):
                 await self._turn.wait()
-        self._watch.begin(timeout + GRACE, what)
+        loop = asyncio.get_running_loop()
+        self._use.began = loop.time()
+        self._watch.begin(timeout + GRACE, what, loop, self._use.began)
         with self._use:
             self._refuse_when_closed()
             return await self._perhaps_again(act, urgent=urgent)
@@ -290,12 +296,13 @@ class Use:
     """A link in one caller's hand: the turn is taken, the deadline runs. Leaving it says what the outcome means for
     the link, and gives it to the next."""
 
-    __slots__ = ("_link", "timeout")
+    __slots__ = ("_link", "began", "timeout")
 
     def __init__(self, link: SenderLink) -> None:
         self._link = link
         self.timeout = 0.0
         """What the SDK gets, in seconds."""
+        self.began = 0.0
 
     def __enter__(self) -> Any:
         return self._link._sender
@@ -307,7 +314,7 @@ class Use:
         try:
             link._watch.finish(error)
             if error is None:
-                link._used_at = asyncio.get_running_loop().time()
+                link._used_at = self.began
             else:
                 link._failed(error)
         except TimeoutError as late:

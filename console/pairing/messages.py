@@ -56,7 +56,7 @@ def outgoing(message: object) -> list[Sendable]:
         TypeError: something that is not a message.
     """
     if isinstance(message, _MESSAGES):
-        return [_with_id(message)]
+        return [_identified(message)]
     if isinstance(message, ServiceBusMessageBatch):
         # A batch has no public list of its messages; they have to be known one by one to be repacked.
         return [_with_id(single) for single in message._messages]
@@ -84,6 +84,10 @@ def _with_id(message: object) -> Sendable:
         message = ServiceBusMessage(**message)
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
+    return _identified(message)
+
+
+def _identified(message: Sendable) -> Sendable:
     raw = raw_of(message)
     if raw.application_properties:
         refuse_reserved(raw.application_properties)

@@ -119,8 +119,9 @@ class PairedSender:
             ServiceBusError, TimeoutError: what the attempt on the primary ended with. One that reads as a refusal, such
                 as "server busy", means that no message of the call has arrived.
         """
-        self._refuse_when_closed()
-        _check(timeout)
+        if self._is_closed or timeout is not None:
+            self._refuse_when_closed()
+            _check(timeout)
         messages = outgoing(message)
         if messages:
             whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None

@@ -102,7 +102,8 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
 
 async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:
     """`wait`, as a link awaits the SDK."""
-    watch.begin(seconds, "a send")
+    loop = asyncio.get_running_loop()
+    watch.begin(seconds, "a send", loop, loop.time())
     error: BaseException | None = None
     try:
         return await wait
