@@ -157,7 +157,8 @@ class EngineHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._crew.close()
-        reason = self._reason or (f"failed: {kind.__name__}" if kind else "its owner closed it")
+        failed = kind is not None and not issubclass(kind, asyncio.CancelledError)
+        reason = self._reason or (f"failed: {kind.__name__}" if failed else "its owner closed it")
         if self._paired is not None:
             self.record(EngineStopped(at=self._clock(), reason=reason))
         self._control.farewell = f"the engine ended: {reason}"

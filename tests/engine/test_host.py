@@ -101,6 +101,13 @@ async def test_an_error_in_the_body_comes_out_as_it_is_and_is_the_reason(engine:
     assert list(read_records(hosted.spool))[-1].event.reason == "failed: LookupError"
 
 
+async def test_an_owner_that_is_cancelled_closes_the_engine_and_nothing_failed(engine: Engine) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        async with engine() as hosted:
+            raise asyncio.CancelledError
+    assert list(read_records(hosted.spool))[-1].event.reason == "its owner closed it"
+
+
 async def test_a_crashed_predecessors_file_is_recovered_and_said(engine: Engine, short: Any) -> None:
     spool.prepare(short / "spool")
     (short / "spool" / ".open" / "orders@host-0000000000001-000000000001.jsonl").write_bytes(b'{"torn')
