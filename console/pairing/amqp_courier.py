@@ -32,7 +32,7 @@ MOST_UNDER_WAY: Final = 5000
 STALLED_AFTER: Final = 1.0
 """Seconds without any answer after which what waits for a destination is set aside, so that others can go on."""
 PATIENCE: Final = 5.0
-"""The same while there is no link: connecting, a token and an attach take seven round trips, and others may be first."""
+"""The same while there is no link: connecting, a token and an attach take many round trips; others may be first."""
 IDLE: Final = 60.0
 """Seconds after which an unused link is put away."""
 

@@ -132,7 +132,7 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
     """A first link takes many round trips: what waits for it is not set aside, which would cost several times more."""
     aside: list[Parcel] = []
     monkeypatch.setattr(amqp_pump.AmqpPump, "set_aside", lambda self, parcel: aside.append(parcel))
-    world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.25))
+    world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.4))
     await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     put(world, [parked("orders", str(number)) for number in range(100)])
     await until(lambda: world.depth("orders") == 100, patience=40)
