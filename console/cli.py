@@ -259,7 +259,7 @@ def drain(
     json: JsonLine = False,
 ) -> int:
     """Move a large backlog with the executors of a Spark cluster; Ctrl-C ends it in order."""
-    from console.pipeline.drain import plan_of, run_drain  # with the SDK behind it
+    from console.pipeline.drain.command import plan_of, run_drain  # with the SDK behind it
 
     settings = load_config(find_config(config))
     plan = plan_of(

@@ -11,9 +11,9 @@ from console.bench.drain import Lap, Orders
 from console.bench.process import BenchError
 from console.core.events import Moved
 from console.engine.spool import prepare, read_records
-from console.pipeline.drain_order import DrainOrder, write
-from console.pipeline.drain_process import wave
-from console.pipeline.drain_receipts import Tally, gather
+from console.pipeline.drain.order import DrainOrder, write
+from console.pipeline.drain.process import wave
+from console.pipeline.drain.receipts import Tally, gather
 from console.pipeline.java import find_java
 from console.pipeline.session import open_session
 

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -44,8 +45,8 @@ from console.core.events import (
     Warned,
 )
 from console.core.options import Policy
-from console.core.snapshot import Snapshot, SyphonStatus
-from console.engine import records
+from console.core.snapshot import Snapshot, SyphonStatus, SyphonView
+from console.engine import drains, records
 from console.engine.acts import Reach
 from console.engine.control import ControlServer
 from console.engine.crew import Crew
@@ -276,6 +277,11 @@ class EngineHost:
             except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
                 log.exception("no snapshot could be made")
 
+    def _beside(self, syphon: SyphonView) -> SyphonView:
+        """The syphon's view, with a drain that moves the same messages."""
+        said = drains.news(self._spool, now=self._clock())
+        return replace(syphon, text=f"{syphon.text}; {said}") if said else syphon
+
     def _snapshot(self, paired: Steered) -> Snapshot:
         identity = self._identity
         return Snapshot(
@@ -291,7 +297,7 @@ class EngineHost:
             read_only=self._reach.read_only if self._reach is not None else identity.read_only,
             entities=paired.entity_views(),
             queues=paired.queue_views(),
-            syphon=paired.syphon_view(),
+            syphon=self._beside(paired.syphon_view()),
             billed=paired.billed(),
             times=times_line(self._policy),
             alarms=(*self._own_alarms(), *paired.alarms()),

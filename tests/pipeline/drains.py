@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from console.config import PairingConfig, load_config
-from console.core.events import DeadLettered, Moved, Record
+from console.core.events import DeadLettered, Diverted, Moved, Record
 from console.engine.places import Places, places_of
-from console.engine.spool import prepare, read_records
-from console.pipeline.drain_order import DrainOrder, write
+from console.engine.records import encode
+from console.engine.spool import SpoolFile, prepare, read_records
+from console.pipeline.drain.order import DrainOrder, write
 from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
 from console.sandbox.broker.message import StoredMessage
 from console.sandbox.broker.settings import QueueSettings
@@ -40,6 +41,15 @@ class Grounds:
             messages = [read_message(parked(destination, f"m{name}")) for name in names]
             node.namespace.send_target(queue_path(index)).intake.send(messages)
         node.wake()
+
+    def sent_by(self, engine: str, names: Iterable[str], destination: str) -> None:
+        """An engine's journal of having parked these messages."""
+        prepare(self.places.spool)
+        file = SpoolFile(self.places.spool, f"{engine}-0000000000001-000000000001.jsonl")
+        for seq, name in enumerate(names, start=1):
+            event = Diverted(at=1_700_000_000.0, entity=destination, message_id=name, queue=0)
+            file.append(encode(Record(engine=engine, boot="b", seq=seq, event=event)))
+        file.finish()
 
     def lying(self, path: str, namespace: str = "primary") -> list[StoredMessage]:
         return self.sandbox[namespace].node.namespace.message_queue(path).peek(0, 1_000_000)

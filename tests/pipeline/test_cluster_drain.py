@@ -15,8 +15,10 @@ import pytest
 
 from console.bench.cluster import ROOT, SETTINGS, Cluster, cluster
 from console.core.events import Commanded, CommandEnded
-from console.pipeline.drain_order import attempts
-from console.pipeline.drain_receipts import Tally, progress_of
+from console.pipeline.drain.order import attempts
+from console.pipeline.drain.receipts import Tally, progress_of
+from console.pipeline.launch import start_pipeline
+from console.pipeline.tables import Tables
 from tests.pairing.backlogs import queue_path
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
@@ -74,12 +76,26 @@ def locked(standing: Grounds) -> set[str]:
     }
 
 
+def audited(standing: Grounds) -> Tables:
+    """The tables of the whole journal."""
+    tables = standing.places.state / "tables"
+    pipeline = start_pipeline(journal=standing.places.spool, tables=tables, once=True)
+    try:
+        assert pipeline.wait(300) == 0, pipeline.trouble()
+    finally:
+        pipeline.stop()
+    return Tables.open(tables)
+
+
 async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it_held(
     standing: Grounds, spark: Cluster
 ) -> None:
     """Nothing is lost; at-least-once: message_id is kept, so a destination with duplicate detection gets each once."""
     standing.fill(COUNT // 2, destination="orders")
     standing.fill(COUNT // 2, destination="audit", start=COUNT // 2)
+    for number, path in enumerate(("orders", "audit")):
+        first = number * COUNT // 2
+        standing.sent_by(f"sender-of-{path}", (f"m{name}" for name in range(first, first + COUNT // 2)), path)
     process = await drain(standing, spark, "--rate", "1500", "--why", "an incident")
     await until(lambda: moved(standing) > COUNT // 5 and locked(standing), patience=200)
     assert len(spark.executors(0)) > 1
@@ -102,6 +118,13 @@ async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it
     assert [type(act) for act in acts] == [Commanded, CommandEnded]
     assert isinstance(acts[0], Commanded)
     assert (acts[0].command, acts[0].why) == ("drain", "an incident")
+    audit = await asyncio.to_thread(audited, standing)
+    assert audit.rows("select status, count(*) as count from audit group by status") == [
+        {"status": "delivered", "count": COUNT}
+    ]
+    assert audit.rows("select sum(moved) as moved from audit where moved > 0") == [{"moved": receipts.total()}]
+    [verdict] = audit.rows("select * from verdicts where entity = ''")
+    assert [verdict[name] for name in ("accepted", "parked", "lost", "unexpected")] == [COUNT, 0, 0, 0]
 
 
 async def test_an_interrupt_ends_a_drain_in_order(standing: Grounds, spark: Cluster) -> None:

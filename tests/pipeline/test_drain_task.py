@@ -14,10 +14,10 @@ import pytest
 
 from console.core.events import Moved, Record
 from console.engine import records
-from console.pipeline import drain_task
-from console.pipeline.drain_order import End, Report, attempts, is_stopped
-from console.pipeline.drain_receipts import Receipts, Tally, gather, left_by_others, progress_of
-from console.pipeline.drain_task import report
+from console.pipeline.drain import task as drain_task
+from console.pipeline.drain.order import End, Report, attempts, is_stopped
+from console.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
+from console.pipeline.drain.task import report
 from console.sandbox.wire_messages import read_message
 from tests.pairing.backlogs import parked, queue_path
 from tests.pipeline.drains import Grounds, grounds, until
@@ -121,7 +121,7 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from console.core.events import Moved
-from console.pipeline.drain_receipts import Receipts
+from console.pipeline.drain.receipts import Receipts
 async def main():
     async with Receipts(Path(sys.argv[1]), "drained") as receipts:
         for number in range(100):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.core.errors import DrainError
-from console.pipeline.drain import Found as Looked
-from console.pipeline.drain import refusal, retrying
-from console.pipeline.drain_order import End, Report
-from console.pipeline.drain_waves import LOCKED, PATIENCE, Depth, Depths, Waves, World, dealt
+from console.pipeline.drain.command import Found as Looked
+from console.pipeline.drain.command import refusal, retrying
+from console.pipeline.drain.order import End, Report
+from console.pipeline.drain.waves import LOCKED, PATIENCE, Depth, Depths, Waves, World, dealt
 
 WAVE = 10.0
 

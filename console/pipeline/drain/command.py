@@ -36,7 +36,7 @@ from console.config import PairingConfig
 from console.core.errors import ConfigurationError, DrainError
 from console.core.events import Commanded, CommandEnded
 from console.core.snapshot import SyphonStatus
-from console.engine import spool
+from console.engine import drains, spool
 from console.engine.connecting import open_admin
 from console.engine.here import engines_here, look_at
 from console.engine.naming import looked_up
@@ -44,8 +44,8 @@ from console.engine.places import Places
 from console.pairing import backlog
 from console.pairing.client import first_label
 from console.pairing.management import Management
-from console.pipeline.drain_bar import Bar
-from console.pipeline.drain_order import (
+from console.pipeline.drain.bar import Bar
+from console.pipeline.drain.order import (
     IN_HAND,
     WAVE_MESSAGES,
     WAVE_SECONDS,
@@ -55,7 +55,7 @@ from console.pipeline.drain_order import (
     read_told,
     write,
 )
-from console.pipeline.drain_receipts import Receipts, Tally, gather, left_by_others, progress_of
+from console.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
 from console.secret import masked
 
 LOOK: Final = 0.5
@@ -289,10 +289,10 @@ class _Drain:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().remove_signal_handler(number)
             await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
-            (self._plan.places.state / "drain.json").unlink(missing_ok=True)
+            drains.fall_silent(self._plan.spool)
         if told.outcome is None:
             raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
-        return replace_counts(told.outcome, self._tally)
+        return counted(told.outcome, self._tally)
 
     async def _until_told(self, order: DrainOrder, process: subprocess.Popen[bytes], log: Path) -> Told:
         gathered_at = 0.0
@@ -314,8 +314,9 @@ class _Drain:
 
     def _show(self, order: DrainOrder, told: Told) -> None:
         progress = progress_of(order.folder, self._tally)
-        self._bar.show(replace_progress(told, progress), stopping=self._stops > 0)
-        write(self._plan.places.state / "drain.json", replace_progress(told, progress))
+        self._bar.show(msgspec.structs.replace(told, progress=progress), stopping=self._stops > 0)
+        text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
+        drains.tell(self._plan.spool, drains.News(at=time.time(), text=text))
 
     def _stop(self, order: DrainOrder) -> None:
         self._stops += 1
@@ -326,14 +327,9 @@ class _Drain:
             shutil.rmtree(order.folder)
 
 
-def replace_counts(outcome: Outcome, tally: Tally) -> Outcome:
+def counted(outcome: Outcome, tally: Tally) -> Outcome:
     """The outcome with what the receipts say: a task that was killed reported nothing."""
     return msgspec.structs.replace(outcome, moved=tally.moved, dead_lettered=tally.dead_lettered)
-
-
-def replace_progress(told: Told, progress: object) -> Told:
-    """What was told, with all attempts' progress."""
-    return msgspec.structs.replace(told, progress=progress)
 
 
 def retrying(master: str) -> str:
@@ -351,7 +347,7 @@ def _process(order: DrainOrder, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "console.pipeline.drain_process", str(order.folder), str(work)],
+            [sys.executable, "-m", "console.pipeline.drain.process", str(order.folder), str(work)],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=out,

@@ -23,7 +23,7 @@ from console.core.events import DeadLettered, Event, Moved, Record
 from console.engine import records, spool
 from console.engine.identity import EngineIdentity
 from console.engine.journal import Journal
-from console.pipeline.drain_order import FOLDER, Progress, attempts, write
+from console.pipeline.drain.order import FOLDER, Progress, attempts, write
 
 LOCK: Final = "lock"
 PROGRESS: Final = "progress.json"

@@ -1,8 +1,8 @@
-"""The process of a drain that holds Spark: `python -m console.pipeline.drain_process RUN WORK`, started by drain.py.
+"""The process of a drain that holds Spark: `python -m console.pipeline.drain.process RUN WORK`, started by command.py.
 
 Its standard output and error are a log file; what it has to say stands in the run's progress.json. The end of its
-standard input ends the drain in order: whoever started it has gone. Its tasks are in drain_task.py, its decisions in
-drain_waves.py.
+standard input ends the drain in order: whoever started it has gone. Its tasks are in task.py, its decisions in
+waves.py.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from console.config import PairingConfig, load_config
 from console.core.errors import DrainError, PairedError
 from console.engine.connecting import open_admin
 from console.pairing import backlog
-from console.pipeline import drain_task
-from console.pipeline.drain_order import DrainOrder, Outcome, Progress, Report, Told, is_stopped, read_order, write
-from console.pipeline.drain_waves import Depth, Depths, Waves, World
+from console.pipeline.drain import task as drain_task
+from console.pipeline.drain.order import DrainOrder, Outcome, Progress, Report, Told, is_stopped, read_order, write
+from console.pipeline.drain.waves import Depth, Depths, Waves, World
 from console.pipeline.java import find_java
 from console.pipeline.session import first_line, open_session
 from console.secret import masked
@@ -38,7 +38,7 @@ from console.secret import masked
 LAST_RESORT: Final = 120.0
 """Seconds that a drain has to end in order once nobody waits for it."""
 
-log = logging.getLogger("console.pipeline.drain_process")
+log = logging.getLogger("console.pipeline.drain.process")
 
 
 def main(folder: Path, work: Path) -> int:

@@ -31,8 +31,8 @@ from console.pairing.ration import Bounded
 from console.pairing.steering import Steering
 from console.pairing.syphon import Wires
 from console.pairing.tasks import Tasks
-from console.pipeline.drain_order import DrainOrder, End, Progress, Report, is_stopped, read_order
-from console.pipeline.drain_receipts import Receipts
+from console.pipeline.drain.order import DrainOrder, End, Progress, Report, is_stopped, read_order
+from console.pipeline.drain.receipts import Receipts
 from console.secret import masked
 
 if TYPE_CHECKING:

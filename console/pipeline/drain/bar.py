@@ -11,7 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from console.pipeline.drain_order import Told
+from console.pipeline.drain.order import Told
 
 SPAN: Final = 10.0
 """Seconds over which a rate is taken."""

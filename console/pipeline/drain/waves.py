@@ -4,7 +4,7 @@ A wave is one Spark job of bounded tasks; after each the queues are looked at, a
 get the next wave's tasks, the fullest the most. A queue is drained when a task found nothing more in it and the
 namespace counts nothing but what is set aside; where it counts more, or does not say, when nothing came for longer
 than a lock lasts, since a task that was killed leaves its messages locked. Decisions only: Spark, clock and namespaces
-are handed in (drain_process.py).
+are handed in (process.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from console.core.errors import DrainError
-from console.pipeline.drain_order import End, Report
+from console.pipeline.drain.order import End, Report
 
 LOCKED: Final = 75.0
 """Seconds after which what a killed task held is there again: a lock's minute, and some."""
