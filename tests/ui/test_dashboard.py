@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from console.core.entity import State
 from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
+from console.core.why import clock
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.view import Records
 from console.ui.widgets.entity_table import EntityTable
@@ -265,3 +266,17 @@ def muted(console: Any) -> Any:
 
     table = console.app.screen.query_one(EntityTable)
     return table._style(Role.MUTED).color
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, -5.0, 86_400.0])
+async def test_an_engines_clock_that_jumps_leaves_the_screen_alive_and_true(
+    open_console: Any, made: Any, jump: float
+) -> None:
+    async with open_console(made.backlog()) as console:
+        for number, key in enumerate("12345"):
+            await console.press(key)
+            at = made.AT + jump + number
+            await console.told(replace(made.backlog(), at=at, queues=made.queues({3: 7 + number}, read_at=at)))
+            assert console.app.view.fresh, "that news come is told by a clock that does not jump"
+            assert f"as of {clock(at)} UTC" in console.rows()[0]
+            assert f"{7 + number} parked" in console.rows()[1]
