@@ -71,8 +71,10 @@ def run_dashboard(
     feed = EngineFeed(socket, read_only=read_only)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
+    around = FeedWithNeighbours(feed, socket, read_only=read_only) if engine_stays else None
     app = PairedApp(
-        FeedWithNeighbours(feed, socket) if engine_stays else feed,
+        around or feed,
+        others=around,
         pairing=config_name,
         by=user_name(),
         read_only=read_only,

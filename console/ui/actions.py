@@ -116,12 +116,16 @@ _ORDERED: Final = tuple(
 
 
 def _no_details(view: View) -> str:
+    if view.page is Page.ENGINES:
+        return "" if view.engine else "it is the engine that is shown"
     if view.page is Page.PAIRING:
         return "" if view.entity else "no entity is selected"
     return f"the page {view.page} shows all there is"
 
 
 def _no_marks(view: View) -> str:
+    if view.page is Page.ENGINES:
+        return "" if view.chosen else "commands are for the engine that is shown alone"
     return "" if view.marks else "nothing is marked"
 
 
@@ -153,7 +157,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="details",
         keys=("enter",),
         label="details",
-        help="the selected entity in full",
+        help="the selected entity, or engine, in full",
         special=_no_details,
     ),
     Action(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),
@@ -162,8 +166,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
         for number, page in enumerate(Page, start=1)
     ),
     Action(id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"),
-    Action(id="mark", keys=("space",), label="mark", help="mark the entity; commands are for the marked ones"),
-    Action(id="unmark", keys=("u",), label="unmark all", help="no entity is marked any more", special=_no_marks),
+    Action(id="mark", keys=("space",), label="mark", help="mark it; commands are for the marked ones"),
+    Action(id="mark-all", keys=("a",), label="mark all", help="all that are listed, by the filter; or all engines"),
+    Action(id="unmark", keys=("u",), label="unmark all", help="nothing is marked any more", special=_no_marks),
     Action(id="sort", keys=("s",), label="sort", help="by state, name, rate or change; then as listed"),
     Action(id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"),
     Action(
@@ -239,6 +244,7 @@ KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
+    Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "pause-syphon", "palette"),
 }
 """What the key line of each page names, the most important first: what has no room is left out, and is in the help."""
 

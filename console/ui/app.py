@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+import msgspec
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
@@ -26,6 +27,7 @@ from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
 from console.ui import actions, choices, history, timeline, view
 from console.ui.actions import Action, Aim
+from console.ui.around import Others, Said
 from console.ui.bell import rings
 from console.ui.copying import MOST, Piece, file_name, write_new
 from console.ui.feed import NOT_ARMED, Feed, Fired
@@ -39,6 +41,7 @@ from console.ui.screens.arm import ArmDialog
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
 from console.ui.screens.dashboard import DashboardScreen
+from console.ui.screens.engines import EnginesScreen
 from console.ui.screens.entity import EntityScreen
 from console.ui.screens.frame import Framed, sized
 from console.ui.screens.help import HelpScreen
@@ -71,6 +74,7 @@ class PairedApp(App[int]):
 
     Args:
         feed: where news come from and commands go.
+        others: the other engines of this machine; None: commands are for the one that is shown alone.
         pairing: the pairing's name, known before the engine says it.
         by: who commands are given by.
         read_only: look, don't touch.
@@ -103,6 +107,7 @@ class PairedApp(App[int]):
         *,
         pairing: str,
         by: str,
+        others: Others | None = None,
         read_only: bool = False,
         engine_stays: bool = True,
         themes: Themes | None = None,
@@ -120,13 +125,14 @@ class PairedApp(App[int]):
     ) -> None:
         super().__init__()
         self._feed = feed
+        self._others = others
         self._by = by
         self._now = now
         self._monotonic = monotonic
         self._report: Report = report or (lambda _: None)
         self._on_ready = on_ready
         self._bell = bell
-        self._tables = tables
+        self._tables: Path | None = tables
         self._painted = Painted()
         self._news: list[News] = []
         self._snapshot_came = monotonic()
@@ -243,38 +249,58 @@ class PairedApp(App[int]):
         self._answer(f"{self.view.keys.label(actions.BY_ID['quit'])} quits the dashboard", good=True)
 
     async def _arm(self, action: Action, aim: Aim) -> None:
+        began, names = self._monotonic(), sorted(self.view.chosen)
+        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
         try:
-            armed = await self._feed.arm(action.id, scope=aim.scope, targets=aim.targets, by=self._by)
+            armed, ready = await asyncio.gather(
+                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
+            )
         except ControlError as error:
             self._answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
-        else:
-            dialog = ArmDialog(action, aim, armed, self._newest)
-            self.push_screen(dialog, partial(self._answered, action, aim))
+            return
+        armed = msgspec.structs.replace(armed, seconds=armed.seconds - (self._monotonic() - began))
+        dialog = ArmDialog(action, aim, armed, self._newest, ready)
+        self.push_screen(dialog, partial(self._answered, action, aim, ready))
 
-    def _answered(self, action: Action, aim: Aim, fired: Fired | None) -> None:
+    async def _arm_others(self, names: Sequence[str], verb: str, **order: Any) -> tuple[Said, ...]:
+        return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
+
+    def _answered(self, action: Action, aim: Aim, ready: tuple[Said, ...], fired: Fired | None) -> None:
         if fired is not None:
-            self._order(action, aim, fired)
+            self._order(action, aim, fired, ready)
             self.choose(choices.unmarked)  # the next command is not to hit them unnoticed
 
-    def _order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED) -> None:
+    def _order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED, ready: tuple[Said, ...] = ()) -> None:
         slow = action.order is not None and action.order.slow
         asked = f"{action.label} {aim}".rstrip()
         if slow:  # others may be ordered meanwhile: the timeline says what comes of it
             self._answer(f"{asked}: ordered; its end is said here and in the timeline", good=True)
         else:
             self._show(replace(self.view, waiting_for=asked, answer=None))
-        self.run_worker(self._command(action, aim, fired, asked, slow), name=action.id, group="command")
+        if not action.dangerous:
+            ready = tuple(Said(name=name, ok=True, text="") for name in sorted(self.view.chosen))
+        self.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
 
-    async def _command(self, action: Action, aim: Aim, fired: Fired, asked: str, slow: bool) -> None:
-        try:
-            said, good = (
-                await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired),
-                True,
+    async def _command(self, action: Action, aim: Aim, fired: Fired, ready: tuple[Said, ...], slow: bool) -> None:
+        order = self._own(action, aim, fired)
+        if self._others is not None and ready:
+            elsewhere = self._others.command_at(
+                ready, action.id, scope=aim.scope, targets=aim.targets, by=self._by, why=fired.why
             )
-        except ControlError as error:
-            said, good = str(error), False
+            own, others = await asyncio.gather(order, elsewhere)
+        else:
+            own, others = await order, ()
+        answers = [(one.name, Answer(one.text, one.ok, self._now())) for one in (own, *others)]
         waiting_for = self.view.waiting_for if slow else ""
-        self._show(replace(self.view, waiting_for=waiting_for, answer=Answer(f"{asked}: {said}", good, self._now())))
+        answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
+        self._show(replace(self.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
+
+    async def _own(self, action: Action, aim: Aim, fired: Fired) -> Said:
+        try:
+            said = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
+        except ControlError as error:
+            return Said(name=self.view.pairing, ok=False, text=str(error))
+        return Said(name=self.view.pairing, ok=True, text=said)
 
     def _answer(self, text: str, *, good: bool) -> None:
         self._show(replace(self.view, answer=Answer(text, good, self._now())))
@@ -326,6 +352,27 @@ class PairedApp(App[int]):
         past = history.read(self._tables, chosen) if self._tables else Past(None, NO_TABLES)
         if not worker.is_cancelled:
             self.call_from_thread(self.tell, past)
+
+    def show_details(self) -> None:
+        """The selected entity in full; on the page of engines, the selected engine in place of this one."""
+        if self.view.page is Page.ENGINES:
+            self.run_worker(self._attend(self.view.engine), group="attending", exclusive=True)
+        else:
+            self.turn_to(Page.ENTITY)
+
+    async def _attend(self, name: str) -> None:
+        if self._others is None:
+            return
+        try:
+            await self._others.attend(name)
+        except ControlError as error:
+            self._answer(str(error), good=False)
+            return
+        self._news.clear()
+        self._snapshot_came = self._monotonic()
+        self._tables = None  # those of the engine before
+        self._show(view.attended(self.view, name))
+        self.turn_to(Page.PAIRING)
 
     def choose(self, change: Callable[[View], View]) -> None:
         """Shows what a choice makes of the view."""
@@ -468,17 +515,19 @@ _PAGES: Final[dict[Page, type[Framed]]] = {
     Page.TIMELINE: TimelineScreen,
     Page.COST: CostScreen,
     Page.HISTORY: HistoryScreen,
+    Page.ENGINES: EnginesScreen,
 }
 MANY: Final = 1_000_000
 """Rows, so that the selection stops at the end."""
 
 _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     **{page.value: partial(PairedApp.turn_to, page=page) for page in Page},
-    "details": lambda app: app.turn_to(Page.ENTITY),
+    "details": PairedApp.show_details,
     "back": PairedApp.go_back,
     "filter": PairedApp.ask_filter,
     "sort": lambda app: app.choose(choices.sorted_next),
     "mark": lambda app: app.choose(choices.marked),
+    "mark-all": lambda app: app.choose(choices.marked_all),
     "unmark": lambda app: app.choose(choices.unmarked),
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
@@ -497,6 +546,15 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "quit": lambda app: app.exit(0),
     "quit-with-engine": lambda app: app.exit(0),
 }
+
+
+def _summed_up(asked: str, answers: Sequence[tuple[str, Answer]]) -> Answer:
+    """One answer of one engine, or of several: those first where it went wrong."""
+    if len(answers) == 1:
+        return replace(answers[0][1], text=f"{asked}: {answers[0][1].text}")
+    good = sum(answer.good for _, answer in answers)
+    each = "; ".join(f"{name}: {it.text}" for name, it in sorted(answers, key=lambda pair: pair[1].good))
+    return Answer(f"{asked}: done by {good} of {len(answers)} engines; {each}", good == len(answers), answers[0][1].at)
 
 
 def _one_notice(said: Sequence[str]) -> str:

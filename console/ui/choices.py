@@ -35,6 +35,9 @@ def moved(view: View, steps: int) -> View:
             return replace(view, story=timeline.moved(view.log, view.story, steps))
         case Page.HISTORY:
             return _moved_incident(view, steps)
+        case Page.ENGINES:
+            names = engine_rows(view)
+            return replace(view, engine=names[_within(names.index(view.engine) + steps, len(names))])
         case _:
             return _moved_entity(view, steps)
 
@@ -77,6 +80,11 @@ def _moved_queue(view: View, steps: int) -> View:
     return replace(view, on_unused=True, unused=name) if on_unused else replace(view, on_unused=False, queue=name)
 
 
+def engine_rows(view: View) -> list[str]:
+    """The rows of the page of engines: the one that is shown, then its neighbours by name."""
+    return ["", *(one.name for one in view.neighbours)]
+
+
 def turned_to(view: View, page: Page) -> View:
     """The view on another page, with something selected there."""
     view = replace(view, page=page)
@@ -84,14 +92,27 @@ def turned_to(view: View, page: Page) -> View:
 
 
 def marked(view: View) -> View:
-    """The selected entity marked, or not any more; the selection goes on, so that marking many is one key each."""
+    """The selected entity marked, or not any more; the selection goes on, so that marking many is one key each. On the
+    page of engines: the engine, which commands are for then."""
+    if view.page is Page.ENGINES:
+        chosen = view.chosen ^ {view.engine} if view.engine else view.chosen
+        return moved(replace(view, chosen=chosen), 1)
     if not view.selected:
         return view
     return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
 
 
+def marked_all(view: View) -> View:
+    """Every entity marked that is listed; on the page of engines, every engine."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset(one.name for one in view.neighbours))
+    return replace(view, marks=frozenset(entity.path for entity in view.listed))
+
+
 def unmarked(view: View) -> View:
-    """Nothing marked."""
+    """Nothing marked; on the page of engines, commands are for the one that is shown alone."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset())
     return replace(view, marks=frozenset())
 
 

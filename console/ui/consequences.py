@@ -6,7 +6,7 @@ Screens and the command line's previews read the same sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from console.core.actions import Scope, entity_at, queue_at
@@ -20,6 +20,7 @@ from console.ui.figures import in_time, plural, rate, share
 from console.ui.keys import TABLES, Keymap
 from console.ui.states import LOOKS
 from console.ui.summary import parked
+from console.ui.view import Neighbour
 
 
 class Fact(NamedTuple):
@@ -30,10 +31,16 @@ class Fact(NamedTuple):
 
 
 NOT_KNOWN: Final = "not known"
+REACHES: Final = "Reaches"
 
 
-def facts(action_id: str, snapshot: Snapshot | None, aim: Aim, keys: Keymap = TABLES) -> tuple[Fact, ...]:
+def facts(
+    action_id: str, snapshot: Snapshot | None, aim: Aim, keys: Keymap = TABLES, others: Sequence[Neighbour] = ()
+) -> tuple[Fact, ...]:
     """What firing `action_id` at its targets would mean now, and how to undo it with the keys in force.
+
+    Args:
+        others: engines it is for besides the one of the snapshot.
 
     Raises:
         KeyError: the action is none that is armed.
@@ -44,7 +51,10 @@ def facts(action_id: str, snapshot: Snapshot | None, aim: Aim, keys: Keymap = TA
     by, say = _UNDO[action_id]
     undo = BY_ID[by] if by else None
     key = f"key {keys.label(undo)}, {undo.label}" if undo else ""
-    return (*(Fact(label, say(snapshot, aim)) for label, say in table), Fact("Undo", key + say(snapshot, aim)))
+    said = (Fact(label, one(snapshot, aim)) for label, one in table)
+    if others:
+        said = (Fact(it.label, _reaches_all(snapshot, others, aim)) if it.label == REACHES else it for it in said)
+    return (*said, Fact("Undo", key + say(snapshot, aim)))
 
 
 def _all_there(snapshot: Snapshot, aim: Aim) -> bool:
@@ -156,6 +166,22 @@ def _reaches(snapshot: Snapshot, _aim: Aim) -> str:
     )
 
 
+def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: Aim) -> str:
+    """The engines, and what is affected at each and in all."""
+    engines = [(snapshot.pairing, snapshot), *((one.name, one.snapshot) for one in others)]
+    reached = [(name, found) for name, found in engines if found is not None]
+    if aim.scope is not Scope.ENTITY:
+        return f"{_of(len(reached), len(engines))}: {', '.join(name for name, _ in reached)}"
+    rates = [(name, sum(one.sends_per_second for one in _entities(found, aim))) for name, found in reached]
+    each = ", ".join(f"{name} {rate(per_second)}/s" for name, per_second in rates)
+    in_all = f"{_of(len(reached), len(engines))}, {rate(sum(one for _, one in rates))} messages/s in all"
+    return f"{in_all}: {each}; senders elsewhere are not affected"
+
+
+def _of(number: int, of: int) -> str:
+    return f"{number} engines" if number == of else f"{number} of {of} engines"
+
+
 def _room(snapshot: Snapshot, aim: Aim) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
     full = _filling(snapshot, aim)
@@ -265,7 +291,7 @@ Say = Callable[[Snapshot, Aim], str]
 _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     "force": (
         ("From now on", _force_from_now),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
         ("Room", _room),
@@ -273,7 +299,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     ),
     "release": (
         ("From now on", _release_from_now),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
         ("Parked", _waiting),
@@ -281,7 +307,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     ),
     "pin": (
         ("From now on", _pin_from_now),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
         ("Parked", _waiting),
@@ -289,30 +315,30 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     ),
     "clean-up": (
         ("From now on", _cleaned),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Evidence", _unused_evidence),
         ("Cost", _always("some management requests and peeks for each")),
     ),
     "redrive": (
         ("From now on", _redriven),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Evidence", _redrive_evidence),
         ("Parked", _waiting),
         ("Cost", _always("4 billed operations a message: out of the dead letters, back, and moved")),
     ),
     "move-stranded": (
         ("From now on", _moved),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
         ("Evidence", _unused_evidence),
         ("Cost", _always("2 billed operations a message that is moved")),
     ),
     "drain": (
         ("From now on", _always("nothing: it needs the spark extra")),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
     ),
     "read-write": (
         ("From now on", _writable),
-        ("Reaches", _reaches),
+        (REACHES, _reaches),
     ),
 }
 _UNDO: Final[dict[str, tuple[str, Say]]] = {

@@ -29,6 +29,7 @@ class Page(StrEnum):
     TIMELINE = "timeline"
     COST = "cost"
     HISTORY = "history"
+    ENGINES = "engines"
 
 
 class Link(StrEnum):
@@ -77,10 +78,15 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another engine of this machine: its pairing's name, and what is wrong with it in a word; empty if nothing is."""
+    """Another engine of this machine: its pairing's name, and what is wrong with it in a word; empty if nothing is.
+
+    snapshot: how it stood when it was last looked at. unreachable: why it could not be; commands don't reach it.
+    """
 
     name: str
     trouble: str
+    snapshot: Snapshot | None = None
+    unreachable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +163,12 @@ class View:
     neighbours: tuple[Neighbour, ...] = ()
     past: Past | None = None
     """What the pipeline's tables hold; None: not read yet."""
+    engine: str = ""
+    """The neighbour selected on the page of engines; empty: the engine that is shown."""
+    chosen: frozenset[str] = frozenset()
+    """Neighbours that commands are for as well."""
+    outcomes: tuple[tuple[str, Answer], ...] = ()
+    """What came of the last command at each engine, by name, where it was for several."""
     price: Price | None = None
     """What the person's console.toml says operations cost."""
     keys: Keymap = TABLES
@@ -181,6 +193,13 @@ class View:
     def marked(self) -> tuple[str, ...]:
         """The marked entities that are listed, in the order of the list."""
         return tuple(entity.path for entity in self.listed if entity.path in self.marks) if self.marks else ()
+
+    @property
+    def reach(self) -> tuple[Neighbour, ...]:
+        """The neighbours that commands are for as well; one that is gone since is there, and says so."""
+        here = {one.name: one for one in self.neighbours}
+        gone = "no engine of that name runs here now"
+        return tuple(here.get(name) or Neighbour(name, "gone", None, gone) for name in sorted(self.chosen))
 
     @property
     def entity(self) -> EntityView | None:
@@ -212,9 +231,23 @@ def told(view: View, news: News) -> View:
         case Past():
             return replace(view, past=news)
         case Neighbours(engines):
-            return replace(view, neighbours=engines)
+            there = view.engine in [one.name for one in engines]
+            return replace(view, neighbours=engines, engine=view.engine if there else "")
         case Unreachable(since, reason):
             return replace(view, link=Link.UNREACHABLE, link_since=since, link_reason=reason)
+
+
+def attended(view: View, name: str) -> View:
+    """The view of another engine, of which nothing is known yet; who looks and how stays."""
+    return View(
+        pairing=name,
+        viewer=view.viewer,
+        engine_stays=view.engine_stays,
+        legible=view.legible,
+        price=view.price,
+        keys=view.keys,
+        chosen=view.chosen - {name},
+    )
 
 
 def listed(entities: tuple[EntityView, ...], words: str, order: tuple[str, ...]) -> tuple[EntityView, ...]:
@@ -247,7 +280,8 @@ def _events(view: View) -> tuple[object, ...]:
             (snapshot.syphon.status, snapshot.alarms, snapshot.caption, snapshot.read_only, snapshot.boot),
             snapshot.readiness is not None and snapshot.readiness.ready,
         )
-    return (view.link, view.log[-1:], view.answer, view.neighbours, of_engine)
+    neighbours = [(one.name, one.trouble) for one in view.neighbours]
+    return (view.link, view.log[-1:], view.answer, neighbours, of_engine)
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:

@@ -30,7 +30,7 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
 
     async def look_at(places: Any) -> tuple[Standing, ...]:
         await asyncio.sleep(0)
-        return tuple(Standing(pairing=one.name, snapshot=found[one.name]) for one in places)
+        return tuple(Standing(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
 
     monkeypatch.setattr(around, "look_at", look_at)
     told: list[Neighbours] = []
@@ -46,10 +46,8 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
             await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert told == [
-        Neighbours((Neighbour("billing", ""), Neighbour("audit", "degraded"))),
-        Neighbours((Neighbour("billing", ""),)),
-    ]
+    billing = Neighbour("billing", "", made.snapshot())
+    assert told == [Neighbours((billing, Neighbour("audit", "degraded", made.outage()))), Neighbours((billing,))]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from console.ui.profile import PROFILES, ProfileName
-from console.ui.view import Records
+from console.ui.view import Neighbour, Neighbours, Records
 
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-80x24": ((80, 24), {}, ()),
@@ -35,6 +35,8 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "timeline-140x40": ((140, 40), {}, ("4", "up")),
     "cost-80x24": ((80, 24), {}, ("5",)),
     "cost-140x40": ((140, 40), {}, ("5",)),
+    "engines-80x24": ((80, 24), {}, ("7", "down", "space")),
+    "engines-140x40": ((140, 40), {}, ("7", "a")),
 }
 PAGES = ("dashboard-60x20", "filter", "marked", "entity", "backlog", "timeline", "cost")
 """Pictures of an engine that tells everything it can; the others are of one that tells what it always did."""
@@ -60,6 +62,10 @@ def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any, m
     size, options, keys = SCREENS[name]
     if name.startswith(PAGES):
         outage_news = (Records(made.records()), made.backlog())
+    if name.startswith("engines"):
+        gone = "no engine answers at /run/user/1000/paired/audit.sock (Connection refused): start one with paired up"
+        billing = Neighbour("billing", "degraded", made.outage(at=made.AT - 4))
+        outage_news = (*outage_news, Neighbours((Neighbour("audit", "unreachable", None, gone), billing)))
     app, feed = new_app(**{key: value for key, value in options.items() if key != "lose"})
     lose = bool(options.get("lose"))
     assert snap_compare(app, terminal_size=size, run_before=prepare(feed, outage_news, keys, lose=lose))

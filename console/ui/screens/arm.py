@@ -21,11 +21,12 @@ from console.core.actions import typed_right
 from console.core.why import clock
 from console.engine.protocol import Armed
 from console.ui.actions import Action, Aim
+from console.ui.around import Said
 from console.ui.consequences import facts
 from console.ui.feed import Fired
-from console.ui.line import Line, Role, Span, line, spread, wrap
+from console.ui.line import Line, Role, Span, fit, line, spread, wrap
 from console.ui.screens.showing import Newest
-from console.ui.view import Link, View
+from console.ui.view import Link, Neighbour, View
 from console.ui.widgets.lines import Lines
 
 LABEL: Final = 13
@@ -44,6 +45,7 @@ class ArmDialog(ModalScreen[Fired | None]):
         aim: what it would be done to.
         armed: what the engine wants typed, and until when.
         newest: gives the newest view.
+        others: what the other engines said that it is for, too; empty: it is for the one that is shown.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,8 +74,10 @@ class ArmDialog(ModalScreen[Fired | None]):
     """
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, action: Action, aim: Aim, armed: Armed, newest: Newest) -> None:
+    def __init__(self, action: Action, aim: Aim, armed: Armed, newest: Newest, others: Sequence[Said] = ()) -> None:
         super().__init__()
+        self.others = tuple(others)
+        self.to_type = asked_for(armed, others)
         self.act = action
         self.aim = aim
         self.armed = armed
@@ -85,10 +89,12 @@ class ArmDialog(ModalScreen[Fired | None]):
         """Facts, then what is to be typed, then the two answers."""
         with Vertical(id="box"):
             yield Title(self)
+            if unreached(self.others):
+                yield Unreached(self)
             yield Facts(self)
             yield Armament(self)
             with Horizontal(classes="asked"):
-                yield Input(id="typed", placeholder=self.armed.to_type, select_on_focus=False)
+                yield Input(id="typed", placeholder=self.to_type, select_on_focus=False)
             if self.needs_reason:
                 with Horizontal(classes="asked"):
                     yield Input(id="why", placeholder="why (a reason is required here)", select_on_focus=False)
@@ -129,8 +135,8 @@ class ArmDialog(ModalScreen[Fired | None]):
         return self.act.why_not(self._view, self.aim)
 
     def _not_typed(self) -> str:
-        if not typed_right(self.query_one("#typed", Input).value, self.armed.to_type):
-            return f"type {self.armed.to_type}"
+        if not typed_right(self.query_one("#typed", Input).value, self.to_type):
+            return f"type {self.to_type}"
         return "say why" if self.needs_reason and not self._why() else ""
 
     def _why(self) -> str:
@@ -176,7 +182,20 @@ class ArmDialog(ModalScreen[Fired | None]):
         """It is done, unless it is impossible or not typed yet."""
         if not self.why_not():
             typed = self.query_one("#typed", Input).value
-            self.dismiss(Fired(token=self.armed.token, typed=typed, why=self._why()))
+            alone = self.to_type == self.armed.to_type
+            self.dismiss(Fired(token=self.armed.token, typed=typed if alone else self.armed.to_type, why=self._why()))
+
+
+def asked_for(armed: Armed, others: Sequence[Said]) -> str:
+    """What a person types: what every engine asks for where that is the same, else how many engines there are."""
+    wanted = {armed.to_type, *(one.armed.to_type for one in others if one.armed is not None)}
+    return armed.to_type if len(wanted) == 1 else str(1 + sum(one.armed is not None for one in others))
+
+
+def unreached(others: Sequence[Said]) -> str:
+    """The full-width statement about the engines that it does not reach; empty if it reaches all."""
+    missing = [f"{one.name}: {one.text}" for one in others if one.armed is None]
+    return f" ✗ {len(missing)} of {1 + len(others)} engines not reached: {'; '.join(missing)}" if missing else ""
 
 
 class Part(Lines):
@@ -199,12 +218,20 @@ class Title(Part):
         return (spread([Span(asked, Role.SUSPECT)], [Span("↑ ↓ all of it " if hidden else "", Role.MUTED)], width),)
 
 
+class Unreached(Part):
+    """Which of the engines that it is for it does not reach."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line, that nobody may overlook."""
+        return (line(fit(unreached(self.dialog.others), width), ground=Role.STATEMENT),)
+
+
 class Facts(Part):
     """What it would mean. They scroll where they have no room."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Two lines each; in a narrow terminal as many as it takes."""
-        told = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys)
+        told = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys, self._others(view))
         wide = width >= NARROW
         bar = 0 if wide and len(told) * ROWS_EACH <= height else 1
         lines: list[Line] = []
@@ -213,6 +240,14 @@ class Facts(Part):
                 if number == 0 or part or wide:
                     lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
         return lines
+
+    def _others(self, view: View) -> list[Neighbour]:
+        """As they stand now; those that did not arm it have no part in it."""
+        now = {one.name: one for one in view.neighbours}
+        return [
+            now.get(one.name, Neighbour(one.name, "gone")) if one.armed is not None else Neighbour(one.name, one.text)
+            for one in self.dialog.others
+        ]
 
 
 class Armament(Part):
@@ -230,5 +265,5 @@ class Armament(Part):
         if view.link is Link.SILENT and view.snapshot:
             return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
         armed = self.dialog.armed
-        text = f"Armed until {clock(armed.until)}; escape cancels. To fire, type {armed.to_type} and enter."
+        text = f"Armed until {clock(armed.until)}; escape cancels. To fire, type {self.dialog.to_type} and enter."
         return text, Role.MUTED

@@ -85,4 +85,7 @@ def _names(view: View) -> list[Span]:
         names += [Span(f" {environment.upper()} ", role), Span("  ")]
     if view.read_only:
         names += [Span("read-only", Role.SUSPECT), Span("  ")]
+    if view.chosen:
+        reached = 1 + sum(not one.unreachable for one in view.reach)
+        names += [Span(f"for {reached} of {1 + len(view.reach)} engines", Role.SUSPECT), Span("  ")]
     return names

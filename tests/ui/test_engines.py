@@ -1,0 +1,171 @@
+"""Several engines under one dashboard: two real ones in processes of their own, and one that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import console
+from console.core.entity import State
+from console.core.snapshot import Snapshot
+from console.engine.here import first_snapshot
+from console.engine.lock import Holder, take
+from console.engine.places import places_of
+from console.ui import around
+from console.ui.app import PairedApp
+from console.ui.around import FeedWithNeighbours, Said
+from console.ui.feed import EngineFeed
+from console.ui.view import Neighbour, Neighbours, Page
+
+ROOT = Path(console.__file__).parents[1]
+ENTITY = "entity-0001"
+
+
+@contextlib.asynccontextmanager
+async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
+    """An engine in a process of its own, and the lock that says where it is; its socket."""
+    folder.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "console.bench.screen_ends", "engine", str(folder), "3",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lock = hold(name, folder / "s", process.pid)
+    async with asyncio.timeout(60):
+        await process.stdout.readline()
+    yield folder / "s"
+    process.stdin.close()
+    async with asyncio.timeout(20):
+        await process.wait()
+    os.close(lock)
+
+
+def hold(name: str, socket: Path, pid: int) -> int:
+    places = places_of(name)
+    places.prepare()
+    return take(places.lock, Holder(pid=pid, socket=str(socket), log="/x.log"))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def state(snapshot: Snapshot | None) -> State | None:
+    return next((one.state for one in snapshot.entities if one.path == ENTITY), None) if snapshot else None
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(around, "EVERY", 0.2)
+    return tmp_path
+
+
+async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not(here: Path) -> None:
+    async with engine("one", here / "1") as first, engine("two", here / "2") as second:
+        lock = hold("three", here / "nobody", 4711)
+        feed = FeedWithNeighbours(EngineFeed(first), first)
+        app = PairedApp(feed, others=feed, pairing="one", by="kim")
+        async with app.run_test(size=(140, 40)) as pilot:
+            await until(lambda: app.view.fresh and len(app.view.neighbours) == 2)
+            await pilot.press("7", "a", "1", "down")
+            assert [one.name for one in app.view.reach] == ["three", "two"]
+            await pilot.press("f")
+            await until(lambda: len(app.screen_stack) == 2)
+            await pilot.pause()
+            assert "1 of 3 engines not reached: three: no engine answers" in text(app)
+            assert "2 of 3 engines, " in text(app)
+            assert "messages/s in all: bench" in text(app)
+            await pilot.press(*ENTITY, "enter")
+            await until(lambda: len(app.view.outcomes) == 3)
+            said = {name: answer.good for name, answer in app.view.outcomes}
+            assert said == {"one": True, "two": True, "three": False}
+            assert app.view.answer is not None
+            assert app.view.answer.text.startswith(f"force failover {ENTITY}: done by 2 of 3 engines; three: no engine")
+            assert state(await first_snapshot(first)) is state(await first_snapshot(second)) is State.FORCED
+            await pilot.press("7")
+            await until(lambda: "three is not reached: no engine answers" in text(app))
+            assert "✓" in text(app)
+            await pilot.press("down", "down", "enter")
+            await until(lambda: app.view.pairing == "two" and app.view.fresh and state(app.view.snapshot) is not None)
+            assert app.view.page is Page.PAIRING
+        os.close(lock)
+
+
+def text(app: PairedApp) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+class Elsewhere:
+    """Other engines that note what is ordered."""
+
+    def __init__(self, to_type: str) -> None:
+        self.to_type = to_type
+        self.orders: list[tuple[str, str]] = []
+
+    async def attend(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def arm_at(self, names: Any, verb: str, *, targets: Any, scope: str, by: str) -> tuple[Said, ...]:
+        from console.engine.protocol import Armed
+
+        armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
+        return tuple(Said(name=name, ok=True, text="armed", armed=armed) for name in names)
+
+    async def command_at(self, ready: Any, verb: str, **order: Any) -> tuple[Said, ...]:
+        self.orders += [(one.name, verb) for one in ready]
+        return tuple(replace(one, text="told") for one in ready)
+
+
+@pytest.mark.parametrize(("to_type", "typed"), [("orders", "orders"), ("orders-2", "2")])
+async def test_what_is_typed_is_the_name_or_the_number_of_engines_where_names_differ(
+    open_console: Any, made: Any, to_type: str, typed: str
+) -> None:
+    others = Elsewhere(to_type)
+    news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
+    async with open_console(*news, others=others) as console:
+        await console.press("7", "a", "1", "f")
+        await console.press(*("x" if typed == "2" else "or"), "enter")
+        assert console.feed.orders == others.orders == []
+        await console.press("escape", "f")
+        await console.press(*typed, "enter")
+        assert [verb for verb, _, _ in console.feed.orders] == ["force"]
+        assert others.orders == [("two", "force")]
+
+
+async def test_what_is_not_dangerous_goes_to_all_that_are_marked_at_once(open_console: Any, made: Any) -> None:
+    others = Elsewhere("")
+    news = (made.outage(), Neighbours((Neighbour("two", "", made.outage()), Neighbour("x", "", made.outage()))))
+    async with open_console(*news, others=others, size=(140, 40)) as console:
+        await console.press("7", "down", "space", "1", "p")
+        assert others.orders == [("two", "pause-syphon")]
+        assert "for 2 of 2 engines" in console.rows()[0]
+        assert "pause syphon: done by 2 of 2 engines" in console.screen()
+        await console.press("7", "u", "1", "p")
+        assert others.orders == [("two", "pause-syphon")]
+
+
+async def test_a_read_only_dashboard_orders_nothing_anywhere(open_console: Any, made: Any) -> None:
+    others = Elsewhere("orders")
+    news = (made.outage(), Neighbours((Neighbour("two", "", made.outage()),)))
+    async with open_console(*news, others=others, read_only=True) as console:
+        await console.press("7", "a", "1", "p", "f")
+        assert others.orders == console.feed.orders == []
+
+
+async def test_marking_all_marks_what_the_filter_lists(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("slash", *"a", "y", "enter", "a")
+        assert console.app.view.marked == ("payments",)
