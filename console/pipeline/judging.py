@@ -21,6 +21,8 @@ KEPT: Final = 30 * 24 * 3600 * 1_000_000
 """Microseconds, back from the newest record."""
 MOST_FILES: Final = 100
 """Files of a table that are read one by one before they are made one."""
+LARGE: Final = 100_000
+"""Rows of a file of events that is left alone."""
 NEW_SHARE: Final = 4
 _SETTLED: Final = "('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')"
 
@@ -32,18 +34,39 @@ def due(manifest: Manifest) -> bool:
     return len(new) >= MOST_FILES and sum(file.rows for file in new) * NEW_SHARE >= known
 
 
+def crowded(manifest: Manifest) -> bool:
+    """Whether a table has so many files that they are better made one."""
+    many = (manifest.of(table) for table in partials.MERGED)
+    return any(len(files) >= 2 * MOST_FILES for files in (*many, _small(manifest.unjudged())))
+
+
 def judge(spark: Any, lake: Lake) -> None:
     """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
     with lake.writing:
         manifest = lake.manifest
         name = batch_name(manifest.batch + 1)
         horizon = max((file.last_ts for file in manifest.of("events")), default=0) - KEPT
+        recent = tuple(file for file in manifest.of("events") if file.last_ts >= horizon)
         new = {
             **_audited(spark, lake, manifest, name, horizon),
-            "events": _events(spark, lake, manifest, name, horizon),
+            "events": _fewer(spark, lake, recent, name),
             **{table: _merged(lake, manifest, table, name) for table in partials.MERGED},
         }
         lake.commit(lambda now: {"files": {**now.files, **new}, "judged": now.batch})
+
+
+def tidy(spark: Any, lake: Lake) -> None:
+    """Make fewer files, and judge nothing: what is not judged stays apart from what is. Raises what Spark says."""
+    with lake.writing:
+        manifest = lake.manifest
+        name = batch_name(manifest.batch + 1)
+        unjudged = manifest.unjudged()
+        judged = tuple(file for file in manifest.of("events") if file not in unjudged)
+        new = {
+            "events": (*judged, *_fewer(spark, lake, unjudged, name)),
+            **{table: _merged(lake, manifest, table, name) for table in partials.MERGED},
+        }
+        lake.commit(lambda now: {"files": {**now.files, **new}})
 
 
 def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:
@@ -59,8 +82,7 @@ def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int
     whole.createOrReplaceTempView("merged")
     spark.sql(audit.JUDGED.format(merged="merged")).createOrReplaceTempView("judged")
     by_entity = audit.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
-    over_all = audit.VERDICT.format(entity="''", judged="judged", group="")
-    verdicts = spark.sql(f"{over_all} union all {by_entity}").select(*VERDICTS).toArrow()
+    verdicts = partials.with_all(spark.sql(by_entity).select(*VERDICTS).toArrow())
     rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
     if oldest is not None and oldest < horizon:
         name = f"{name}-kept"
@@ -74,10 +96,13 @@ def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int
     }
 
 
-def _events(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> tuple[File, ...]:
-    """Of many small files one; what is too old goes."""
-    files = tuple(file for file in manifest.of("events") if file.last_ts >= horizon)
-    small = [file for file in files if file.rows < 100_000]
+def _small(files: tuple[File, ...]) -> tuple[File, ...]:
+    return tuple(file for file in files if file.rows < LARGE)
+
+
+def _fewer(spark: Any, lake: Lake, files: tuple[File, ...], name: str) -> tuple[File, ...]:
+    """Of many small files of events one."""
+    small = _small(files)
     if len(small) < MOST_FILES:
         return files
     frame = _frame(spark, lake, "events", small, spark_ddl(EVENTS))

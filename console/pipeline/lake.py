@@ -29,6 +29,8 @@ from console.pipeline.schema import TABLES
 
 GRACE: Final = 60.0
 STORY: Final = "story"
+STORY_KEPT: Final = 30 * 24 * 3600.0
+"""Seconds that a story is kept for, should the second query have to begin again."""
 
 
 class Lake:
@@ -128,8 +130,10 @@ class Lake:
             (self.folder / STORY).mkdir(mode=0o700)
             manifests.write(self.folder, self.manifest)
         self._publish()
-        for stale in (self.folder / STORY).glob(".b*.parquet"):
-            stale.unlink()
+        old = time.time() - STORY_KEPT
+        for told in (self.folder / STORY).iterdir():
+            if told.name.startswith(".") or told.stat().st_mtime < old:
+                told.unlink()
         for table in TABLES:
             kept = {file.name for file in self.manifest.of(table)}
             for found in (self.folder / table).iterdir():

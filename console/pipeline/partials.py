@@ -157,6 +157,20 @@ def merge(table: str, parts: list[str]) -> Any:
         return _arrow(connection, MERGED[table], TABLES[table])
 
 
+def with_all(verdicts: Any) -> Any:
+    """Verdicts by entity, and one for all of them under no name. An Arrow table."""
+    numbers = [name for name, kind in TABLES["verdicts"].items() if kind == "BIGINT"]
+    counts = ", ".join(f'coalesce(sum("{name}"), 0) as "{name}"' for name in numbers)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.register("verdicts", verdicts)
+        return _arrow(
+            connection,
+            f"select '' as entity, {counts}, coalesce(bool_or(receivers_told), false) as receivers_told from verdicts "
+            "union all by name select * from verdicts",
+            TABLES["verdicts"],
+        )
+
+
 def _read(parts: list[str], table: str) -> str:
     empty = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in TABLES[table].items())
     listed = ", ".join("'" + part.replace("'", "''") + "'" for part in parts)

@@ -43,11 +43,13 @@ def open_session(
         raise SparkMissingError(
             "Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it, with a Java"
         )
-    _set_up(work, java, local=master.startswith("local"))
+    loopback = master.startswith("local") or "127.0.0.1" in master or "localhost" in master
+    _set_up(work, java, loopback=loopback)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"paired {app}").master(master)
-    for name, value in {**_settings(work), **(settings or {})}.items():
+    own = {**_settings(work), **(_LOOPBACK if loopback else {}), **(settings or {})}
+    for name, value in own.items():
         builder = builder.config(name, str(value))
     try:
         spark = builder.getOrCreate()
@@ -65,7 +67,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:400]}" if lines else type(error).__name__
 
 
-def _set_up(work: Path, java: Java, *, local: bool) -> None:
+def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
     """The environment that the JVM and its Python workers inherit."""
     conf = work / "conf"
     conf.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +79,7 @@ def _set_up(work: Path, java: Java, *, local: bool) -> None:
         PYSPARK_DRIVER_PYTHON=sys.executable,
         TZ="UTC",
     )
-    if local:  # otherwise its ports listen on the network
+    if loopback:  # otherwise its ports listen on the network
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.pop("SPARK_HOME", None)  # another Spark of this machine's
     time.tzset()
@@ -86,9 +88,8 @@ def _set_up(work: Path, java: Java, *, local: bool) -> None:
 def _settings(work: Path) -> dict[str, object]:
     return {
         "spark.driver.memory": HEAP,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Duser.timezone=UTC -Djava.io.tmpdir={work}",
+        "spark.driver.extraJavaOptions": f'-XX:+UseSerialGC -Duser.timezone=UTC "-Djava.io.tmpdir={work}"',
+        "spark.sql.files.ignoreMissingFiles": "true",  # a journal's oldest files give way to newer ones
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
@@ -111,6 +112,8 @@ def _stop(spark: Any) -> None:
     stopping.start()
     stopping.join(STOP)
 
+
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _LOG4J: Final = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file

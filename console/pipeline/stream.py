@@ -90,14 +90,16 @@ class Pipeline:
                 self._take_lines(lines, source)
             if judging.due(self._lake.manifest):
                 judging.judge(self._spark, self._lake)
+            elif judging.crowded(self._lake.manifest):
+                judging.tidy(self._spark, self._lake)
 
     def _take_lines(self, lines: Any, source: Source) -> None:
         lake, number = self._lake, self._lake.manifest.batch + 1
-        found = self._write_events(lines, lake.manifest, batch_name(number))
-        if found is None:
-            lake.commit(lambda now: {"sources": {**now.sources, JOURNAL: source}})
+        events, file, new = self._write_events(lines, lake.manifest, batch_name(number))
+        if not file.rows:
+            again = new["repeated"]
+            lake.commit(lambda now: {"sources": {**now.sources, JOURNAL: source}, "repeated": now.repeated + again})
             return
-        events, file, new = found
         spans, repeats = numbers(events)
         if repeats:
             events, file = self._without_repeats(events, file, repeats)
@@ -121,8 +123,8 @@ class Pipeline:
             }
         )
 
-    def _write_events(self, lines: Any, manifest: Manifest, name: str) -> tuple[Any, File, dict[str, Any]] | None:
-        """The batch's events as written, their file, and what was found on the way; None: nothing is new."""
+    def _write_events(self, lines: Any, manifest: Manifest, name: str) -> tuple[Any, File, dict[str, Any]]:
+        """The batch's events as written, their file, and what was found on the way."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -138,8 +140,6 @@ class Pipeline:
         place = self._lake.place("events", name)
         fresh.write.mode("overwrite").option("compression", "zstd").parquet(str(place))
         rows, before = went.get["rows"], came.get["rows"]
-        if not rows:
-            return None
         found = {"troubled": went.get["troubled"] or [], "repeated": before - rows}
         return self._events(place), File(name, rows, went.get["last_ts"] or 0, manifest.batch + 1), found
 

@@ -65,9 +65,9 @@ def made(journal: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, l
 @pytest.fixture
 def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A journal and a folder for tables, for a test that changes both."""
-    copy = tmp_path / "journal"
+    copy = tmp_path / "a journal"
     shutil.copytree(journal, copy)
-    return copy, tmp_path / "tables"
+    return copy, tmp_path / "its tables"
 
 
 def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
