@@ -38,7 +38,7 @@ from console.amqp.sender import SenderLink
 from console.amqp.settings import Role, Settings
 from console.amqp.termini import Source, Target
 from console.bench.process import BenchError, Namespace
-from console.sandbox.sas import sign
+from console.sandbox.access.sas import sign
 
 HOST: Final = "127.0.0.1"
 ANSWER: Final = 30.0

@@ -29,8 +29,7 @@ from console.pairing import (
     pair_namespaces,
 )
 from console.sandbox import Sandbox
-from console.sandbox.fault_table import Direction
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import Direction, FaultTerms
 
 ROUNDS: Final = 11
 SENDERS: Final = 4

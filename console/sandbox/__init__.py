@@ -1,18 +1,29 @@
 """The sandbox: Azure Service Bus namespaces on this machine, for tests and demonstrations, that can be broken at will.
 
 `async with Sandbox.start() as sandbox:` runs them inside the caller's event loop; `paired sandbox` in a process.
-Names are loaded when they are first asked for, so that the pure broker can be imported without any server.
+
+    host, control         all of it, started and ended as one; faults, clock and state by URL
+    entry, plugin         a process of its own; pytest's fixture
+    config, specs         what namespaces are to contain
+    arm, atom             management: of all namespaces, of one
+    amqp_server           messaging
+    serving               ports, and what whoever serves there shares
+    access, faults        who may; what is broken
+    broker                what becomes of a message
+
+Each knows only what stands below it. Names are loaded when they are first asked for, so that the pure broker can be
+imported without any server.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from console.sandbox.access.credentials import AsyncSandboxCredential, SandboxCredential
     from console.sandbox.broker.access import AuthorizationRule, Right
     from console.sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
-    from console.sandbox.credentials import AsyncSandboxCredential, SandboxCredential
     from console.sandbox.host import Sandbox, SandboxNamespace
-    from console.sandbox.listener import ListenError
+    from console.sandbox.serving.listener import ListenError
     from console.sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 __all__ = [
@@ -35,16 +46,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncSandboxCredential": "credentials",
+    "AsyncSandboxCredential": "access.credentials",
     "AuthorizationRule": "broker.access",
-    "ListenError": "listener",
+    "ListenError": "serving.listener",
     "NamespaceSpec": "specs",
     "Pings": "broker.settings",
     "QueueSettings": "broker.settings",
     "QueueSpec": "specs",
     "Right": "broker.access",
     "Sandbox": "host",
-    "SandboxCredential": "credentials",
+    "SandboxCredential": "access.credentials",
     "SandboxNamespace": "host",
     "SubscriptionSettings": "broker.settings",
     "SubscriptionSpec": "specs",

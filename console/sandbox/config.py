@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from console.sandbox.atom.key_descriptions import new_key
 from console.sandbox.broker.access import AuthorizationRule, Right
 from console.sandbox.broker.filters import CorrelationFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from console.sandbox.broker.namespace import Namespace
@@ -26,7 +27,6 @@ from console.sandbox.broker.settings import (
     TopicSettings,
 )
 from console.sandbox.config_table import SandboxConfigError, Table
-from console.sandbox.key_descriptions import new_key
 from console.sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 Settings = TypeVar("Settings", QueueSettings, TopicSettings, SubscriptionSettings)

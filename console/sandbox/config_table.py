@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+from console.sandbox.atom.durations import read_duration
 from console.sandbox.broker.errors import BrokerError
-from console.sandbox.durations import read_duration
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Value = TypeVar("Value")

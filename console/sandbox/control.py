@@ -2,7 +2,7 @@
 
 `POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`; JSON both
 ways, and every refusal is an object with one sentence under `error`. What faults do is in `faults`, what tokens hold in
-`issuer`.
+`access.issuer`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 from aiohttp import web
 
+from console.sandbox.access.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
+from console.sandbox.amqp_server.node import Node
 from console.sandbox.broker.entities import Entity, Queue, Topic
 from console.sandbox.clock import Clock
-from console.sandbox.fault_orders import FIELDS, describe_fault, read_order
 from console.sandbox.faults import FaultError, FaultKind
-from console.sandbox.http_log import once_per_reason
-from console.sandbox.issuer import LIFETIME_SECONDS, LONGEST_SECONDS, Issuer, Role, role_called
-from console.sandbox.listener import bind
-from console.sandbox.node import Node
+from console.sandbox.faults.orders import FIELDS, describe_fault, read_order
+from console.sandbox.serving.http_log import once_per_reason
+from console.sandbox.serving.listener import bind
 
 log = logging.getLogger(__name__)
 

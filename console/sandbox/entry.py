@@ -18,7 +18,7 @@ from pathlib import Path
 from console.sandbox.config import load_specs
 from console.sandbox.config_table import SandboxConfigError
 from console.sandbox.host import HOST, Sandbox
-from console.sandbox.listener import ListenError
+from console.sandbox.serving.listener import ListenError
 from console.sandbox.specs import NamespaceSpec, primary_and_secondary
 
 _GC_THRESHOLDS = (50_000, 20, 100)

@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-from console.sandbox.arm import ResourceManager
-from console.sandbox.arm_calls import Place
-from console.sandbox.arm_server import ArmServer
-from console.sandbox.authorization import root_rule
+from console.sandbox.access.authorization import root_rule
+from console.sandbox.access.issuer import Issuer
+from console.sandbox.amqp_server.node import Node
+from console.sandbox.arm.calls import Place
+from console.sandbox.arm.resource_manager import ResourceManager
+from console.sandbox.arm.server import ArmServer
+from console.sandbox.atom.https import HttpsServer
+from console.sandbox.atom.key_descriptions import new_key
+from console.sandbox.atom.management import Management
 from console.sandbox.broker.access import AuthorizationRule
 from console.sandbox.clock import Clock
 from console.sandbox.control import ControlServer
 from console.sandbox.folder import folder_of_its_own
-from console.sandbox.https import HttpsServer
-from console.sandbox.issuer import Issuer
-from console.sandbox.key_descriptions import new_key
-from console.sandbox.listener import Listener
-from console.sandbox.management import Management
-from console.sandbox.node import Node
+from console.sandbox.serving.listener import Listener
+from console.sandbox.serving.tls import make_certificates
+from console.sandbox.serving.websocket import WebSocketServer
 from console.sandbox.specs import NamespaceSpec, primary_and_secondary
-from console.sandbox.tls import make_certificates
-from console.sandbox.websocket import WebSocketServer
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from console.sandbox.broker.access import AuthorizationRule
+from console.sandbox.broker.entity_checks import check_tier
 from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.rules import DEFAULT_RULE, Rule
 from console.sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
-from console.sandbox.entity_checks import check_tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
-from console.sandbox.fault_table import EFFECTS, OWN_OPERATION, FaultKind, Operation
+from console.sandbox.faults import FaultKind, Operation
+from console.sandbox.faults.table import EFFECTS, OWN_OPERATION
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"

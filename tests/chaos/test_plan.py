@@ -6,9 +6,8 @@ from itertools import islice
 
 import pytest
 
-from console.sandbox.fault_orders import FIELDS, read_order
-from console.sandbox.fault_table import FaultKind
-from console.sandbox.fault_terms import Fault
+from console.sandbox.faults import Fault, FaultKind
+from console.sandbox.faults.orders import FIELDS, read_order
 from tests.chaos.plan import SECONDARY, Act, Episode, Strike, episodes
 
 SPECIALS = 7

@@ -23,7 +23,7 @@ from console.engine import access, connecting
 from console.engine.access import Access, without_access
 from console.pairing.readiness import validity
 from console.sandbox import Sandbox
-from console.sandbox.credentials import AsyncSandboxCredential
+from console.sandbox.access.credentials import AsyncSandboxCredential
 from console.secret import Secret
 
 HOST = "contoso.servicebus.windows.net"

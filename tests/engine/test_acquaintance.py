@@ -19,8 +19,8 @@ from console.engine.places import Places
 from console.engine.renewal import Renewal
 from console.pairing import PairedServiceBusClient
 from console.sandbox import Sandbox
+from console.sandbox.access.credentials import AsyncSandboxCredential
 from console.sandbox.broker.settings import Tier
-from console.sandbox.credentials import AsyncSandboxCredential
 from console.sandbox.specs import NamespaceSpec, QueueSpec
 from console.secret import Secret
 

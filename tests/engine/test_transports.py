@@ -19,7 +19,7 @@ from console.core.options import Policy
 from console.engine import access, first_contact
 from console.engine.connecting import open_admin, open_clients
 from console.sandbox import Sandbox
-from console.sandbox.credentials import AsyncSandboxCredential
+from console.sandbox.access.credentials import AsyncSandboxCredential
 from console.secret import Secret
 
 from .connect_proxy import ConnectProxy, connect_proxy

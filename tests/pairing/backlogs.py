@@ -15,8 +15,8 @@ from console.amqp.message import (
 )
 from console.amqp.types import Described, Symbol
 from console.core.envelope import PATH, SESSION_ID, TIME_TO_LIVE
+from console.sandbox.amqp_server.wire_messages import read_message
 from console.sandbox.broker.message import StoredMessage
-from console.sandbox.wire_messages import read_message
 
 from .conftest import World
 

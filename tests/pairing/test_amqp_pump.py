@@ -32,8 +32,7 @@ from console.pairing.parcel import Parcel
 from console.pairing.pump import LOST_IN_THE_SDK
 from console.pairing.wire import Endpoint, Wire
 from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.fault_table import Operation
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections
 from .conftest import World, until

@@ -24,8 +24,7 @@ from console.pairing.tasks import Tasks
 from console.pairing.wire import Wire
 from console.sandbox import Sandbox
 from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.fault_table import Operation
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

@@ -13,10 +13,9 @@ from console.amqp.events import Opened
 from console.amqp.message import MESSAGE_ANNOTATIONS
 from console.amqp.types import Described, Symbol, ULong
 from console.core.events import DeadLettered, PumpStopped, Warned
-from console.sandbox.fault_table import Operation
-from console.sandbox.fault_terms import FaultTerms
-from console.sandbox.server import AmqpServerProtocol
-from console.sandbox.wire_messages import read_message
+from console.sandbox.amqp_server.connection import AmqpServerProtocol
+from console.sandbox.amqp_server.wire_messages import read_message
+from console.sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections
 from .conftest import World, until

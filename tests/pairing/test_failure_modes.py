@@ -19,8 +19,7 @@ from console.core.snapshot import SyphonStatus
 from console.pairing import PairedSender, PairedServiceBusClient
 from console.pairing.atom_admin import AtomAdmin
 from console.pairing.management import Depth
-from console.sandbox.fault_table import Operation
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import FaultTerms, Operation
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -36,8 +36,8 @@ from console.pairing.management import (
     management_of,
 )
 from console.pairing.tasks import Tasks
+from console.sandbox.access.credentials import AsyncSandboxCredential
 from console.sandbox.broker.settings import EntityStatus, QueueSettings
-from console.sandbox.credentials import AsyncSandboxCredential
 
 from .conftest import World
 

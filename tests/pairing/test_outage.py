@@ -21,7 +21,7 @@ from console.core.entity import DIVERTING, State
 from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
 from console.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
 from console.pairing import PairedSender, PairedServiceBusClient
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import FaultTerms
 
 from .conftest import World, until
 

@@ -23,8 +23,7 @@ from console.pairing.orders import DEAD_LETTERS, unused_index
 from console.pairing.syphon import Syphon
 from console.sandbox import Sandbox
 from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.fault_table import Operation
-from console.sandbox.fault_terms import FaultTerms
+from console.sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
 from .conftest import World, until

@@ -17,9 +17,9 @@ from console.engine.records import encode
 from console.engine.spool import SpoolFile, prepare, read_records
 from console.pipeline.drain.order import DrainOrder, write
 from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+from console.sandbox.amqp_server.wire_messages import read_message
 from console.sandbox.broker.message import StoredMessage
 from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.wire_messages import read_message
 from tests.pairing.backlogs import parked, queue_path
 
 QUEUES = 2

@@ -18,7 +18,7 @@ from console.pipeline.drain import task as drain_task
 from console.pipeline.drain.order import End, Report, attempts, is_stopped
 from console.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
 from console.pipeline.drain.task import report
-from console.sandbox.wire_messages import read_message
+from console.sandbox.amqp_server.wire_messages import read_message
 from tests.pairing.backlogs import parked, queue_path
 from tests.pipeline.drains import Grounds, grounds, until
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from console.sandbox import Sandbox
-from console.sandbox.authorization import Authorization, root_rule
+from console.sandbox.access.authorization import Authorization, root_rule
+from console.sandbox.atom.https import HttpsServer
+from console.sandbox.atom.management import Management
 from console.sandbox.broker.namespace import Namespace
-from console.sandbox.complaints import Complaints
 from console.sandbox.faults import FaultBoard
-from console.sandbox.https import HttpsServer
-from console.sandbox.listener import Listener
-from console.sandbox.management import Management
-from console.sandbox.tls import Certificates, make_certificates
+from console.sandbox.serving.complaints import Complaints
+from console.sandbox.serving.listener import Listener
+from console.sandbox.serving.tls import Certificates, make_certificates
 
 KEYS = {"Root": "top+secret/="}
 

@@ -30,7 +30,7 @@ from console.amqp.settings import Role, Settings
 from console.amqp.termini import Source, Target
 from console.amqp.types import Symbol
 from console.sandbox import Sandbox
-from console.sandbox.sas import sign
+from console.sandbox.access.sas import sign
 
 BATCH_FORMAT = 0x80013700
 ADDRESSES = (

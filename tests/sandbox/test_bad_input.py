@@ -19,7 +19,7 @@ from console.amqp.events import Closed, Detached, Event
 from console.amqp.frames import AMQP_HEADER, build_frame
 from console.amqp.termini import Source, Target
 from console.sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
-from console.sandbox.issuer import RESOURCE_MANAGER
+from console.sandbox.access.issuer import RESOURCE_MANAGER
 from tests.sandbox.fuzzing import Attacker, Client
 
 TIMES = 25

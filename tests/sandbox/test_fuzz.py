@@ -30,7 +30,7 @@ from console.sandbox import (
     SubscriptionSpec,
     TopicSpec,
 )
-from console.sandbox.issuer import RESOURCE_MANAGER
+from console.sandbox.access.issuer import RESOURCE_MANAGER
 from tests.sandbox.fuzzing import Attacker
 
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "5"))

@@ -33,10 +33,10 @@ from console.amqp.message import (
 )
 from console.amqp.settings import Role, Settings
 from console.amqp.termini import Source, Target
-from console.sandbox.authorization import root_rule
+from console.sandbox.access.authorization import root_rule
+from console.sandbox.access.sas import sign
+from console.sandbox.amqp_server.node import Node
 from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.node import Node
-from console.sandbox.sas import sign
 
 KEY_NAME, KEY = "Root", "a key"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.sandbox.addresses import Address, NodeKind, covers, parse_address, path_of
+from console.sandbox.access.addresses import Address, NodeKind, covers, parse_address, path_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from console.amqp.events import DeliveryReceived, Detached
 from console.amqp.message import BATCH_FORMAT, Sections, batch, write_data
 from console.amqp.outcomes import Accepted
 from console.amqp.types import Array, Int
-from console.sandbox.authorization import root_rule
+from console.sandbox.access.authorization import root_rule
+from console.sandbox.amqp_server.node import Node
 from console.sandbox.broker.settings import EntityStatus, QueueSettings, Tier, TopicSettings
-from console.sandbox.node import Node
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
 MESSAGE = Sections(body=write_data(b"hello")).join()

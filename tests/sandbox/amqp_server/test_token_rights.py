@@ -7,10 +7,10 @@ import pytest
 from console.amqp.events import Detached
 from console.amqp.termini import Source, Target
 from console.amqp.types import Array, Int
-from console.sandbox.attaching import MAX_LINKS
-from console.sandbox.authorization import root_rule
+from console.sandbox.access.authorization import root_rule
+from console.sandbox.access.sas import sign
+from console.sandbox.amqp_server.attaching import MAX_LINKS
 from console.sandbox.broker.access import AuthorizationRule, Right
-from console.sandbox.sas import sign
 
 RULES = [
     AuthorizationRule(name=name, rights=frozenset({right}), primary_key="a", secondary_key="b")

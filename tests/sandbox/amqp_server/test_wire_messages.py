@@ -31,8 +31,8 @@ from console.amqp.message import (
     write_value,
 )
 from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
+from console.sandbox.amqp_server.wire_messages import read_batch, read_message, show_message, write_message
 from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
-from console.sandbox.wire_messages import read_batch, read_message, show_message, write_message
 
 TOKEN = bytes(range(16))
 texts = st.text(st.characters(codec="utf-8"), max_size=300)

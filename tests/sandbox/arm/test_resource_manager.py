@@ -1,0 +1,561 @@
+"""Azure Resource Manager as azure-mgmt-servicebus asks for it, over HTTPS and over plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+)
+from azure.mgmt.servicebus import ServiceBusManagementClient as SyncManagementClient
+from azure.mgmt.servicebus.aio import ServiceBusManagementClient
+from azure.mgmt.servicebus.models import (
+    Action,
+    CorrelationFilter,
+    RegenerateAccessKeyParameters,
+    Rule,
+    Ruleproperties,
+    SBAuthorizationRule,
+    SBAuthorizationRuleProperties,
+    SBNamespace,
+    SBNamespaceProperties,
+    SBNamespaceUpdateParameters,
+    SBQueue,
+    SBQueueProperties,
+    SBSku,
+    SBSubscription,
+    SBSubscriptionProperties,
+    SBTopic,
+    SBTopicProperties,
+    SqlFilter,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.sandbox.access.authorization import root_rule
+from console.sandbox.access.issuer import AccessToken, Issuer, Role
+from console.sandbox.amqp_server.node import Node
+from console.sandbox.arm.addresses import ArmAddress, read_address, resource_id
+from console.sandbox.arm.calls import Place
+from console.sandbox.arm.resource_manager import ResourceManager
+from console.sandbox.arm.server import ArmServer
+from console.sandbox.atom.management import Request
+from console.sandbox.broker.message import Message
+from console.sandbox.broker.settings import QueueSettings, Tier
+from console.sandbox.serving.tls import Certificates
+from console.sandbox.specs import NamespaceSpec
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+BACKLOG = "contoso/x-servicebus-transfer/0"
+IN = ("group", "primary")
+SCOPE = "https://management.azure.com/.default"
+
+
+class Credential:
+    """In azure-identity's shape, for the synchronous client."""
+
+    def __init__(self, issuer: Issuer, role: Role = Role.OWNER) -> None:
+        self.issuer, self.role = issuer, role
+
+    def get_token(self, *scopes: str, **_: object) -> AccessToken:
+        return self.issuer.issue(self.role, scopes[0])
+
+
+class AsyncCredential(Credential):
+    async def get_token(self, *scopes: str, **_: object) -> AccessToken:  # type: ignore[override]
+        return self.issuer.issue(self.role, scopes[0])
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Arm:
+    url: str
+    ca_file: str
+    issuer: Issuer
+    node: Node
+    manager: ResourceManager
+
+    def client(self, role: Role = Role.OWNER, **options: Any) -> ServiceBusManagementClient:
+        return ServiceBusManagementClient(
+            AsyncCredential(self.issuer, role),
+            SUBSCRIPTION,
+            **{"base_url": self.url, "connection_verify": self.ca_file, "retry_total": 0, **options},
+        )
+
+    async def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, Any]:
+        """An answer without any socket."""
+        token = self.issuer.issue(Role.OWNER, SCOPE).token
+        named = {"host": "arm", "authorization": f"Bearer {token}"} | headers
+        reply = await self.manager.answer(Request(method=method, target=target, headers=named, body=body))
+        return reply.status, reply.body
+
+
+@pytest.fixture
+async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
+    issuer = Issuer(time.time)
+    node = Node("primary", rules=[root_rule("Root", "one", "two")], issuer=issuer, region="westeurope")
+    other = Node("premium", rules=[], issuer=issuer, tier=Tier.PREMIUM, region="northeurope")
+    opened: dict[str, Node] = {}
+
+    class Owner:
+        async def open(self, spec: NamespaceSpec) -> Place:
+            opened[spec.name] = Node(spec.name, rules=[], issuer=issuer, tier=spec.tier, region=spec.region)
+            return Place(node=opened[spec.name], authority="127.0.0.1:5673")
+
+        async def end(self, name: str) -> None:
+            opened.pop(name).close()
+
+    places = [Place(node=node, authority="127.0.0.1:5671"), Place(node=other, authority="127.0.0.1:5672")]
+    manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner())
+    server = ArmServer(manager, tls=certificates.server_context(), patience=0.5)
+    url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
+    try:
+        async with asyncio.timeout(20):
+            yield Arm(url, str(certificates.ca_file), issuer, node, manager)
+    finally:
+        await server.close()
+        for each in (node, other, *opened.values()):
+            each.close()
+
+
+@pytest.fixture
+async def client(arm: Arm) -> AsyncIterator[ServiceBusManagementClient]:
+    async with arm.client() as opened:
+        yield opened
+
+
+# ---------------------------------------------------------------------- namespaces
+
+
+async def test_a_namespace(client: ServiceBusManagementClient) -> None:
+    found = await client.namespaces.get(*IN)
+    assert (found.name, found.location, found.type) == ("primary", "westeurope", "Microsoft.ServiceBus/namespaces")
+    assert (found.sku.name, found.sku.tier) == ("Standard", "Standard")
+    assert (found.properties.status, found.properties.provisioning_state) == ("Active", "Succeeded")
+    assert found.properties.service_bus_endpoint == "https://127.0.0.1:5671/"
+    assert found.id == (
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/group/providers/Microsoft.ServiceBus/namespaces/primary"
+    )
+    assert abs(found.properties.created_at.timestamp() - time.time()) < 20
+    with pytest.raises(ResourceNotFoundError, match="no namespace 'nowhere'") as caught:
+        await client.namespaces.get("group", "nowhere")
+    assert caught.value.error.code == "ResourceNotFound"
+
+
+async def test_namespaces_are_listed(client: ServiceBusManagementClient) -> None:
+    everywhere = [(found.name, found.location) async for found in client.namespaces.list()]
+    assert everywhere == [("primary", "westeurope"), ("premium", "northeurope")]
+    assert [found.sku.tier async for found in client.namespaces.list_by_resource_group("g")] == ["Standard", "Premium"]
+
+
+async def test_making_a_namespace(client: ServiceBusManagementClient) -> None:
+    wanted = SBNamespace(location="uksouth", sku=SBSku(name="Premium", tier="Premium", capacity=2), tags={"a": "b"})
+    wanted.properties = SBNamespaceProperties(zone_redundant=True)
+    poller = await client.namespaces.begin_create_or_update("group", "another1", wanted)
+    assert (poller.done(), poller.status()) == (False, "Creating")
+    made = await poller.result()
+    assert (made.sku.capacity, made.properties.zone_redundant) == (2, True)
+    assert (made.properties.provisioning_state, made.properties.status) == ("Succeeded", "Active")
+    assert (made.name, made.location, made.sku.name, made.tags) == ("another1", "uksouth", "Premium", {"a": "b"})
+    await client.queues.create_or_update("group", "another1", "orders", SBQueue())
+    again = await (await client.namespaces.begin_create_or_update("group", "another1", wanted)).result()
+    assert again.properties.created_at == made.properties.created_at
+    changed = await client.namespaces.update("group", "another1", SBNamespaceUpdateParameters(tags={"c": "d"}))
+    assert changed.tags == {"c": "d"}
+    other = SBNamespace(location="uksouth", sku=SBSku(name="Standard"))
+    with pytest.raises(HttpResponseError, match="stays of the tier Premium"):
+        await client.namespaces.begin_create_or_update("group", "another1", other)
+
+
+async def test_deleting_a_namespace(client: ServiceBusManagementClient) -> None:
+    wanted = SBNamespace(location="uksouth")
+    await client.namespaces.begin_create_or_update("group", "another1", wanted)
+    poller = await client.namespaces.begin_delete("group", "another1")
+    assert (poller.done(), poller.status()) == (False, "InProgress")
+    await poller.result()
+    with pytest.raises(ResourceNotFoundError):
+        await client.namespaces.get("group", "another1")
+    await (await client.namespaces.begin_delete("group", "another1")).result()  # nothing to delete is no error
+    assert (await client.namespaces.check_name_availability({"name": "another1"})).name_available
+
+
+async def test_two_who_make_the_same_namespace_get_the_same_one(client: ServiceBusManagementClient) -> None:
+    wanted = SBNamespace(location="uksouth")
+    pollers = await asyncio.gather(
+        *(client.namespaces.begin_create_or_update("group", "another1", wanted) for _ in range(3))
+    )
+    made = await asyncio.gather(*(poller.result() for poller in pollers))
+    assert len({each.properties.created_at for each in made}) == 1
+
+
+async def test_network_rules_let_everybody_in(client: ServiceBusManagementClient) -> None:
+    found = await client.namespaces.get_network_rule_set(*IN)
+    assert (found.name, found.properties.default_action, found.properties.ip_rules) == ("default", "Allow", [])
+    assert (await client.namespaces.create_or_update_network_rule_set(*IN, found)).id == found.id
+    assert [each.name async for each in client.namespaces.list_network_rule_sets(*IN)] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "available", "reason"),
+    [("brandnew", True, "None"), ("PRIMARY", False, "NameInUse"), ("a--b--c", False, "InvalidName")],
+)
+async def test_names_for_namespaces(
+    client: ServiceBusManagementClient, name: str, available: bool, reason: str
+) -> None:
+    found = await client.namespaces.check_name_availability({"name": name})
+    assert (found.name_available, found.reason) == (available, reason)
+
+
+# ---------------------------------------------------------------------- entities
+
+
+@pytest.mark.parametrize("written", [BACKLOG, BACKLOG.replace("/", "~")])
+async def test_a_backlog_queue_under_both_spellings(client: ServiceBusManagementClient, arm: Arm, written: str) -> None:
+    wanted = SBQueueProperties(
+        max_size_in_megabytes=5120,
+        max_delivery_count=2147483647,
+        default_message_time_to_live=timedelta.max,
+        auto_delete_on_idle=timedelta.max,
+        lock_duration=timedelta(minutes=1),
+        dead_lettering_on_message_expiration=True,
+        enable_batched_operations=True,
+    )
+    wanted.default_message_time_to_live = wanted.auto_delete_on_idle = "P10675199DT2H48M5.4775807S"  # type: ignore[assignment]
+    made = await client.queues.create_or_update(*IN, written, SBQueue(properties=wanted))
+    assert made.name == BACKLOG
+    assert made.id.endswith("/namespaces/primary/queues/contoso~x-servicebus-transfer~0")
+    read = await client.queues.get(*IN, written)
+    assert read.properties == made.properties
+    assert (read.properties.max_size_in_megabytes, read.properties.max_delivery_count) == (5120, 2147483647)
+    assert read.properties.default_message_time_to_live.days == 10675199
+    assert arm.node.namespace.queue(BACKLOG).settings == QueueSettings(
+        max_size_mb=5120, max_delivery_count=2147483647, dead_letter_on_expiration=True
+    )
+    await client.queues.delete(*IN, written)
+    with pytest.raises(ResourceNotFoundError, match=f"the messaging entity '{BACKLOG}'"):
+        await client.queues.get(*IN, written)
+    await client.queues.delete(*IN, written)  # nothing to delete is no error
+
+
+async def test_every_queue_property_survives(client: ServiceBusManagementClient) -> None:
+    await client.queues.create_or_update(*IN, "target", SBQueue())
+    wanted = {
+        "lock_duration": timedelta(seconds=13),
+        "max_size_in_megabytes": 3072,
+        "requires_duplicate_detection": True,
+        "requires_session": True,
+        "default_message_time_to_live": timedelta(days=2, seconds=4.5),
+        "dead_lettering_on_message_expiration": True,
+        "duplicate_detection_history_time_window": timedelta(minutes=5),
+        "max_delivery_count": 17,
+        "status": "SendDisabled",
+        "enable_batched_operations": False,
+        "auto_delete_on_idle": timedelta(minutes=7),
+        "enable_partitioning": True,
+        "forward_to": "target",
+        "forward_dead_lettered_messages_to": "target",
+        "user_metadata": "<owner> & “co”",
+    }
+    await client.queues.create_or_update(*IN, "all", SBQueue(properties=SBQueueProperties(**wanted)))
+    read = (await client.queues.get(*IN, "all")).properties
+    assert {name: getattr(read, name) for name in wanted} == wanted
+
+
+async def test_counts_and_pages(client: ServiceBusManagementClient, arm: Arm) -> None:
+    for index in range(120):
+        arm.node.namespace.create_queue(f"q{index:03}")
+    arm.node.namespace.queue("q007").intake.send([Message(payload=b"", size=100)])
+    found = (await client.queues.get(*IN, "q007")).properties
+    assert (found.message_count, found.count_details.active_message_count, found.size_in_bytes) == (1, 1, 100)
+    assert found.count_details.dead_letter_message_count == 0
+    assert found.created_at <= found.updated_at <= found.accessed_at
+    assert [queue.name async for queue in client.queues.list_by_namespace(*IN)] == [f"q{i:03}" for i in range(120)]
+    assert len([queue async for queue in client.queues.list_by_namespace(*IN, skip=100, top=7)]) == 20
+
+
+async def test_updates_keep_what_is_fixed_and_the_keys(client: ServiceBusManagementClient, arm: Arm) -> None:
+    made = await client.queues.create_or_update(*IN, "q", SBQueue(properties=SBQueueProperties(requires_session=True)))
+    rights = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Listen"]))
+    await client.queues.create_or_update_authorization_rule(*IN, "q", "mine", rights)
+    made.properties.max_delivery_count = 3
+    await client.queues.create_or_update(*IN, "q", made)
+    await client.queues.create_or_update(*IN, "q", SBQueue(properties=SBQueueProperties(max_delivery_count=4)))
+    settings = arm.node.namespace.queue("q").settings
+    assert (settings.max_delivery_count, settings.requires_session) == (4, True)
+    assert [rule.name for rule in settings.authorization_rules] == ["mine"]
+
+
+async def test_topics_subscriptions_and_rules(client: ServiceBusManagementClient) -> None:
+    topic = SBTopicProperties(support_ordering=False, user_metadata="x")
+    await client.topics.create_or_update(*IN, "a/b", SBTopic(properties=topic))
+    taken = SBSubscriptionProperties(requires_session=True, dead_lettering_on_filter_evaluation_exceptions=False)
+    made = await client.subscriptions.create_or_update(*IN, "a/b", "s", SBSubscription(properties=taken))
+    assert (made.name, made.properties.requires_session) == ("s", True)
+    assert made.properties.dead_lettering_on_filter_evaluation_exceptions is False
+    assert made.id.endswith("/topics/a~b/subscriptions/s")
+    sql = Ruleproperties(
+        filter_type="SqlFilter",
+        sql_filter=SqlFilter(sql_expression="color = 'red'"),
+        action=Action(sql_expression="SET color = 'blue'"),
+    )
+    await client.rules.create_or_update(*IN, "a/b", "s", "sql", Rule(properties=sql))
+    correlation = CorrelationFilter(correlation_id="c", label="l", properties={"k": "v"})
+    wanted = Ruleproperties(filter_type="CorrelationFilter", correlation_filter=correlation)
+    await client.rules.create_or_update(*IN, "a/b", "s", "corr", Rule(properties=wanted))
+    found = {rule.name: rule.properties async for rule in client.rules.list_by_subscriptions(*IN, "a/b", "s")}
+    assert sorted(found) == ["$Default", "corr", "sql"]
+    assert found["$Default"].sql_filter.sql_expression == "1=1"
+    assert found["sql"].sql_filter.sql_expression == "color = 'red'"
+    assert found["sql"].action.sql_expression == "SET color = 'blue'"
+    assert (found["corr"].correlation_filter.label, found["corr"].correlation_filter.properties) == ("l", {"k": "v"})
+    await client.rules.delete(*IN, "a/b", "s", "$Default")
+    sql.sql_filter.sql_expression = "color = 'green'"
+    await client.rules.create_or_update(*IN, "a/b", "s", "sql", Rule(properties=sql))
+    assert (await client.rules.get(*IN, "a/b", "s", "sql")).properties.sql_filter.sql_expression == "color = 'green'"
+    with pytest.raises(ResourceNotFoundError):
+        await client.rules.get(*IN, "a/b", "s", "$Default")
+    assert [each.name async for each in client.topics.list_by_namespace(*IN)] == ["a/b"]
+    assert [each.name async for each in client.subscriptions.list_by_topic(*IN, "a/b")] == ["s"]
+    assert (await client.topics.get(*IN, "a~b")).properties.subscription_count == 1
+    await client.subscriptions.delete(*IN, "a/b", "s")
+    await client.topics.delete(*IN, "a/b")
+    with pytest.raises(ResourceNotFoundError):
+        await client.topics.get(*IN, "a/b")
+
+
+@pytest.mark.parametrize(
+    ("properties", "complaint"),
+    [
+        ({"lock_duration": timedelta(minutes=6)}, "SubCode=40000. lock_duration is 0:06:00"),
+        ({"default_message_time_to_live": "-PT1S"}, "default_ttl is -1 day"),
+        ({"max_size_in_megabytes": 7}, "max_size_mb is 7"),
+        ({"forward_to": "nowhere"}, "SubCode=40400. messages are to be forwarded to 'nowhere'"),
+        ({"status": "Tired"}, "status: 'Tired' is none of"),
+        ({"user_metadata": "\x00"}, "characters that cannot be written"),
+        ({"max_delivery_count": "many"}, "maxDeliveryCount: 'many' is no int"),
+        ({"lock_duration": "soon"}, "not an ISO 8601 duration"),
+    ],
+)
+async def test_what_is_refused_of_entities(
+    client: ServiceBusManagementClient, properties: dict[str, Any], complaint: str
+) -> None:
+    wanted = SBQueue(properties=SBQueueProperties(**properties))
+    with pytest.raises(HttpResponseError) as caught:
+        await client.queues.create_or_update(*IN, "q", wanted)
+    assert (caught.value.status_code, caught.value.error.code) == (400, "BadRequest")
+    assert complaint in caught.value.error.message
+
+
+# ---------------------------------------------------------------------- keys
+
+
+async def test_keys_of_the_namespace(client: ServiceBusManagementClient, arm: Arm) -> None:
+    assert [rule.name async for rule in client.namespaces.list_authorization_rules(*IN)] == ["Root"]
+    keys = await client.namespaces.list_keys(*IN, "Root")
+    assert (keys.key_name, keys.primary_key, keys.secondary_key) == ("Root", "one", "two")
+    assert keys.primary_connection_string == (
+        "Endpoint=sb://127.0.0.1:5671/;SharedAccessKeyName=Root;SharedAccessKey=one;UseDevelopmentEmulator=true"
+    )
+    send = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Send"]))
+    made = await client.namespaces.create_or_update_authorization_rule(*IN, "sender", send)
+    assert (made.name, made.properties.rights) == ("sender", ["Send"])
+    before = await client.namespaces.list_keys(*IN, "sender")
+    which = RegenerateAccessKeyParameters(key_type="SecondaryKey")
+    after = await client.namespaces.regenerate_keys(*IN, "sender", which)
+    assert after.primary_key == before.primary_key
+    assert after.secondary_key not in (before.secondary_key, before.primary_key)
+    given = RegenerateAccessKeyParameters(key_type="PrimaryKey", key="mine")
+    assert (await client.namespaces.regenerate_keys(*IN, "sender", given)).primary_key == "mine"
+    assert [rule.primary_key for rule in arm.node.authorization.rules] == ["one", "mine"]
+    assert (await client.namespaces.get_authorization_rule(*IN, "SENDER")).name == "sender"
+    await client.namespaces.delete_authorization_rule(*IN, "sender")
+    with pytest.raises(ResourceNotFoundError, match="no authorization rule 'sender'"):
+        await client.namespaces.list_keys(*IN, "sender")
+
+
+@pytest.mark.parametrize("kind", ["queues", "topics"])
+async def test_keys_of_an_entity(client: ServiceBusManagementClient, arm: Arm, kind: str) -> None:
+    operations = getattr(client, kind)
+    await operations.create_or_update(*IN, BACKLOG, {"properties": {}})
+    rights = SBAuthorizationRule(properties=SBAuthorizationRuleProperties(rights=["Send", "Listen"]))
+    made = await operations.create_or_update_authorization_rule(*IN, BACKLOG, "mine", rights)
+    assert made.id.endswith(f"/{kind}/contoso~x-servicebus-transfer~0/authorizationRules/mine")
+    keys = await operations.list_keys(*IN, BACKLOG, "mine")
+    assert f"EntityPath={BACKLOG};" in keys.primary_connection_string
+    (rule,) = arm.node.namespace.entity(BACKLOG).settings.authorization_rules  # type: ignore[union-attr]
+    assert rule.keys == (keys.primary_key, keys.secondary_key)
+    assert [each.name async for each in operations.list_authorization_rules(*IN, BACKLOG)] == ["mine"]
+    await operations.delete_authorization_rule(*IN, BACKLOG, "mine")
+    await operations.delete_authorization_rule(*IN, BACKLOG, "mine")
+    assert [each.name async for each in operations.list_authorization_rules(*IN, BACKLOG)] == []
+    rights.properties.rights = ["Manage"]
+    with pytest.raises(HttpResponseError, match="then it has to give Send and Listen"):
+        await operations.create_or_update_authorization_rule(*IN, BACKLOG, "mine", rights)
+
+
+# ---------------------------------------------------------------------- who may, and how
+
+
+async def test_who_may_not(arm: Arm) -> None:
+    async with arm.client(Role.SENDER) as client:
+        with pytest.raises(HttpResponseError) as caught:
+            await client.namespaces.get(*IN)
+        assert (caught.value.status_code, caught.value.error.code) == (403, "AuthorizationFailed")
+    async with arm.client(credential_scopes=["https://servicebus.azure.net/.default"]) as client:
+        with pytest.raises(ClientAuthenticationError, match="audience"):
+            await client.namespaces.get(*IN)
+    stranger = AsyncCredential(Issuer(time.time))
+    async with ServiceBusManagementClient(
+        stranger, SUBSCRIPTION, base_url=arm.url, connection_verify=arm.ca_file, retry_total=0
+    ) as client:
+        with pytest.raises(ClientAuthenticationError, match="another issuer"):
+            await client.namespaces.get(*IN)
+    status, body = await arm.ask("GET", "/subscriptions/s", authorization="")
+    assert (status, body["error"]["code"]) == (401, "AuthenticationFailed")
+
+
+async def test_plain_http_for_clients_that_do_not_insist_on_tls(arm: Arm) -> None:
+    async with arm.client(base_url=arm.url.replace("https:", "http:")) as client:
+        assert (await client.namespaces.get(*IN, enforce_https=False)).name == "primary"
+        for index in range(101):
+            arm.node.namespace.create_queue(f"q{index}")
+        found = [queue async for queue in client.queues.list_by_namespace(*IN, enforce_https=False)]
+        assert len(found) == 101
+
+
+async def test_the_synchronous_client(arm: Arm) -> None:
+    def work() -> list[str]:
+        with SyncManagementClient(
+            Credential(arm.issuer), SUBSCRIPTION, base_url=arm.url, connection_verify=arm.ca_file
+        ) as client:
+            client.queues.create_or_update(*IN, BACKLOG, SBQueue())
+            return [queue.name for queue in client.queues.list_by_namespace(*IN)]
+
+    assert await asyncio.to_thread(work) == [BACKLOG]
+
+
+@pytest.mark.parametrize("version", ["2015-08-01", "2021-11-01", "2022-10-01-preview", "2024-01-01"])
+async def test_earlier_versions(arm: Arm, version: str) -> None:
+    async with arm.client(api_version=version) as client:
+        assert (await client.namespaces.get(*IN)).name == "primary"
+
+
+BASE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces"
+V = "?api-version=2026-01-01"
+DENY = b'{"properties": {"defaultAction": "Deny"}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "code"),
+    [
+        ("GET", BASE, b"", 400, "MissingApiVersionParameter"),
+        ("GET", f"{BASE}?api-version=soon", b"", 400, "InvalidApiVersionParameter"),
+        ("GET", f"{BASE}?api-version=2099-01-01", b"", 400, "InvalidApiVersionParameter"),
+        ("GET", f"/subscriptions/s/providers/Microsoft.EventHub/namespaces{V}", b"", 404, "InvalidResourceType"),
+        ("GET", f"/{V}", b"", 404, "InvalidResourceType"),
+        ("GET", f"{BASE}/primary/disasterRecoveryConfigs{V}", b"", 405, "MethodNotAllowed"),
+        ("GET", f"{BASE}/primary/networkRuleSets/other{V}", b"", 404, "ResourceNotFound"),
+        ("PUT", f"{BASE}/primary/networkRuleSets/default{V}", DENY, 400, "BadRequest"),
+        ("GET", f"{BASE}/primary/queues{V}&$top=x", b"", 400, "BadRequest"),
+        ("PUT", f"{BASE}/primary/queues/q{V}", b"{", 400, "InvalidRequestContent"),
+        ("PUT", f"{BASE}/primary/queues/q{V}", b"[" * 100_000, 400, "InvalidRequestContent"),
+        ("PUT", f"{BASE}/primary/queues/q{V}", b"[]", 400, "InvalidRequestContent"),
+        ("PUT", f"{BASE}/primary/queues/q{V}", b'{"properties": 5}', 400, "InvalidRequestContent"),
+        ("PUT", f"{BASE}/primary/queues/q{V}", b'{"properties": {"requiresSession": 1}}', 400, "BadRequest"),
+        ("PUT", f"{BASE}/primary/queues/a%20b{V}", b"{}", 400, "BadRequest"),
+        ("PUT", f"{BASE}/shrt{V}", b'{"location": "x"}', 400, "BadRequest"),
+        ("PUT", f"{BASE}/another1{V}", b"{}", 400, "LocationRequired"),
+        ("PUT", f"{BASE}/another1{V}", b'{"location": "x", "sku": {"name": "Gold"}}', 400, "BadRequest"),
+        (
+            "PUT",
+            f"{BASE}/another1{V}",
+            b'{"location": "x", "sku": {"name": "Premium", "capacity": 3}}',
+            400,
+            "BadRequest",
+        ),
+        ("PUT", f"{BASE}/another1{V}", b'{"location": "x", "properties": {"zoneRedundant": 1}}', 400, "BadRequest"),
+        ("PATCH", f"{BASE}/another1{V}", b"{}", 404, "ResourceNotFound"),
+        ("GET", f"{BASE}/primary/topics/t/subscriptions{V}", b"", 404, "NotFound"),
+        ("POST", f"{BASE}/primary/AuthorizationRules/Root/regenerateKeys{V}", b"{}", 400, "BadRequest"),
+        ("PUT", f"{BASE}/primary/AuthorizationRules/x{V}", b'{"properties": {"rights": "Send"}}', 400, "BadRequest"),
+    ],
+)
+async def test_what_does_not_apply(arm: Arm, method: str, target: str, body: bytes, status: int, code: str) -> None:
+    found, answer = await arm.ask(method, target, body)
+    assert (found, answer["error"]["code"]) == (status, code)
+    assert answer["error"]["message"]
+
+
+async def test_a_queue_where_a_topic_is(arm: Arm) -> None:
+    arm.node.namespace.create_topic("t")
+    status, answer = await arm.ask("PUT", f"{BASE}/primary/queues/t{V}", b"{}")
+    assert (status, answer["error"]["code"]) == (409, "Conflict")
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        (b'{"filterType": "SqlFilter", "sqlFilter": {"sqlExpression": "a ="}}', "was expected at character 3"),
+        (b'{"filterType": "SqlFilter", "sqlFilter": {"other": 1}}', "sqlExpression: None is no text"),
+        (b'{"filterType": "Colander"}', "filterType: 'Colander' is neither"),
+        (b'{"filterType": "CorrelationFilter"}', "names no property"),
+        (b'{"correlationFilter": {"properties": {"a": 1}}}', "a: 1 is no text"),
+        (b'{"correlationFilter": []}', "correlationFilter: it has to be an object"),
+        (b'{"action": {"sqlExpression": "DANCE"}}', "SET or REMOVE was expected"),
+        (b'{"action": "SET a = 1"}', "action: it has to be an object"),
+    ],
+)
+async def test_what_is_refused_of_rules(arm: Arm, rule: bytes, complaint: str) -> None:
+    arm.node.namespace.create_topic("t")
+    arm.node.namespace.create_subscription("t", "s")
+    target = f"{BASE}/primary/topics/t/subscriptions/s/rules/r{V}"
+    status, answer = await arm.ask("PUT", target, b'{"properties": %s}' % rule)
+    assert status == 400
+    assert complaint in answer["error"]["message"]
+
+
+# ---------------------------------------------------------------------- addresses and sockets
+
+
+@given(st.text(min_size=1, max_size=9).filter(lambda name: not set(name) & set("/~")), st.booleans())
+def test_addresses_survive(name: str, encoded: bool) -> None:
+    name = f"{name}/x"
+    written = quote(name, safe="") if encoded else quote(name.replace("/", "~"), safe="~")
+    found = read_address(
+        f"/subscriptions/s/resourceGroups/g/providers/microsoft.servicebus/namespaces/n/queues/{written}"
+    )
+    assert found == ArmAddress("s", "g", ("namespaces", "queues"), ("n", name))
+    assert read_address(resource_id("s", "g", "namespaces", "n", "queues", name)) == found
+
+
+@given(st.text(max_size=60), st.binary(max_size=60))
+def test_whatever_is_sent_gets_an_answer(path: str, body: bytes) -> None:
+    issuer = Issuer(time.time)
+    manager = ResourceManager([], issuer=issuer, clock=time.time)
+    request = Request(method="PUT", target=f"/{path}", headers={"authorization": "Bearer x"}, body=body)
+    assert asyncio.run(manager.answer(request)).status == 401
+
+
+async def test_silence_garbage_and_half_a_request_concern_nobody_else(arm: Arm) -> None:
+    port = int(arm.url.rpartition(":")[2])
+    for data in (b"", b"\x16garbage", b"\x16\x03\x01\xff\xff", b"GET / HTT", b"\x00\x01\x02\r\n\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        async with asyncio.timeout(5):
+            if data != b"GET / HTT":
+                await reader.read()
+        writer.close()
+    async with aiohttp.ClientSession() as session, session.get(arm.url.replace("https", "http")) as answer:
+        assert answer.status == 401
