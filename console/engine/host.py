@@ -158,8 +158,10 @@ class EngineHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._crew.close()
-        failed = kind is not None and not issubclass(kind, asyncio.CancelledError)
-        reason = self._reason or (f"failed: {kind.__name__}" if failed else "its owner closed it")
+        if kind is None or issubclass(kind, asyncio.CancelledError):
+            reason = self._reason or "its owner closed it"
+        else:
+            reason = self._reason or f"failed: {kind.__name__}"
         if self._paired is not None:
             self.record(EngineStopped(at=self._clock(), reason=reason))
         self._control.farewell = f"the engine ended: {reason}"
