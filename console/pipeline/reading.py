@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from console.core.events import KINDS
 from console.engine.records import VERSION
-from console.pipeline.manifest import Span
+from console.pipeline.manifest import Span, merged
 from console.pipeline.schema import EVENT_FIELDS, EVENTS, HEADER, spark_ddl
 
 _CORRUPT: Final = "_corrupt_record"
@@ -82,8 +82,6 @@ def numbers(events: Any) -> tuple[tuple[Span, ...], int]:
     for engine, boot, bucket, bits, count in buckets.collect():
         spans += bucket_spans(engine, boot, bucket, bytes(bits))
         rows += count
-    from console.pipeline.manifest import merged
-
     return merged(tuple(spans)), rows - sum(span.last - span.first + 1 for span in spans)
 
 

@@ -8,6 +8,7 @@ serves as well.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -62,9 +63,11 @@ def open_session(
 
 
 def first_line(error: BaseException) -> str:
-    """What a failure of Spark says, without its pages of stack."""
+    """Why Spark failed, without its pages of stack: the innermost cause that it names, else what it says first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:400]}" if lines else type(error).__name__
+    causes = [found.group(1) for line in lines if (found := _CAUSE.match(line))]
+    said = causes[-1] if causes else lines[0] if lines else ""
+    return f"{type(error).__name__}: {said[:400]}" if said else type(error).__name__
 
 
 def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
@@ -112,6 +115,8 @@ def _stop(spark: Any) -> None:
     stopping.start()
     stopping.join(STOP)
 
+
+_CAUSE: Final = re.compile(r"(?:Caused by: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
 
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

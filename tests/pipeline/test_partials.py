@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from console.core import events as e
 from console.pipeline import partials
 from console.pipeline.schema import TABLES
-from tests.pipeline.journals import as_rows, load, tables_of
+from tests.pipeline.journals import as_rows, load, put, tables_of
 
 EVENTS: list[e.Event] = [
     e.StateChanged(at=600, entity="orders", was="healthy", now="failed over", why="timeout"),
@@ -89,8 +89,6 @@ def test_how_events_are_cut_into_batches_makes_no_difference(tmp_path: Path) -> 
 def test_many_files_made_one_say_the_same(tmp_path: Path) -> None:
     rows = as_rows(EVENTS)
     made = [split(part) for part in (rows[:20], rows[20:38], rows[38:])]
-    from tests.pipeline.journals import put
-
     merged: dict[str, list[dict[str, Any]]] = {}
     for table in partials.PARTIALS:
         paths = [tmp_path / f"{table}-{number}.parquet" for number in range(len(made))]

@@ -199,3 +199,31 @@ def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -
         assert f"another pipeline (pid {live.process.pid}) writes the tables" in second.trouble()
     finally:
         assert live.stop() == 0
+
+
+def test_fewer_files_say_the_same(journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are made one, judged or not; each step leaves what readers see as it was."""
+    from console.pipeline import judging, stream
+    from console.pipeline.java import find_java
+    from console.pipeline.lake import Lake
+    from console.pipeline.session import open_session
+
+    monkeypatch.setattr(stream, "MOST_BYTES", 1)  # a batch for each file
+    with (
+        Lake(tmp_path) as lake,
+        open_session(app="test", work=tmp_path / "work", java=find_java(shims=tmp_path / "work")) as spark,
+    ):
+        pipeline = stream.Pipeline(spark, lake, journal)
+        pipeline.once()
+        whole = said(tmp_path)
+        files = lake.manifest.of("events")
+        assert len(files) == len(list((journal / CLOSED).iterdir()))
+
+        monkeypatch.setattr(judging, "MOST_FILES", 2)
+        lake.commit(lambda now: {"judged": 0, "files": {**now.files, "audit": ()}})  # as before the first judgement
+        judging.tidy(spark, lake)
+        assert len(lake.manifest.of("events")) == 1
+        assert len(lake.manifest.of("minutes")) == 1
+        assert said(tmp_path) == whole
+        judging.judge(spark, lake)
+        assert said(tmp_path) == whole
