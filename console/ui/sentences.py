@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from console.core import events as e
 from console.core.entity import State
 from console.core.why import clock
-from console.ui.figures import duration, plural
+from console.ui.figures import duration, milliseconds, plural
 from console.ui.line import Role
 from console.ui.states import LOOKS
 
@@ -116,8 +116,8 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.EngineStopped: lambda it: Sentence("engine", f"ended: {it.reason}"),
     e.StateChanged: _changed,
     e.PingSent: lambda it: Sentence(it.entity, f"ping {it.number} sent"),
-    e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {_took(it.took)}"),
-    e.PingFailed: lambda it: Sentence(it.entity, f"ping {it.number} not accepted: {it.reason} ({_took(it.took)})"),
+    e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {milliseconds(it.took)}"),
+    e.PingFailed: lambda it: Sentence(it.entity, f"ping {it.number} not accepted: {it.reason} ({milliseconds(it.took)})"),
     e.SendsCounted: _counted,
     e.FailuresCounted: lambda it: Sentence(it.entity, f"{it.count:,} failed by {it.route}: {it.failure}"),
     e.OperationsCounted: lambda it: Sentence("cost", f"{it.sends + it.parked:,} sends, {it.moves:,} moves billed"),
@@ -149,7 +149,3 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.SyphonResumed: lambda it: Sentence("syphon", f"resumed by {it.by}{_reason(it.why)}"),
     e.Warned: lambda it: Sentence(it.about, it.text),
 }
-
-
-def _took(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
