@@ -346,8 +346,7 @@ def rehearse(
 @app.command
 def report(
     *,
-    last: Annotated[bool, Parameter(help="The latest incident, as where nothing is said.")] = False,
-    episode: Annotated[str | None, Parameter(help="The incident that this episode belongs to.")] = None,
+    episode: Annotated[str | None, Parameter(help="The incident of this episode; else the latest.")] = None,
     since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
     format: ReportFormat = "md",
     out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
@@ -359,7 +358,7 @@ def report(
     from console.ui.preferences import config_folder, load_preferences
 
     folder = tables or places_of(load_config(find_config(config)).name).tables
-    choose = chooser(last=last, episode=episode, since=since)
+    choose = chooser(episode=episode, since=since)
     price = load_preferences(config_folder()).price
     return run_report(folder, choose=choose, format_=format, out=out, price=price)
 

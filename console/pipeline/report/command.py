@@ -70,14 +70,14 @@ def as_object(report: Report) -> str:
     return msgspec.json.encode(report).decode()
 
 
-def chooser(*, last: bool = False, episode: str | None = None, since: str | None = None) -> Callable[[Tables], Report]:
+def chooser(*, episode: str | None = None, since: str | None = None) -> Callable[[Tables], Report]:
     """Which report is asked for; the latest incident's where nothing is.
 
     Raises:
-        ConfigurationError: more than one, or a time that cannot be read.
+        ConfigurationError: both, or a time that cannot be read.
     """
-    if last + (episode is not None) + (since is not None) > 1:
-        raise ConfigurationError("--last, --episode and --since are three reports: give one of them at a time")
+    if episode is not None and since is not None:
+        raise ConfigurationError("--episode and --since are two reports: give one of them at a time")
     if episode is not None:
         return lambda tables: report_of(tables, episode)
     if since is not None:
