@@ -211,7 +211,7 @@ def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
 
 
 def _no_drain(_snapshot: Snapshot, _scope: Scope, _target: str) -> str:
-    return "it needs the spark extra, and this release has no executor for it"
+    return "by the command alone, which has its own process for Spark: paired drain"
 
 
 def _no_lock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:

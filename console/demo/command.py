@@ -49,7 +49,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         )
         say = _silent if json_line else print
         with worker_process(order, folder) as worker:
-            result = _listen(worker, say) if headless else _watch(worker, socket)
+            result = _listen(worker, say) if headless else _watch(worker, order)
         if result is not None:
             result = _judged(result, order, say) if spark else result
     if result is None:
@@ -120,7 +120,7 @@ def _listen(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> Re
     return None
 
 
-def _watch(worker: subprocess.Popen[bytes], socket: Path) -> Result | None:
+def _watch(worker: subprocess.Popen[bytes], order: Order) -> Result | None:
     """The dashboard on the worker's engine, until the person leaves it."""
     from console.ui import run_dashboard
 
@@ -134,7 +134,7 @@ def _watch(worker: subprocess.Popen[bytes], socket: Path) -> Result | None:
 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
-    run_dashboard(socket, config_name="demo", engine_stays=False)
+    run_dashboard(Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables)
     _close(worker.stdin)
     listener.join(STOP)
     outcome = heard[0] if heard else None

@@ -333,7 +333,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Cost", _always("2 billed operations a message that is moved")),
     ),
     "drain": (
-        ("From now on", _always("nothing: it needs the spark extra")),
+        ("From now on", _always("nothing: the command paired drain does it")),
         (REACHES, _reaches),
     ),
     "read-write": (
