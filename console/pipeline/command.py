@@ -27,7 +27,7 @@ def run_pipeline(
     if not once:
         _tell(f"following {journal} into {tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost by it")
     try:
-        status = pipeline.process.wait()
+        status = pipeline.wait()
     except KeyboardInterrupt:
         status = 0
     finally:

@@ -1,8 +1,9 @@
 """Starts the pipeline as a process of its own, from a process that knows nothing of Spark.
 
-The child has no terminal: its input is nothing, its output a file; it is nice to others, and leads a session of its
-own, so that Ctrl-C in a terminal is not its business. Spark's JVM ends with it, however it ends. Its last line in the
-log says in one sentence why it failed, and `Pipeline.trouble` gives it back.
+The child has no terminal: its input is its order and nothing more, its output a file; it is nice to others, and leads
+a session of its own, so that Ctrl-C in a terminal is not its business. It ends when its input does, with whoever
+started it; Spark's JVM ends with it, however it ends. Its last line in the log says in one sentence why it failed, and
+`Pipeline.trouble` gives it back.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ class Pipeline:
     def wait(self, timeout: float | None = None) -> int | None:
         """Its exit status: 0 done, 2 failed with a sentence, negative: killed. None: it runs on after `timeout` s."""
         try:
-            return self.process.wait(timeout)
+            status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
+        self._let_go()
+        return status
 
     def stop(self, within: float = STOP) -> int:
         """Ends it in order, or after `within` seconds without; its exit status. What it had begun is done again."""
@@ -77,26 +80,33 @@ class Pipeline:
             self.process.send_signal(signal.SIGTERM)
             if self.wait(within) is None:
                 self.process.kill()
-        return self.process.wait()
+        status = self.process.wait()
+        self._let_go()
+        return status
+
+    def _let_go(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def trouble(self) -> str:
         """Why it failed, as one sentence; empty where it said nothing."""
-        return self._said(TROUBLE)
+        return said(self.log, TROUBLE)
 
     def took(self) -> Took | None:
         """How long `--once` took; None before it is done."""
-        said = self._said(TOOK)
-        return msgspec.json.decode(said, type=Took) if said else None
+        took = said(self.log, TOOK)
+        return msgspec.json.decode(took, type=Took) if took else None
 
-    def _said(self, beginning: str) -> str:
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-                lines = file.read().decode(errors="replace").splitlines()
-        except OSError:
-            return ""
-        said = [line.removeprefix(beginning) for line in lines if line.startswith(beginning)]
-        return said[-1] if said else ""
+
+def said(log: Path, beginning: str) -> str:
+    """The last line near a log's end that begins so, without the beginning; empty: there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix(beginning) for line in reversed(lines) if line.startswith(beginning)), "")
 
 
 def start_pipeline(
@@ -137,12 +147,15 @@ def start_pipeline(
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "console.pipeline.process", msgspec.json.encode(order).decode()],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "console.pipeline.process"],
+                stdin=subprocess.PIPE,  # what Spark is told may be secret, and arguments are for all to see
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
             )
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(order) + b"\n")
+        process.stdin.flush()
     except OSError as error:
         raise PipelineError(f"the pipeline cannot be started in {tables}: {error.strerror or error}") from error
     return Pipeline(process, log)

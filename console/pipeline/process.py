@@ -1,6 +1,7 @@
 """The pipeline's own process; started by launch.py with an order, or by a person's `paired pipeline`.
 
-Says in its last line why it failed. SIGTERM ends it in order; killed, it has lost nothing: see stream.py.
+Its order is the first line of its standard input, whose end ends it. Says in its last line why it failed. SIGTERM ends
+it in order; killed, it has lost nothing: see stream.py.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ import msgspec
 from console.core.errors import PairedError
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
-from console.pipeline.launch import TOOK, TROUBLE, PipelineOrder, Took
+from console.pipeline.launch import STOP, TOOK, TROUBLE, PipelineOrder, Took
 from console.pipeline.session import LOCAL, first_line, open_session
+from console.pipeline.starter import when_gone
 
 NICE: Final = 10
 
 
 def main() -> int:
-    """Do what the first argument orders; the exit status."""
-    order = msgspec.json.decode(sys.argv[1], type=PipelineOrder)
+    """Do what is ordered; the exit status."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PipelineOrder)
     os.nice(NICE)
     ending: list[int] = []
+    when_gone(lambda: ending.append(signal.SIGTERM), within=STOP)
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

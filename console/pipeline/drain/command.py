@@ -282,8 +282,8 @@ class _Drain:
         try:
             with _process(order, log) as process, self._bar.shown(found.lying):
                 told = await self._until_told(order, process, log)
-                process.wait(END)
-        except subprocess.TimeoutExpired:
+                await self._until_ended(process)
+        except TimeoutError:
             self._bar.say("the process with Spark did not end by itself, and was ended")
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -293,6 +293,14 @@ class _Drain:
         if told.outcome is None:
             raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
         return counted(told.outcome, self._tally)
+
+    async def _until_ended(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises TimeoutError: not within END. Told to stop twice, it is not waited for."""
+        async with asyncio.timeout(END):
+            while True:
+                if process.poll() is not None or self._stops > 1:
+                    return
+                await asyncio.sleep(LOOK)
 
     async def _until_told(self, order: DrainOrder, process: subprocess.Popen[bytes], log: Path) -> Told:
         gathered_at = 0.0

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,6 +31,7 @@ from console.pipeline.drain.order import DrainOrder, Outcome, Progress, Report, 
 from console.pipeline.drain.waves import Depth, Depths, Waves, World
 from console.pipeline.java import find_java
 from console.pipeline.session import first_line, open_session
+from console.pipeline.starter import when_gone
 from console.secret import masked
 
 LAST_RESORT: Final = 120.0
@@ -45,7 +44,7 @@ def main(folder: Path, work: Path) -> int:
     """Drain as the order in `folder` says; the exit status."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     log.setLevel(logging.INFO)
-    threading.Thread(target=_until_input_ends, args=(folder,), name="the end of standard input", daemon=True).start()
+    when_gone((folder / "stop").touch, within=LAST_RESORT)
     order = read_order(folder)
     began = time.time()
     told = _Teller(folder)
@@ -205,14 +204,6 @@ def _own_address(towards: str) -> str:
         except OSError:
             return socket.getfqdn()
         return str(probe.getsockname()[0])
-
-
-def _until_input_ends(folder: Path) -> None:
-    while os.read(0, 4096):
-        pass
-    (folder / "stop").touch()
-    time.sleep(LAST_RESORT)
-    os._exit(3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The process that runs a rehearsal on Spark: its one argument is the folder that the order stands in."""
+"""The process that runs a rehearsal on Spark: its one argument is the folder that the order stands in. It ends with its
+standard input."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 from console.pipeline.rehearsal.spread import main
+from console.pipeline.starter import when_gone
 
 os.nice(10)  # engines and people first
+when_gone(lambda: None, within=0.0)
 sys.exit(main(Path(sys.argv[1])))

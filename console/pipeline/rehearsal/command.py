@@ -15,6 +15,7 @@ import msgspec
 
 from console.core.errors import PipelineError
 from console.core.options import Policy
+from console.pipeline.launch import TROUBLE, said
 from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
 from console.pipeline.rehearsal.grid import Order
 from console.pipeline.rehearsal.said import as_object, as_text
@@ -22,7 +23,6 @@ from console.pipeline.rehearsal.spread import ORDER, ROWS, Ran, Wanted
 from console.pipeline.rehearsal.table import rehearsed
 
 LOCAL: Final = "local[*]"
-TROUBLE: Final = "paired: "
 
 
 def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None, json_line: bool) -> int:
@@ -62,23 +62,22 @@ def run_on_spark(order: Order, master: str) -> Ran:
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "console.pipeline.rehearsal", name],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end ends the process
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
             )
-        try:
-            status = process.wait()
-        except BaseException:
-            process.kill()  # its JVM ends with it
-            process.wait()
-            raise
+        with process:
+            try:
+                status = process.wait()
+            except BaseException:
+                process.kill()  # its JVM ends with it
+                raise
         if status:
             raise PipelineError(_why(log))
         return msgspec.json.decode((folder / ROWS).read_bytes(), type=Ran)
 
 
 def _why(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    said = [line.removeprefix(TROUBLE) for line in lines if line.startswith(TROUBLE)]
-    return said[-1] if said else f"the rehearsal on Spark failed: {lines[-1] if lines else 'it said nothing'}"
+    last = said(log, "")
+    return said(log, TROUBLE) or f"the rehearsal on Spark failed: {last or 'it said nothing'}"

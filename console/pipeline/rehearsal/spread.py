@@ -16,6 +16,7 @@ import msgspec
 
 from console.core.errors import PairedError
 from console.pipeline.java import find_java
+from console.pipeline.launch import TROUBLE
 from console.pipeline.rehearsal.grid import NAMES, Order, Row, run_chunk
 from console.pipeline.session import open_session
 
@@ -70,6 +71,6 @@ def main(folder: Path) -> int:
             ran = Ran(rows=rows, seconds=time.monotonic() - began)
         (folder / ROWS).write_bytes(msgspec.json.encode(ran))
     except PairedError as error:
-        sys.stderr.write(f"paired: {error}\n")
+        sys.stderr.write(f"{TROUBLE}{error}\n")
         return 2
     return 0
