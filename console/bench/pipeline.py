@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,39 +111,45 @@ async def measure_pipeline(plan: PipelinePlan) -> PipelineFigures:
     """Measure it in folders that are gone afterwards. Raises BenchError."""
     if find_spec("pyspark") is None:
         raise BenchError("Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it")
-    return await asyncio.to_thread(_measured, plan)
+    ended = threading.Event()
+    try:
+        return await asyncio.to_thread(_measured, plan, ended)
+    finally:
+        ended.set()
 
 
-def _measured(plan: PipelinePlan) -> PipelineFigures:
+def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as name:
         folder = Path(name)
-        small = _once(folder / "small", plan.small)
+        small = _once(folder / "small", plan.small, ended)
         spread = None
         if plan.with_cluster:
             (folder / "daemons").mkdir()
             with cluster(folder / "daemons", workers=2) as standing:
-                spread = _once(folder / "spread", plan.small, master=standing.master)
-        large = _once(folder / "large", plan.events)
-        live = _live(folder / "live", plan.seconds)
+                spread = _once(folder / "spread", plan.small, ended, master=standing.master)
+        large = _once(folder / "large", plan.events, ended)
+        live = _live(folder / "live", plan.seconds, ended)
     growth = (large.tables_s / large.events) / (small.tables_s / small.events)
     return PipelineFigures(
         large=large, small=small, cluster=spread, growth=round(growth, 3), live=live, load_average=round(load, 1)
     )
 
 
-def _once(folder: Path, count: int, master: str | None = None) -> Once:
+def _once(folder: Path, count: int, ended: threading.Event, master: str | None = None) -> Once:
     size = write_journal(folder / "journal", count)
     settings = SETTINGS if master is not None else {}
     pipeline = start_pipeline(
         journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings
     )
     try:
-        status = pipeline.wait(MOST)
+        until = time.monotonic() + MOST
+        while (status := pipeline.wait(0.5)) is None and not ended.is_set() and time.monotonic() < until:
+            continue
     finally:
         pipeline.stop()
     took = pipeline.took()
-    if status or took is None:
+    if status != 0 or took is None:
         raise BenchError(f"the pipeline did not make its tables: {pipeline.trouble() or 'it took too long'}")
     found = sum(file.rows for file in manifests.read(folder / "tables").of("events"))
     if found != count:
@@ -156,23 +163,23 @@ def _once(folder: Path, count: int, master: str | None = None) -> Once:
     )
 
 
-def _live(folder: Path, seconds: float) -> Live:
+def _live(folder: Path, seconds: float, ended: threading.Event) -> Live:
     whole = folder / "journal" / CLOSED
     whole.mkdir(parents=True)
     pipeline = start_pipeline(journal=folder / "journal", tables=folder / "tables", trigger=TRIGGER)
     try:
-        return _followed(pipeline, whole, folder / "tables", seconds)
+        return _followed(pipeline, whole, folder / "tables", seconds, ended)
     finally:
         pipeline.stop()
 
 
-def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float) -> Live:
+def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float, ended: threading.Event) -> Live:
     """Play the journal; whenever the manifest changes, the lag just before was that of what it did not have yet."""
     began = time.time()
     play = _play(whole, began)
     lags: list[float] = []
     batches, newest, cpu, at = 0, began, 0.0, began
-    while (now := time.time()) < began + WARM + seconds:
+    while (now := time.time()) < began + WARM + seconds and not ended.is_set():
         next(play)
         if not pipeline.running:
             raise BenchError(f"the pipeline ended: {pipeline.trouble()}")

@@ -90,10 +90,6 @@ class Lake:
         """Where a file of a table is to be written; nobody reads it before it is committed."""
         return self.folder / table / name
 
-    def discard(self, checkpoint: Path) -> None:
-        """Forgets a checkpoint that cannot be used: everything is read again, and nothing is taken twice."""
-        shutil.rmtree(checkpoint, ignore_errors=True)
-
     def commit(self, change: Callable[[Manifest], dict[str, Any]]) -> Manifest:
         """Makes a change of the tables count. `change` is given the manifest, and gives the fields that are new.
 

@@ -41,7 +41,10 @@ def main() -> int:
         return _say(str(error))
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
         traceback.print_exc()
-        return _say(f"the pipeline ended: {first_line(error)}; what it had begun is done again at the next start")
+        return _say(
+            f"the pipeline ended: {first_line(error)}; what it had begun is done again at the next start. Should that "
+            f"fail likewise, remove {Path(order.tables) / 'checkpoints'}: nothing is lost or taken twice by it"
+        )
     return 0
 
 

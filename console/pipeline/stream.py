@@ -48,9 +48,10 @@ class Pipeline:
 
     def once(self) -> None:
         """Make the tables of what is there. Raises what Spark says."""
-        for begin in (self._start_journal, self._start_story):
-            begin({"availableNow": True}).awaitTermination()
+        self._start_journal({"availableNow": True}).awaitTermination()
+        story = self._start_story({"availableNow": True})  # waits for its Python more than it works
         judging.judge(self._spark, self._lake)
+        story.awaitTermination()
 
     def follow(self, trigger: float, ended: Callable[[], bool]) -> None:
         """Keep the tables up with the journal until `ended`. Raises what Spark says."""
@@ -128,20 +129,18 @@ class Pipeline:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        came, went = Observation("came"), Observation("went")
-        one = f.lit(1)
+        came, one = Observation("came"), f.lit(1)
         all_of = typed(lines).observe(came, f.count(one).alias("rows"))
-        fresh = unseen(all_of, manifest.seen, manifest.troubled).observe(
-            went,
-            f.count(one).alias("rows"),
-            f.max("ts").alias("last_ts"),
-            f.collect_set(f.when(f.col("seq").isNull(), f.col("file"))).alias("troubled"),
-        )
         place = self._lake.place("events", name)
+        fresh = unseen(all_of, manifest.seen, manifest.troubled)
         fresh.write.mode("overwrite").option("compression", "zstd").parquet(str(place))
-        rows, before = went.get["rows"], came.get["rows"]
-        found = {"troubled": went.get["troubled"] or [], "repeated": before - rows}
-        return self._events(place), File(name, rows, went.get["last_ts"] or 0, manifest.batch + 1), found
+        events = self._events(place)  # what counts is what was written
+        rows, last, troubled = events.select(
+            f.count(one), f.max("ts"), f.collect_set(f.when(f.col("seq").isNull(), f.col("file")))
+        ).first()
+        newest = max((file.last_ts for file in manifest.of("events")), default=0)  # lines without a time are of now
+        found = {"troubled": troubled, "repeated": max(0, (came.get.get("rows") or 0) - rows)}
+        return events, File(name, rows, last or newest, manifest.batch + 1), found
 
     def _without_repeats(self, events: Any, file: File, repeats: int) -> tuple[Any, File]:
         """The same events, each number once: rare, and so not looked for on the way."""

@@ -32,6 +32,7 @@ pytestmark = [
 
 EVENTS = 40_000
 PER_SECOND = 100
+LATEST = 1_790_000_500 * 1_000_000
 LONG = 600.0
 VIEWS = ("events", "gaps", "episodes", "minutes", "backlog", "syphon", "cost", "audit")
 
@@ -41,7 +42,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A journal of four files: two outages, and a last file with every kind of bad line."""
     folder = tmp_path_factory.mktemp("journal")
     write_journal(folder, EVENTS, per_second=PER_SECOND, lines=EVENTS // 4)
-    event = {"v": 1, "engine": "bench@here", "boot": "b0", "seq": EVENTS + 1, "ts": 1, "kind": "warned"}
+    event = {"v": 1, "engine": "bench@here", "boot": "b0", "seq": EVENTS + 1, "ts": LATEST, "kind": "warned"}
     bad = [
         json.dumps(event)[:40],
         json.dumps({"somebody": "else's"}),
@@ -216,8 +217,8 @@ def test_fewer_files_say_the_same(journal: Path, tmp_path: Path, monkeypatch: py
         pipeline = stream.Pipeline(spark, lake, journal)
         pipeline.once()
         whole = said(tmp_path)
-        files = lake.manifest.of("events")
-        assert len(files) == len(list((journal / CLOSED).iterdir()))
+        assert len(lake.manifest.of("events")) >= 4
+        assert sum(1 for row in whole["events"] if not row["trouble"]) == EVENTS + 1
 
         monkeypatch.setattr(judging, "MOST_FILES", 2)
         lake.commit(lambda now: {"judged": 0, "files": {**now.files, "audit": ()}})  # as before the first judgement
