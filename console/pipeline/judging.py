@@ -9,6 +9,7 @@ undelivered) stay until they are.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from console.pipeline.manifest import File, Manifest
 from console.pipeline.schema import AUDIT, EVENTS, VERDICTS, spark_ddl
 
 KEPT: Final = 30 * 24 * 3600 * 1_000_000
-"""Microseconds, back from the newest record."""
+"""Microseconds, back from the newest record, or from now if that claims to be later."""
 MOST_FILES: Final = 100
 """Files of a table that are read one by one before they are made one."""
 LARGE: Final = 100_000
@@ -45,7 +46,8 @@ def judge(spark: Any, lake: Lake) -> None:
     with lake.writing:
         manifest = lake.manifest
         name = batch_name(manifest.batch + 1)
-        horizon = max((file.last_ts for file in manifest.of("events")), default=0) - KEPT
+        newest = max((file.last_ts for file in manifest.of("events")), default=0)
+        horizon = min(newest, int(time.time() * 1e6)) - KEPT  # a clock that ran ahead makes nothing old
         recent = tuple(file for file in manifest.of("events") if file.last_ts >= horizon)
         new = {
             **_audited(spark, lake, manifest, name, horizon),
