@@ -39,6 +39,9 @@ class Meter:
     """Of the bodies that the primary accepted."""
     parked_bytes: int = 0
     """Of the bodies that backlog queues accepted."""
+    received_bytes: int = 0
+    """Of the messages that backlog queues gave the syphon: all of each by our own AMQP; through the SDK, the bodies of
+    those that were sent on."""
     moved_bytes: int = 0
     """Of the messages that destinations were sent by the syphon."""
 

@@ -169,6 +169,14 @@ class BilledView:
     receives: int = 0
     moves: int = 0
     settlements: int = 0
+    sent_bytes: int | None = None
+    """Of the bodies that the primary accepted. None, here and below: an engine that does not count them."""
+    parked_bytes: int | None = None
+    """Of the bodies that backlog queues accepted."""
+    received_bytes: int | None = None
+    """Of the messages that the syphon was given."""
+    moved_bytes: int | None = None
+    """Of the messages that destinations were sent by the syphon. Pings and settlements carry no body."""
 
     @property
     def total(self) -> int:

@@ -103,6 +103,14 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
     causes = ("sends", "parked", "pings", "receives", "moves", "settlements")
     rows = [((cause,), float(getattr(billed, cause))) for cause in causes]
     yield _counter(of, "paired_billed_operations", "Operations by what caused them.", ("cause",), rows)
+    counted = {
+        "sends": billed.sent_bytes,
+        "parked": billed.parked_bytes,
+        "receives": billed.received_bytes,
+        "moves": billed.moved_bytes,
+    }
+    sizes = [((cause,), float(size)) for cause, size in counted.items() if size is not None]
+    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by what caused them.", ("cause",), sizes)
 
 
 def _entities(of: Snapshot) -> Iterator[Metric]:

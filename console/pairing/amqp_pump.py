@@ -290,6 +290,7 @@ class AmqpPump:
         """A locked message: from the link, or by its number where there is no receiver. doom: why it is undeliverable
         anyway."""
         self._ration.took()
+        self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
         try:
             found = opened(data)

@@ -83,7 +83,9 @@ class Courier:
 
     async def _try(self, link: SenderLink, pack: list[Sendable]) -> Judgement | None:
         self._steering.meter.moves += len(pack)
-        self._steering.meter.moved_bytes += sum(map(body_bytes, pack))
+        size = sum(map(body_bytes, pack))
+        self._steering.meter.moved_bytes += size
+        self._steering.meter.received_bytes += size
         try:
             await link.send(pack, self._steering.policy.send_timeout)
         except Exception as error:  # noqa: BLE001 - whatever was raised, nothing of it is completed

@@ -11,7 +11,7 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
 from console.core.billing import Meter
@@ -89,6 +89,10 @@ class Tally:
         if found is None:
             found = self.routes[route] = Sends()
         return found
+
+
+_COUNTED: Final = frozenset(each.name for each in fields(OperationsCounted))
+"""Of the meter's counts, those that the journal keeps."""
 
 
 class Hands(Protocol):
@@ -344,7 +348,7 @@ class Steering:
         self._operations_at = at + OPERATIONS_EVERY
         now, before = asdict(self.meter), asdict(self._metered)
         self._metered = replace(self.meter)
-        self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now}))
+        self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED}))
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -125,6 +125,10 @@ def billed(meter: Meter) -> BilledView:
         receives=meter.receives,
         moves=meter.moves,
         settlements=meter.settlements,
+        sent_bytes=meter.sent_bytes,
+        parked_bytes=meter.parked_bytes,
+        received_bytes=meter.received_bytes,
+        moved_bytes=meter.moved_bytes,
     )
 
 

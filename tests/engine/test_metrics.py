@@ -54,7 +54,8 @@ def snapshot(**changes: Any) -> Snapshot:
     base = Snapshot(
         engine="orders@web-1", boot="b1", pid=1, seq=1, at=100.0, pairing="orders", environment="test",
         primary="contoso", secondary="contoso-backup", read_only=False, entities=(entity("orders"), payments),
-        queues=queues, syphon=SyphonView(status=SyphonStatus.OFF, text="", moved=5), billed=BilledView(sends=97),
+        queues=queues, syphon=SyphonView(status=SyphonStatus.OFF, text="", moved=5),
+        billed=BilledView(sends=97, sent_bytes=9_700),
         times="", alarms=("one",), readiness=Readiness(at=99.0, findings=found),
         journal=JournalView(lines=10, lost=2, trouble="full"),
     )  # fmt: skip
@@ -80,6 +81,7 @@ def test_entities_carry_state_sends_by_route_and_outcome_pings_and_failovers() -
     assert read["paired_entity_state", "payments", "failed over"] == 1
     assert read["paired_entity_state", "payments", "healthy"] == 0
     assert read["paired_sends_total", "payments", "accepted", "primary"] == 90
+    assert read["paired_billed_bytes_total", "sends"] == 9_700
     assert read["paired_sends_total", "payments", "failed", "backlog/1"] == 1
     assert read["paired_pings_sent_total", "payments"] == 4
     assert read["paired_failovers_total", "payments"] == 1

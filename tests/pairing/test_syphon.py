@@ -386,6 +386,8 @@ async def test_what_a_parked_message_costs(world: World) -> None:
     again = billed.settlements - 30  # set aside while its destination was down, and received again
     searches = 5
     assert (billed.parked, billed.moves) == (30, 30)
+    assert billed.parked_bytes == 30  # of the bodies; of what is moved, all of it
+    assert (billed.received_bytes or 0) >= (billed.moved_bytes or 0) >= 30
     assert 0 <= again <= 30
     assert 0 <= billed.receives - again - 30 <= searches
     of_the_application = 30  # it receives them from the primary

@@ -202,7 +202,18 @@ class MadeUp:
             queues=limits,
             started_at=at("09:12:40"),
             policy=Policy(enable_syphon=True, failback_pings=5),
-            billed=BilledView(sends=412_017, parked=1_221, pings=5, receives=61, moves=8_112, settlements=8_112),
+            billed=BilledView(
+                sends=412_017,
+                parked=1_221,
+                pings=5,
+                receives=61,
+                moves=8_112,
+                settlements=8_112,
+                sent_bytes=421_905_408,
+                parked_bytes=1_250_304,
+                received_bytes=8_706_688,
+                moved_bytes=8_306_688,
+            ),
             unused=UnusedView(
                 queues=(
                     UnusedQueue(path=UNUSED + "10", index=10, status="Active", messages=17, dead_lettered=0),

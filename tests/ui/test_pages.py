@@ -178,7 +178,18 @@ async def test_money_is_shown_where_a_price_was_named(open_console: Any, made: A
         await console.press("5")
         assert "0.8 USD a million operations" in console.screen()
         sends = next(row for row in console.rows() if row.startswith(" sends"))
-        assert "61,478,790       49.18" in sends
+        assert "61,478,790       49.18   421.9M" in sends
+
+
+async def test_bytes_by_cause_are_shown_and_not_guessed(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("5")
+        rows = {row.split()[0]: row for row in console.rows() if row.strip()}
+        assert "1.3M" in rows["parked"]
+        assert "8.7M" in rows["receives"]
+        assert "18.3M" in rows["by"]
+        await console.told(replace(made.backlog(), billed=replace(made.backlog().billed, received_bytes=None)))
+        assert "–   by the syphon" in next(row for row in console.rows() if row.startswith(" receives"))
 
 
 @pytest.mark.parametrize(

@@ -11,25 +11,29 @@ from typing import Final
 
 from console.core.billing import DAY, MONTH_DAYS, PARKED_MESSAGE_OPERATIONS, Price, idle_receives, probes_a_day
 from console.core.snapshot import BilledView, Snapshot
-from console.ui.figures import NOT_KNOWN, count, duration, plural, when
+from console.ui.figures import NOT_KNOWN, count, duration, plural, short, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
 LABEL: Final = 14
-NUMBER: Final = 15
+NUMBER: Final = 14
+BYTES: Final = 9
 MONEY: Final = 12
 LEAST_AGE: Final = 60.0
 """Seconds that an engine has to have run before its pace says anything of a month."""
 
-CAUSES: Final[tuple[tuple[str, Callable[[BilledView], int], str], ...]] = (
-    ("sends", lambda it: it.sends, "to the primary, billed anyway"),
-    ("parked", lambda it: it.parked, "sends to the backlog"),
-    ("receives", lambda it: it.receives, "by the syphon, empty ones too"),
-    ("moves", lambda it: it.moves, "sends to destinations"),
-    ("settlements", lambda it: it.settlements, "beyond the model's 4"),
-    ("pings", lambda it: it.pings, "and probes"),
+Number = Callable[[BilledView], int]
+Size = Callable[[BilledView], int | None]
+CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
+    ("sends", lambda it: it.sends, lambda it: it.sent_bytes, "to the primary, billed anyway"),
+    ("parked", lambda it: it.parked, lambda it: it.parked_bytes, "sends to the backlog"),
+    ("receives", lambda it: it.receives, lambda it: it.received_bytes, "by the syphon, empty ones too"),
+    ("moves", lambda it: it.moves, lambda it: it.moved_bytes, "sends to destinations"),
+    ("settlements", lambda it: it.settlements, lambda it: 0, "beyond the model's 4"),
+    ("pings", lambda it: it.pings, lambda it: 0, "and probes"),
 )
+"""Bytes are those of messages: settlements and pings have no body."""
 
 
 class CostTable(Lines):
@@ -47,17 +51,25 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     since = f"counted since {when(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
     head = f" {fit('cause', LABEL)}{fit('operations', NUMBER, 'right')}{fit(f'in {MONTH_DAYS} days', NUMBER, 'right')}"
     head += fit(price.currency, MONEY, "right") if price is not None else ""
+    head += fit("bytes", BYTES, "right")
     billed = snapshot.billed
     added = billed.total - billed.sends
     return [
         rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
         *[
-            _row(name, number(billed), snapshot, price, Span(f"   {words}", Role.MUTED))
-            for name, number, words in CAUSES
+            _row(name, number(billed), size(billed), snapshot, price, Span(f"   {words}", Role.MUTED))
+            for name, number, size, words in CAUSES
         ],
-        _row("in all", billed.total, snapshot, price, Span("")),
-        _row("by the pairing", added, snapshot, price, Span("   all but those sends", Role.MUTED)),
+        _row("in all", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
+        _row(
+            "by the pairing",
+            added,
+            _sum(billed, CAUSES[1:]),
+            snapshot,
+            price,
+            Span("   all but those sends", Role.MUTED),
+        ),
     ]
 
 
@@ -65,7 +77,13 @@ def _age(snapshot: Snapshot) -> float:
     return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
 
 
-def _row(name: str, number: int, snapshot: Snapshot, price: Price | None, words: Span) -> Line:
+def _sum(billed: BilledView, causes: Sequence[tuple[str, Number, Size, str]]) -> int | None:
+    """Bytes of these causes; None where one is not known."""
+    sizes = [size(billed) for _, _, size, _ in causes]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _row(name: str, number: int, size: int | None, snapshot: Snapshot, price: Price | None, words: Span) -> Line:
     age = _age(snapshot)
     month = round(number * MONTH_DAYS * DAY / age) if age >= LEAST_AGE else None
     cost = f"{price.of(month):,.2f}" if price is not None and month is not None else NOT_KNOWN
@@ -74,6 +92,7 @@ def _row(name: str, number: int, snapshot: Snapshot, price: Price | None, words:
         Span(fit(count(number), NUMBER, "right"), Role.TITLE),
         Span(fit(count(month), NUMBER, "right")),
         Span(fit(cost, MONEY, "right") if price is not None else ""),
+        Span(fit(short(size, BYTES - 2), BYTES, "right")),
         words,
     )
 
