@@ -30,7 +30,7 @@ class Meter:
     pings: int = 0
     receives: int = 0
     """Messages that the syphon received from backlog queues, and its calls that brought none: a window without any, a
-    search, a link that was attached again."""
+    search, a link that was attached again. Each peek into a backlog queue, for whoever looks at it."""
     moves: int = 0
     """The syphon's attempts on destinations."""
     settlements: int = 0

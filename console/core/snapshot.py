@@ -67,6 +67,32 @@ class EntityView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersView:
+    """What a peek at the first dead letters of a backlog queue found, whoever put them there."""
+
+    read_at: float | None = None
+    """None: not looked yet, or there are none."""
+    looked_at: int = 0
+    """Dead letters that were read, the first ones; there may be more."""
+    reasons: tuple[tuple[str, int], ...] = ()
+    """Why those are dead, and how many; the most frequent reasons."""
+    trouble: str = ""
+    """Why the latest look failed; empty when it did not. The figures are then of an earlier one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldestView:
+    """What a peek at the first message of a backlog queue found: one set aside or set to appear later, too."""
+
+    read_at: float | None = None
+    """None: not looked yet, or nothing is parked."""
+    enqueued_at: float | None = None
+    """When it came into the queue. None: none was there, or it does not say."""
+    trouble: str = ""
+    """Why the latest look failed; empty when it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
     """One backlog queue."""
 
@@ -99,6 +125,8 @@ class QueueView:
     """In what its settings differ from what the pairing would have created."""
     dead_reasons: tuple[tuple[str, int], ...] = ()
     """Why this engine dead-lettered messages of it since it started, and how many; the most frequent reasons."""
+    dead_letters: DeadLettersView = DeadLettersView()
+    oldest: OldestView = OldestView()
 
 
 class SyphonStatus(StrEnum):

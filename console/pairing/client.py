@@ -32,6 +32,7 @@ from console.pairing.inspection import Inspection
 from console.pairing.management import Management, management_of
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
 from console.pairing.partners import Partners, Side
+from console.pairing.peeks import Peeks
 from console.pairing.pinger import Pinger
 from console.pairing.primaries import Primaries
 from console.pairing.receiver import PairedReceiver
@@ -116,6 +117,7 @@ class PairedServiceBusClient:
         self._standby = Standby(steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit)
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
+        self._peeks = Peeks(steering, options.secondary_client, queues, self._soundings)
         self._inspection = Inspection(
             steering, primary_client, options.secondary_client, admin, queues, self._soundings
         )
@@ -138,6 +140,7 @@ class PairedServiceBusClient:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
         tasks.start(self._soundings.run(), name="the depth of the backlog")
+        tasks.start(self._peeks.run(), name="the peeks into the backlog")
         tasks.start(self._standby.run(), name="the links to the backlog queues")
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
@@ -300,7 +303,7 @@ class PairedServiceBusClient:
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every backlog queue in use."""
-        return views.queues(self._steering, self._found, self._soundings, self._syphon)
+        return views.queues(self._steering, self._found, self._soundings, self._peeks, self._syphon)
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""

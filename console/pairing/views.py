@@ -13,6 +13,7 @@ from console.core.snapshot import BilledView, EntityView, QueueView, RouteView, 
 from console.core.trend import growth
 from console.core.why import why
 from console.pairing.backlog import Found as BacklogFound
+from console.pairing.peeks import Peeks
 from console.pairing.soundings import Sounding, Soundings
 from console.pairing.steering import Steering, Tally
 from console.pairing.syphon import Syphon
@@ -74,7 +75,7 @@ def _route(entity: Entity, tally: Tally) -> str:
 
 
 def queues(
-    steering: Steering, found: BacklogFound, soundings: Soundings, syphon_: Syphon | None
+    steering: Steering, found: BacklogFound, soundings: Soundings, peeks: Peeks, syphon_: Syphon | None
 ) -> tuple[QueueView, ...]:
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
@@ -103,6 +104,8 @@ def queues(
                 limit_bytes=found.limits[place.index],
                 differences=found.differences[place.index],
                 dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
+                dead_letters=peeks.dead[place.index],
+                oldest=peeks.oldest[place.index],
             )
         )
     return tuple(views)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.cells import cell_len
 
 from console.core import events as e
 from console.core.billing import Price
-from console.core.snapshot import UnusedView
+from console.core.snapshot import DeadLettersView, OldestView, UnusedView
 from console.ui.actions import KEY_LINE
 from console.ui.preferences import load_preferences
 from console.ui.screens.dashboard import DashboardScreen
@@ -21,6 +22,7 @@ from console.ui.view import Page, Records
 
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
 KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 STRANGE = ["[b]bold[/b]", "\x1b[2Jwiped", "受注" * 20, "\u202eevil", "x" * 200, "a\nb"]
 
 
@@ -107,6 +109,51 @@ async def test_the_backlog_says_where_each_queue_goes(open_console: Any, made: A
         assert "LockDuration 0:00:30 instead of 0:01:00" in screen
         assert "12 × no x-ms-path" in screen
         assert "17 stranded" in screen
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "19; of the first 7, read 14:02:05: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
+        ({"looked_at": 19}, "19; read 14:02:05: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
+        ({"looked_at": 0, "reasons": ()}, "19; a peek 14:02:05 saw none"),
+        ({"trouble": "timeout"}, "19; of the first 7, read 14:02:05, then peek failed (timeout): 4 × MaxDelivery"),
+        ({"read_at": None}, "19; by this engine since it started: 12 × no x-ms-path (and 1 more reason)"),
+        ({"read_at": None, "trouble": "timeout"}, "19; peek failed (timeout), by this engine since it started: 12 ×"),
+    ],
+)
+async def test_reasons_for_dead_letters_are_those_that_a_peek_found(
+    open_console: Any, made: Any, changes: dict[str, Any], words: str
+) -> None:
+    reasons = (("MaxDeliveryCountExceeded", 4), ("no x-ms-path", 3))
+    peeked = DeadLettersView(read_at=made.at("14:02:05"), looked_at=7, reasons=reasons)
+    queues = list(made.backlog().queues)
+    queues[8] = replace(queues[8], dead_letters=replace(peeked, **changes))
+    async with open_console(replace(made.backlog(), queues=tuple(queues)), size=(120, 24)) as console:
+        await console.press("3", *["down"] * 8)
+        assert words in console.screen()
+
+
+@pytest.mark.parametrize(
+    ("depth", "changes", "words"),
+    [
+        (17, {}, ""),
+        (17, {"enqueued_at": NOON}, "oldest since 12:00:00 (read 12:05:00) · "),
+        (17, {"enqueued_at": NOON, "trouble": "timeout"}, "oldest since 12:00:00 (read 12:05:00, then timeout) · "),
+        (17, {"read_at": None, "trouble": "timeout"}, "oldest unknown: timeout · "),
+        (0, {"enqueued_at": NOON}, ""),
+    ],
+)
+async def test_how_long_the_oldest_message_waits_is_said_with_when_that_was_read(
+    open_console: Any, made: Any, depth: int, changes: dict[str, Any], words: str
+) -> None:
+    queues = list(made.backlog().queues)
+    oldest = OldestView(**{"read_at": made.at("12:05:00")} | changes)
+    queues[8] = replace(queues[8], depth=depth, oldest=oldest)
+    async with open_console(replace(made.backlog(), queues=tuple(queues)), size=(120, 24)) as console:
+        await console.press("3", *["down"] * 8)
+        assert words in console.screen()
+        assert ("oldest" in console.screen()) == bool(words)
 
 
 async def test_old_depths_are_no_base_for_an_outlook(open_console: Any, made: Any) -> None:
@@ -211,7 +258,7 @@ def test_a_price_that_cannot_be_used_costs_a_notice(tmp_path: Path, text: str, p
 async def test_a_young_engine_says_nothing_of_a_month(open_console: Any, made: Any) -> None:
     async with open_console(replace(made.backlog(), started_at=made.AT - 10)) as console:
         await console.press("5")
-        assert next(row for row in console.rows() if row.startswith(" in all")).split()[-1] == "–"
+        assert next(row for row in console.rows() if row.startswith(" in all")).split()[-2] == "–"
 
 
 # -- what is chosen -------------------------------------------------------------------------------------------------

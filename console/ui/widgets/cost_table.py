@@ -28,7 +28,7 @@ Size = Callable[[BilledView], int | None]
 CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
     ("sends", lambda it: it.sends, lambda it: it.sent_bytes, "to the primary, billed anyway"),
     ("parked", lambda it: it.parked, lambda it: it.parked_bytes, "sends to the backlog"),
-    ("receives", lambda it: it.receives, lambda it: it.received_bytes, "by the syphon, empty ones too"),
+    ("receives", lambda it: it.receives, lambda it: it.received_bytes, "by the syphon, and peeks"),
     ("moves", lambda it: it.moves, lambda it: it.moved_bytes, "sends to destinations"),
     ("settlements", lambda it: it.settlements, lambda it: 0, "beyond the model's 4"),
     ("pings", lambda it: it.pings, lambda it: 0, "and probes"),

@@ -26,7 +26,7 @@ class QueueDetail(Lines):
         queue = next((one for one in queues if str(one.index) == view.queue), None)
         if queue is None:
             return [rule("queue", width), *[BLANK] * (height - 1)]
-        used = f"{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
+        used = f"{_oldest(queue)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
         said = [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
@@ -55,19 +55,44 @@ def _settings(queue: QueueView) -> tuple[str, Role]:
     return f"not as expected, its owner's choice: {'; '.join(queue.differences)}", Role.SUSPECT
 
 
+def _oldest(queue: QueueView) -> str:
+    """Since when the first message waits, by a peek at it; nothing where there is none."""
+    oldest = queue.oldest
+    if not queue.depth or (oldest.enqueued_at is None and not oldest.trouble):
+        return ""
+    if oldest.enqueued_at is None or oldest.read_at is None:
+        return f"oldest unknown: {oldest.trouble} · "
+    failed = f", then {oldest.trouble}" if oldest.trouble else ""
+    return f"oldest since {clock(oldest.enqueued_at)} (read {clock(oldest.read_at)}{failed}) · "
+
+
 def _dead(queue: QueueView, width: int, rows: int) -> list[Line]:
-    """How many, then this engine's reasons for them, a line each where there is room."""
-    dead, reasons = queue.dead_lettered, queue.dead_reasons
+    """How many, then the reasons for them, a line each where there is room: of those in the queue, whoever put them
+    there; of this engine's own while none were peeked."""
+    dead = queue.dead_lettered
+    where, reasons = _reasons(queue)
     if not dead:
         said = [_fact("dead letters", "not read yet" if dead is None else "none", Role.TEXT, width)]
     elif not reasons:
-        text = f"{count(dead)}; none by this engine since it started: their reasons are in the queue"
-        said = [_fact("dead letters", text, Role.SUSPECT, width)]
+        said = [_fact("dead letters", f"{count(dead)}; {where}", Role.SUSPECT, width)]
     elif rows == 1:
         why, number = reasons[0]
         more = f" (and {plural(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
-        said = [_fact("dead letters", f"{count(dead)}; {number:,} × {why}{more}", Role.SUSPECT, width)]
+        said = [_fact("dead letters", f"{count(dead)}; {where}: {number:,} × {why}{more}", Role.SUSPECT, width)]
     else:
-        said = [_fact("dead letters", f"{count(dead)}; by this engine since it started:", Role.SUSPECT, width)]
+        said = [_fact("dead letters", f"{count(dead)}; {where}:", Role.SUSPECT, width)]
         said += [_fact("", f"{number:>8,} × {why}", Role.TEXT, width) for why, number in reasons[: rows - 1]]
     return [*said, *[line()] * (rows - len(said))]
+
+
+def _reasons(queue: QueueView) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Of which dead letters the reasons are known, and the reasons."""
+    peeked = queue.dead_letters
+    failed = f"peek failed ({peeked.trouble})" if peeked.trouble else ""
+    if peeked.read_at is None:
+        own = "by this engine since it started" if queue.dead_reasons else "their reasons are in the queue"
+        return ", ".join(filter(None, (failed, own))), queue.dead_reasons
+    if not peeked.looked_at:
+        return f"a peek {clock(peeked.read_at)} saw none", ()
+    part = f"of the first {peeked.looked_at:,}, " if peeked.looked_at < (queue.dead_lettered or 0) else ""
+    return f"{part}read {clock(peeked.read_at)}{f', then {failed}' if failed else ''}", peeked.reasons
