@@ -207,7 +207,10 @@ class Journal:
         Raises:
             OSError: the disk refused, or did not answer in time (TimeoutError is one).
         """
-        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError:  # a program at its end takes no work for threads any more: done here, rather than lost
+            return work()
         try:
             async with asyncio.timeout(DISK_TIMEOUT):
                 return await running

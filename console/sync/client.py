@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import atexit
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from azure.servicebus.aio import ServiceBusClient
+
+from console.application import pair_namespaces as pair
 from console.core.errors import ConfigurationError
 from console.core.events import Event
 from console.core.verdict import Judge, judge
 from console.pairing import PairedServiceBusClient as AsyncClient
 from console.pairing import SendAvailabilityPairedNamespaceOptions
-from console.pairing import pair_namespaces as pair
 from console.pairing.management import SecondaryAdmin
 from console.sync.namespaces import Namespace
 from console.sync.portal import Portal
@@ -28,6 +30,10 @@ def pair_namespaces(
     secondary: Namespace,
     *,
     admin: Callable[[], SecondaryAdmin] | None = None,
+    control: bool | str = False,
+    environment: str = "",
+    read_only: bool = False,
+    require_reason: bool = False,
     on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
     **options: Any,
@@ -38,15 +44,26 @@ def pair_namespaces(
         primary: the namespace the application talks to.
         secondary: where messages wait while the primary takes none; needs Manage, Send, and Listen with the syphon.
         admin: makes what manages the secondary, where that is not Atom; called on the pairing's thread.
+        control, environment, read_only, require_reason: as of `console.pair_namespaces`; the engine lives on the
+            pairing's thread.
         on_event: told every journalled event, in order, on the pairing's thread; must not block.
         judge: the verdict on failures, replaceable.
         options: those of `SendAvailabilityPairedNamespaceOptions`, by name.
 
     Raises: as `console.pair_namespaces`; TypeError for an option there is not.
     """
+    pairing = partial(
+        pair,
+        control=control,
+        environment=environment,
+        read_only=read_only,
+        require_reason=require_reason,
+        on_event=on_event,
+        judge=judge,
+    )
     portal = Portal("servicebus-pairing")
     try:
-        inner = portal.call(_pair, primary, secondary, admin or secondary.admin, on_event, judge, options)
+        inner = portal.call(_pair, primary, secondary, admin or secondary.admin, pairing, options)
     except BaseException:
         portal.close()
         raise
@@ -57,11 +74,10 @@ async def _pair(
     primary: Namespace,
     secondary: Namespace,
     admin: Callable[[], SecondaryAdmin],
-    on_event: Callable[[Event], object] | None,
-    judge: Judge,
+    pairing: Callable[[ServiceBusClient, SendAvailabilityPairedNamespaceOptions], Awaitable[AsyncClient]],
     options: dict[str, Any],
 ) -> AsyncClient:
-    """Make the clients and pair them; they are closed again where that fails."""
+    """Make the clients and pair them by `pairing`; they are closed again where that fails."""
     async with AsyncExitStack() as stack:
         try:
             clients = primary.client(), secondary.client()
@@ -71,7 +87,7 @@ async def _pair(
         for one in (*clients, manager):
             stack.push_async_callback(one.close)
         chosen = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **options)
-        paired = await pair(clients[0], chosen, on_event=on_event, judge=judge)
+        paired = await pairing(clients[0], chosen)
         stack.pop_all()
         return paired
 
