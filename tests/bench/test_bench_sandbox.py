@@ -144,6 +144,6 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
 
 
 def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
-    code = "import sys, console.cli; print([name for name in sys.modules if name.startswith('console.bench')])"
+    code = "import sys, console.cli; print([name for name in sys.modules if name.startswith('console.bench.')])"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
