@@ -1,8 +1,16 @@
-"""What holds for all tests: a busy machine is no failure, so hypothesis judges no speed."""
+"""What holds for all tests: a busy machine is no failure, so hypothesis judges no speed; signals mean what they mean to
+a person's processes, though whoever started the tests ignores them, as nohup and a shell's background do.
+"""
 
 from __future__ import annotations
+
+import signal
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
