@@ -39,6 +39,7 @@ PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTY
 """Of the engine's environment."""
 
 Say = Callable[[str], object]
+Started = tuple[asyncio.SubprocessTransport, "_Call"]
 
 log = logging.getLogger(__name__)
 
@@ -120,18 +121,21 @@ class Hook:
         }
         return {name: _one_line(value) for name, value in told.items()}
 
+    async def _started(self, variables: dict[str, str]) -> Started:
+        starting = asyncio.get_running_loop().subprocess_exec(
+            _Call,
+            *self._command,
+            stdout=asyncio.subprocess.DEVNULL,
+            cwd=self._folder,
+            env=self._environ | variables,
+            start_new_session=True,
+        )
+        return await _whole(asyncio.ensure_future(starting))
+
     async def _call(self, line: bytes, variables: dict[str, str]) -> str:
         """Calls it once; what went wrong, as the end of a sentence, or nothing."""
-        loop = asyncio.get_running_loop()
         try:
-            transport, call = await loop.subprocess_exec(
-                _Call,
-                *self._command,
-                stdout=asyncio.subprocess.DEVNULL,
-                cwd=self._folder,
-                env=self._environ | variables,
-                start_new_session=True,
-            )
+            transport, call = await self._started(variables)
         except (OSError, ValueError) as error:
             return f"could not be run: {error}"
         try:
@@ -146,6 +150,17 @@ class Hook:
             await _swept(transport, call)
         status = transport.get_returncode()
         return f"ended with exit status {status}: {call.said}" if status else ""
+
+
+async def _whole(starting: asyncio.Task[Started]) -> Started:
+    """What was started, to its end though we are cancelled meanwhile: the loop would wait then for everybody who has a
+    pipe of it, for as long as they live."""
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError, ValueError):  # it could not be run, and nobody is to be told any more
+            await _swept(*await starting)
+        raise
 
 
 class _Call(asyncio.SubprocessProtocol):

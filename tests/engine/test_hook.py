@@ -137,6 +137,26 @@ async def test_an_engine_that_ends_takes_it_along(tmp_path: Path, until: Until) 
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+async def test_an_engine_that_ends_while_it_starts_takes_it_along(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    start, is_told = loop.subprocess_exec, asyncio.Event()
+
+    async def slowly(*arguments: Any, **how: Any) -> Any:
+        started = await start(*arguments, **how)
+        await until(lambda: (tmp_path / "pid").exists())
+        is_told.set()
+        await asyncio.sleep(0.2)
+        return started
+
+    monkeypatch.setattr(loop, "subprocess_exec", slowly)
+    async with calling(("sh", "-c", "echo $$ > pid.part; mv pid.part pid; sleep 600"), tmp_path) as calls:
+        calls.note(OVER)
+        await is_told.wait()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
 async def test_a_failure_is_said_with_the_last_it_said_itself(tmp_path: Path, until: Until) -> None:
     text = f"import sys\nsys.stderr.write('x' * 100_000 + '\\ncurl: (22) error: 404 {SECRET}\\x1b[2J\\n')\nsys.exit(22)"
     async with calling(program(tmp_path, text), tmp_path) as calls:
