@@ -28,6 +28,7 @@ from console.core.snapshot import Snapshot
 from console.engine.acts import ACTS, Deed, Reach
 from console.engine.arming import Armory, Meant
 from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone, Order
+from console.engine.standing import Orders
 from console.secret import masked
 
 MOST_SAID: Final = 400
@@ -56,6 +57,7 @@ class Guard:
     Args:
         reach: what they act on; `reach.read_only` may be switched by a command.
         audit: where each is written down before it is done.
+        orders: keeps those that stand, for the engine after this one.
         look: how the engine stands now.
         require_reason: whether an act needs a reason.
         clock: seconds since the epoch, for audit lines.
@@ -67,6 +69,7 @@ class Guard:
         self,
         reach: Reach,
         audit: Audit,
+        orders: Orders,
         *,
         look: Callable[[], Snapshot],
         require_reason: bool = False,
@@ -76,6 +79,7 @@ class Guard:
     ) -> None:
         self._reach = reach
         self._audit = audit
+        self._orders = orders
         self._look = look
         self._require_reason = require_reason
         self._clock = clock
@@ -134,13 +138,18 @@ class Guard:
         lines = self._written(order, meant)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
+        stands = False
         for line, target in zip(lines, meant.targets or ("",), strict=True):
             deed = Deed(scope=meant.scope, target=target, by=order.by, why=order.why)
-            outcomes.append(await self._act(meant.verb, deed))
-            self._end(line, outcomes[-1][1])
+            done, said = await self._act(meant.verb, deed)
+            stands |= done and self._orders.note(meant.verb, deed, at=self._clock())
+            outcomes.append((done, said))
+            self._end(line, said)
         text = _summed_up(outcomes)
         if not on_disk:
             text += f" (the audit is not written: {self._audit.trouble})"
+        if stands and (trouble := await self._orders.keep()):
+            text += f" (the engine after this one will not know: {trouble})"
         return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
 
     def _written(self, order: Command, meant: Meant) -> list[int]:

@@ -2,6 +2,7 @@
 
     async with EngineHost(identity, spool=..., socket=..., policy=...) as host:
         paired = await pair_namespaces(client, options, on_event=host.record)
+        await host.take_up(paired)      # what operators ordered of the engine before
         await host.adopt(paired)        # consoles can attach from here on
         reason = await host.ended()     # a `stop` command, or whoever calls host.stop
         await paired.close()
@@ -55,6 +56,7 @@ from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import KEPT, Journal
 from console.engine.neighbours import queues_used
 from console.engine.protocol import Answer, Arm, Order, Welcome
+from console.engine.standing import Orders, Standing
 from console.engine.steered import Steered
 from console.engine.unfinished import unfinished
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
@@ -127,6 +129,8 @@ class EngineHost:
         self._paired: Steered | None = None
         self._reach: Reach | None = None
         self._guard: Guard | None = None
+        self._orders = Orders(spool)
+        self._before: tuple[Standing, ...] = ()
         self._seq = 0
         self._started_at = clock()
         self._woken = asyncio.Event()
@@ -152,6 +156,12 @@ class EngineHost:
             self._warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
         for text in left:
             self._warn("audit", text)
+        try:
+            self._before = await asyncio.to_thread(self._orders.read)
+        except ValueError as error:
+            self._warn(
+                "orders", f"what operators ordered of the engine before cannot be read ({error}); look how things stand"
+            )
         return self
 
     async def __aexit__(
@@ -167,19 +177,29 @@ class EngineHost:
         self._control.farewell = f"the engine ended: {reason}"
         await self._stack.__aexit__(kind, error, trace)
 
+    async def take_up(self, paired: Steered) -> None:
+        """Does again what operators ordered of the engine before and never took back: right after pairing, and with no
+        wait before it is done, so that no pump takes a step that somebody forbade (standing.py)."""
+        before, self._before = self._before, ()
+        for order in before:
+            self._warn("orders", await self._orders.take_up(order, self._reaching(paired)))
+
     async def adopt(self, paired: Steered) -> None:
-        """Takes charge of a pairing: consoles can attach and steer it.
+        """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
+        up end here, and that is said.
 
         Raises:
             OSError: the control socket cannot be made.
         """
         self._paired = paired
-        self._reach = Reach(
-            paired, self.stop, read_only=self._identity.read_only, others=partial(queues_used, besides=self._socket)
-        )
+        for order in self._before:
+            self._warn("orders", f"stands no longer: {order}; it ended with the application's process")
+        if self._before:
+            await self._orders.keep()
         self._guard = Guard(
-            self._reach,
+            self._reaching(paired),
             self,
+            self._orders,
             look=lambda: self._snapshot(paired),
             require_reason=self._identity.require_reason,
             clock=self._clock,
@@ -199,6 +219,12 @@ class EngineHost:
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
+
+    def _reaching(self, paired: Steered) -> Reach:
+        if self._reach is None:
+            others = partial(queues_used, besides=self._socket)
+            self._reach = Reach(paired, self.stop, read_only=self._identity.read_only, others=others)
+        return self._reach
 
     def record(self, event: Event) -> int:
         """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""

@@ -216,8 +216,14 @@ async def _pair(
         primary_name=primary.name or None,
         **chosen,
     )
+
+    async def pair() -> PairedServiceBusClient:
+        paired = await pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging())
+        await host.take_up(paired)
+        return paired
+
     paired, found = await asyncio.gather(
-        pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging()),
+        pair(),
         _look_for_entities(clients, config, places, outage),
         return_exceptions=True,
     )

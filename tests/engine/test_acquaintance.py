@@ -31,6 +31,9 @@ class Listener:
 
     events: list[Event] = field(default_factory=list)
 
+    async def take_up(self, _paired: object) -> None:
+        """Nothing stood before."""
+
     def record(self, event: Event) -> int:
         self.events.append(event)
         return len(self.events)

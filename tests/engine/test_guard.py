@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from console.core.snapshot import BilledView, Snapshot, SyphonStatus
 from console.engine.acts import ACTS, Reach
 from console.engine.guard import Guard
 from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone
+from console.engine.standing import Orders
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous]
 DOABLE = [action for action in ACTIONS if action.id in ACTS]
@@ -57,6 +59,7 @@ class Site:
     """A guard over a made-up pairing, and a clock that a test moves."""
 
     pairing: Any
+    folder: Path
     on_disk: bool = True
     read_only: bool = False
     require_reason: bool = False
@@ -71,6 +74,7 @@ class Site:
         self.guard = Guard(
             self.reach,
             self.audit,
+            Orders(self.folder),
             look=self.look,
             require_reason=self.require_reason,
             clock=lambda: 5.0,
@@ -115,8 +119,8 @@ class Site:
 
 
 @pytest.fixture
-def site(pairing: Any) -> Site:
-    return Site(pairing)
+def site(pairing: Any, tmp_path: Path) -> Site:
+    return Site(pairing, tmp_path)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
@@ -133,8 +137,8 @@ async def test_the_audit_line_is_on_disk_before_the_act(site: Site) -> None:
     ]
 
 
-async def test_with_a_full_disk_it_acts_and_says_that_the_audit_is_not_written(pairing: Any) -> None:
-    site = Site(pairing, on_disk=False)
+async def test_with_a_full_disk_it_acts_and_says_that_the_audit_is_not_written(pairing: Any, tmp_path: Path) -> None:
+    site = Site(pairing, tmp_path, on_disk=False)
     done = await site.fire("force", "orders")
     assert done.ok
     assert "acted" in site.audit.said
@@ -270,8 +274,10 @@ async def test_armings_that_nobody_fires_are_forgotten(site: Site) -> None:
 
 
 @pytest.mark.parametrize("action", [action for action in DOABLE if not action.lifts_read_only], ids=by_id)
-async def test_read_only_refuses_every_action_and_audits_the_attempt(pairing: Any, action: Action) -> None:
-    site = Site(pairing)
+async def test_read_only_refuses_every_action_and_audits_the_attempt(
+    pairing: Any, tmp_path: Path, action: Action
+) -> None:
+    site = Site(pairing, tmp_path)
     site.make_possible(action)
     armed = site.arm(action.id, *TARGETS[action.scope])
     token = armed.token if isinstance(armed, Armed) else ""
@@ -284,8 +290,8 @@ async def test_read_only_refuses_every_action_and_audits_the_attempt(pairing: An
 
 
 @pytest.mark.parametrize("action", [action for action in DANGEROUS if not action.lifts_read_only], ids=by_id)
-def test_read_only_arms_nothing(pairing: Any, action: Action) -> None:
-    site = Site(pairing)
+def test_read_only_arms_nothing(pairing: Any, tmp_path: Path, action: Action) -> None:
+    site = Site(pairing, tmp_path)
     site.make_possible(action)
     site.reach.read_only = True
     refused = site.arm(action.id, *TARGETS[action.scope])
@@ -368,15 +374,15 @@ async def test_one_target_that_does_not_allow_it_is_enough_to_refuse_all(site: S
     assert "payments is forced already" in refused.text
 
 
-async def test_a_reason_can_be_required(pairing: Any) -> None:
-    site = Site(pairing, require_reason=True)
+async def test_a_reason_can_be_required(pairing: Any, tmp_path: Path) -> None:
+    site = Site(pairing, tmp_path, require_reason=True)
     done = await site.order("pause-syphon")
     assert "pause syphon needs a reason here (require_reason is set): say why" in done.text
     assert (await site.order("pause-syphon", why="maintenance")).ok
 
 
-async def test_an_engine_inside_an_application_cannot_be_ended(pairing: Any) -> None:
-    site = Site(pairing, own_process=False)
+async def test_an_engine_inside_an_application_cannot_be_ended(pairing: Any, tmp_path: Path) -> None:
+    site = Site(pairing, tmp_path, own_process=False)
     refused = site.arm("stop")
     assert isinstance(refused, CommandDone)
     assert "lives in an application, and ends with it" in refused.text

@@ -346,6 +346,17 @@ def test_two_at_once_make_one_engine(site: Site) -> None:
     assert len(site.processes()) == 1
 
 
+def test_what_was_forced_and_paused_stands_after_a_kill(site: Site) -> None:
+    holder = site.up()
+    assert site.paired("failover", "orders", "--yes", "orders").returncode == 0
+    assert site.paired("syphon", "pause", "--destination", "payments").returncode == 0
+    os.kill(holder.pid, signal.SIGKILL)
+    site.up()
+    (engine,) = json.loads(site.paired("status", "--json").stdout)["engines"]
+    assert {view["path"]: view["state"] for view in engine["snapshot"]["entities"]}["orders"] == "forced"
+    assert engine["snapshot"]["syphon"]["paused_destinations"] == ["payments"]
+
+
 async def test_a_killed_engine_is_started_anew_with_its_history(site: Site) -> None:
     first = site.up()
     client = await ControlClient.connect(Path(first.socket))
