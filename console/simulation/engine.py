@@ -62,16 +62,13 @@ class Engine:
         self.index = index
         self.syphon = syphon
         self.boot = 0
+        self.name = ""
+        """Of this boot, in traces."""
         self.alive = False
         self.processes: dict[Process, None] = {}
         self.calls = 0
         """In hand."""
         self._waiters: list[tuple[Process, int]] = []
-
-    @property
-    def name(self) -> str:
-        """Its name in traces."""
-        return f"engine {self.index}.{self.boot}"
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -79,6 +76,7 @@ class Engine:
         """Pair, and set the pumps to work."""
         world = self.world
         self.boot += 1
+        self.name = f"engine {self.index}.{self.boot}"
         self.alive = True
         self.machine = world.parts.pairing(world.plan.policy, queues=len(world.queues))
         self.machine.reached = world.reached

@@ -10,26 +10,21 @@ were not there (SPEC.md section 6), so they are counted and not played until som
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from console.core.billing import PARKED_MESSAGE_OPERATIONS
 from console.core.entity import DIVERTING, State
-from console.core.events import Event, StateChanged
+from console.core.events import StateChanged
 from console.core.ledger import Answer
 from console.core.options import Policy
-from console.core.verdict import FailureKind
 from console.pipeline.rehearsal.history import CONDITIONS, FOREVER, History, Load, Outage, Span, calls_before
-from console.simulation.clockwork import Clockwork, Steps
-from console.simulation.engine import Engine
+from console.pipeline.rehearsal.parts import PARTS, CountingQueue, Insisting
+from console.simulation.clockwork import Steps
 from console.simulation.letters import BEGAN, Letter
-from console.simulation.moving import Moving
-from console.simulation.namespaces import BacklogQueue, Held
 from console.simulation.plan import LOCK, RESCAN, Call, Condition, EntityPlan, Fault, Plan, QueuePlan
-from console.simulation.sending import Sending
-from console.simulation.world import Parts, World
+from console.simulation.world import World
 
 LONGEST: Final = 1
 SHORTEST: Final = 2
@@ -117,105 +112,7 @@ def _between(span: Span, draw: float) -> float:
     return span.earliest + draw * span.width
 
 
-# -- the World, as a rehearsal wants it ----------------------------------------------------------------------------
-
-
-class CountingQueue(BacklogQueue):
-    """Knows how many messages it has ever taken, and in `lying` for whom it holds some."""
-
-    def __init__(
-        self, index: int, plan: QueuePlan, clock: Clockwork, expired_lock: Callable[..., None], lying: Counter[str]
-    ) -> None:
-        super().__init__(index, plan, clock, expired_lock)
-        self.taken = 0
-        self._lying = lying
-
-    def take(self, letters: Sequence[Letter], hidden: float = 0.0) -> FailureKind | None:
-        """As every queue."""
-        failure = super().take(letters, hidden)
-        if failure is None:
-            self.taken += len(letters)
-            self._lying.update(letter.path.casefold() for letter in letters)
-        return failure
-
-    def complete(self, locked: Sequence[tuple[Held, int]]) -> list[bool]:
-        """As every queue."""
-        settled = super().complete(locked)
-        gone = (held for (held, _), done in zip(locked, settled, strict=True) if done)
-        self._lying.subtract(held.letter.path.casefold() for held in gone)
-        return settled
-
-    def _bury(self, held: Held, reason: str) -> None:
-        super()._bury(held, reason)
-        self._lying[held.letter.path.casefold()] -= 1
-
-
-class LookedAt(Engine):
-    """An engine whose changes are counted."""
-
-    world: Replay
-
-    def _announced(self, event: Event) -> None:
-        super()._announced(event)
-        if isinstance(event, StateChanged):
-            self.world.changed(event)
-
-    def ping(self, effect: Any) -> Steps:
-        """As every engine."""
-        self.world.pings += 1
-        yield from super().ping(effect)
-
-
-class Insisting(Sending):
-    """A call that is counted, and repeated by a caller that insists."""
-
-    world: Replay
-
-    def call(self, order: Call, letters: Sequence[Letter]) -> Steps:
-        """Until it is accepted, or as often as its caller asks."""
-        world, path, began = self.world, self.destination.name, self.clock.now
-        self.engine.calls += 1
-        self.world.watch.open_calls += 1
-        left = list(letters)
-        while True:
-            yield from self.deliver(left, order.timeout)
-            if not left:
-                world.served(path)
-                break
-            world.refused(path, began)
-            if world.history.insists is None or world.past_the_end:
-                break
-            yield from self.clock.sleep(self.clock.now + world.history.insists)
-        for letter in left:
-            self.world.watch.told(letter, self.answer(letter))
-        self.engine.calls -= 1
-        self.world.watch.open_calls -= 1
-
-
-class Frugal(Moving):
-    """A pump that asks an empty queue nothing, and leaves messages where they are as long as none of them may be
-    delivered; taken out and set aside, they would go home in the same order."""
-
-    world: Replay
-
-    def cycle(self) -> Steps:
-        """As every pump's, once there is something to deliver."""
-        clock, lying = self.clock, self.world.lying
-        if self.queue.held and not any(self.may_deliver(path) for path, count in lying.items() if count > 0):
-            next_try = self.engine.machine.destinations.next_try() or clock.now + RESCAN
-            yield from self.engine.change(min(max(next_try, clock.now + 1.0), clock.now + RESCAN))
-        else:
-            yield from super().cycle()
-
-    def find_set_aside(self) -> Steps:
-        """What is set aside; nothing where nothing lies."""
-        if self.queue.held:
-            yield from super().find_set_aside()
-        else:
-            self.aside = {}
-
-
-PARTS: Final = Parts(engine=LookedAt, sending=Insisting, moving=Frugal)
+# -- the run -----------------------------------------------------------------------------------------------------------
 
 
 class Replay(World):
@@ -232,6 +129,7 @@ class Replay(World):
             for index, queue in enumerate(plan.queues)
         ]
         self.pings = 0
+        self.is_ever_paused = any(act.verb == "pause" for act in plan.acts)
         self.refused_since: dict[str, float] = {}
         self._served_at: dict[str, float] = {}
         self._unavailable = 0.0
@@ -348,7 +246,7 @@ class Flow:
         self._since, self._until, self._rate = since, until, rate
         self._phase = world.random.random()
         self._next = 0
-        self._calls: dict[Any, None] = {}
+        self._in_hand = 0
 
     def start(self) -> None:
         """Arrange the first call."""
@@ -374,7 +272,7 @@ class Flow:
         self._arrange()
 
     def _play(self, path: str) -> None:
-        if self._load.waits and self._calls:
+        if self._load.waits and self._in_hand:
             return  # it has no time for this one
         world, engine = self._world, self._world.engines[0]
         if not engine.alive:
@@ -382,9 +280,11 @@ class Flow:
         letters = [world._letter(path, 0)]
         world.watch.offered(letters)
         call = Call(world.clock.now - BEGAN, 0, self._sender, path, 1)
-        world.clock.start(self._run(call, letters), engine.processes)
+        sending = Insisting(engine, self._sender, path)
+        steps = self._alone(sending, call, letters) if self._load.waits else sending.call(call, letters)
+        world.clock.start(steps, engine.processes)
 
-    def _run(self, call: Call, letters: list[Letter]) -> Steps:
-        self._calls[id(letters)] = None
-        yield from Insisting(self._world.engines[0], self._sender, call.path).call(call, letters)
-        self._calls.pop(id(letters), None)
+    def _alone(self, sending: Insisting, call: Call, letters: list[Letter]) -> Steps:
+        self._in_hand += 1
+        yield from sending.call(call, letters)
+        self._in_hand -= 1
