@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 
 from console.engine.here import engines_here, look_at
 from console.engine.places import Places
-from console.secret import masked
 from console.ui.following import follow
-from console.ui.line import harmless
+from console.ui.printing import print_lines
 from console.ui.status import as_json, as_lines, health
 
 
@@ -20,8 +19,7 @@ def run_status(chosen: Places | None, *, json_line: bool) -> int:
     """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
     standings = asyncio.run(look_at(_engines(chosen)()))
     now = time.time()
-    for line in [as_json(standings, now)] if json_line else as_lines(standings, now):
-        _print(line)
+    print_lines([as_json(standings, now)] if json_line else as_lines(standings, now))
     return int(health(standings, now))
 
 
@@ -39,6 +37,6 @@ def _engines(chosen: Places | None) -> Callable[[], Sequence[Places]]:
 
 
 def _print(line: str) -> None:
-    """One that holds texts from outside: nothing in it can move a terminal's cursor."""
-    sys.stdout.write(f"{harmless(masked(line))}\n")
+    """At once: somebody watches."""
+    print_lines([line])
     sys.stdout.flush()

@@ -11,8 +11,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from console.config import PairingConfig, find_config, load_config
+from console.verbs.parameters import JsonLine
 
-JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 Size = Annotated[int, Parameter(help="Bytes of a message's body.")]
 LatencyMs = Annotated[float, Parameter(help="Milliseconds that a round trip takes longer, in the sandbox.")]
 Elsewhere = Annotated[

@@ -28,19 +28,16 @@ from console.engine.client import ControlClient
 from console.engine.here import engines_here, first_snapshot, socket_of
 from console.engine.places import Places, places_of
 from console.secret import masked
+from console.verbs.parameters import Config, Why
 
 ALL: Final = "all"
 
-Config = Annotated[
-    Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
-]
 Engine = Annotated[
     str | None, Parameter(help='An engine of this machine by its name; "all": each; else the pairing.toml\'s.')
 ]
 Yes = Annotated[
     str | None, Parameter(help="What would be typed on the screen: the target's name; the number of several.")
 ]
-Why = Annotated[str, Parameter(help="The reason, for the audit.")]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
 Queue = Annotated[str | None, Parameter(help="One backlog queue, by its index.")]
 Destination = Annotated[str | None, Parameter(help="One destination, by its path.")]
@@ -238,14 +235,18 @@ def _engines(engine: str | None, config: Path | None) -> tuple[Places, ...]:
 
 
 def _order(wish: Wish, engine: str | None, config: Path | None) -> int:
+    from console.ui.printing import print_lines  # with what measures text behind it
+
     status = max(asyncio.run(_ask(places, wish)) for places in _engines(engine, config))
     if wish.scope is Scope.ENTITY and status == 0:
-        _print(["senders elsewhere are not affected"])
+        print_lines(["senders elsewhere are not affected"])
     return status
 
 
 async def _ask(places: Places, wish: Wish) -> int:
     """One engine's answer, on standard output if it is done and on standard error if not."""
+    from console.ui.printing import print_lines
+
     socket = socket_of(places)
     try:
         if socket is None:
@@ -260,7 +261,7 @@ async def _ask(places: Places, wish: Wish) -> int:
         said = await _fire(socket, wish, targets)
     except (ControlError, ConfigurationError) as error:
         return _refused(places, str(error))
-    _print([f"{snapshot.engine}: {said}"])
+    print_lines([f"{snapshot.engine}: {said}"])
     return 0
 
 
@@ -282,10 +283,11 @@ def _is_named(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
 def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     """What firing would mean: the preview of the screen's question."""
     from console.ui.actions import Aim
-    from console.ui.consequences import facts  # with what measures text behind it
+    from console.ui.consequences import facts
+    from console.ui.printing import print_lines
 
     told = facts(wish.verb, snapshot, Aim(wish.scope, targets))
-    _print([f"{fact.label:<13}{fact.text}" for fact in told])
+    print_lines([f"{fact.label:<13}{fact.text}" for fact in told])
     needed = actions.to_type(snapshot, wish.scope, targets)
     given = "" if wish.yes is None else f", not {wish.yes}"
     sys.stderr.write(f"paired: nothing was done: {wish.action.label} needs --yes {needed}{given}\n")
@@ -298,6 +300,8 @@ def _refused(places: Places, text: str) -> int:
 
 
 def _list_unused(engines: Iterable[Places]) -> int:
+    from console.ui.printing import print_lines
+
     status = 0
     for places in engines:
         socket = socket_of(places)
@@ -308,7 +312,7 @@ def _list_unused(engines: Iterable[Places]) -> int:
         except ControlError as error:
             status = _refused(places, str(error))
         else:
-            _print(_listed(snapshot))
+            print_lines(_listed(snapshot))
     return status
 
 
@@ -332,11 +336,3 @@ def _when(at: float | None) -> str:
     from console.engine.find import when
 
     return "not known" if at is None else when(at)
-
-
-def _print(lines: Iterable[str]) -> None:
-    """Lines that hold texts from outside: nothing in them can move a terminal's cursor."""
-    from console.ui.line import harmless
-
-    for line in lines:
-        sys.stdout.write(harmless(masked(line)) + "\n")
