@@ -8,7 +8,9 @@ standard error that says what, where and what would be right. Never a traceback.
 from __future__ import annotations
 
 import asyncio
-import getpass
+import os
+import select
+import signal
 import sys
 import tempfile
 import traceback
@@ -20,9 +22,8 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from console.config import PairingConfig, find_config, load_config
 from console.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
-from console.engine.client import ControlClient
 from console.engine.identity import program_version
-from console.engine.launch import Launch, Ready, wait_until_gone
+from console.engine.launch import Launch, Ready
 from console.engine.lock import Holder, running
 from console.engine.places import Places, places_of
 from console.secret import masked
@@ -31,8 +32,8 @@ from console.verbs import orders, spark
 from console.verbs.bench import bench
 from console.verbs.parameters import Config, JsonLine
 
-DOWN_TIMEOUT: Final = 90.0
-"""Seconds that an engine has to end in order: sends in hand, pumps, links."""
+NOBODY_READS: Final = 128 + signal.SIGPIPE
+"""As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
@@ -56,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line (by default this process's); the exit status."""
     try:
         status = app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        return NOBODY_READS if _nobody_reads() else _failed(error)
     except UnusedCliTokensError as error:
         return _say(
             f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
-        return _say(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+        return _failed(error)
     return status if isinstance(status, int) else 0
 
 
@@ -104,34 +108,21 @@ def up(
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
     socket = _find_or_start(settings, places, read_only=read_only)
-    return _dashboard(socket, settings, screen, read_only=read_only)
+    return _dashboard(socket, places, screen, read_only=read_only)
 
 
 @app.command
 def attach(
     *,
+    engine: orders.Engine = None,
     config: Config = None,
     read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
     screen: ScreenWishes = None,
 ) -> int:
     """Open the dashboard on a running engine."""
-    settings = load_config(find_config(config))
-    holder = _running(settings, places_of(settings.name))
+    places = orders.asked_for(engine, config)[0]
     _needs_terminal("a dashboard is nothing without one")
-    return _dashboard(Path(holder.socket), settings, screen, read_only=read_only)
-
-
-@app.command
-def down(*, config: Config = None) -> int:
-    """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
-    settings = load_config(find_config(config))
-    places = places_of(settings.name)
-    holder = _running(settings, places)
-    asyncio.run(_order_stop(Path(holder.socket), settings.name))
-    if not wait_until_gone(places, DOWN_TIMEOUT):
-        return _say(f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}")
-    print(f"the engine of {settings.name} has ended")
-    return 0
+    return _dashboard(orders.listening(places), places, screen, read_only=read_only)
 
 
 @app.command
@@ -295,24 +286,29 @@ def _running(settings: PairingConfig, places: Places) -> Holder:
     return holder
 
 
-async def _order_stop(socket: Path, pairing: str) -> None:
-    client = await ControlClient.connect(socket)
-    try:
-        await client.order("stop", by=getpass.getuser(), why="paired down", typed=pairing)
-    finally:
-        await client.close()
-
-
-def _dashboard(socket: Path, settings: PairingConfig, screen: Wishes | None, *, read_only: bool = False) -> int:
+def _dashboard(socket: Path, places: Places, screen: Wishes | None, *, read_only: bool = False) -> int:
     from console.ui import run_dashboard  # with Textual behind it
 
-    tables = places_of(settings.name).tables
-    return run_dashboard(socket, config_name=settings.name, read_only=read_only, wishes=screen, tables=tables)
+    return run_dashboard(socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables)
 
 
 def _needs_terminal(instead: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
+
+
+def _nobody_reads() -> bool:
+    """Whether whoever read standard output has gone, as `| head` does; then nothing more is said there."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    if not output.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+def _failed(error: Exception) -> int:
+    return _say(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
 
 
 def _say(sentence: str) -> int:

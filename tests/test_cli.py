@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_errors_of_ours_are_said_in_one_line(
         raise error
 
     monkeypatch.setattr(cli, "find_config", fail)
-    assert cli.main(["down"]) == status
+    assert cli.main(["check"]) == status
     assert capsys.readouterr().err == sentence
 
 
@@ -102,7 +103,7 @@ def test_a_fault_of_ours_is_kept_in_a_file_and_not_shown(
 
     monkeypatch.setattr(cli, "find_config", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert cli.main(["down"]) == 2
+    assert cli.main(["check"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("paired: this should not have happened (RuntimeError); ")
     (kept,) = tmp_path.glob("paired-failure-*.log")
@@ -120,6 +121,20 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in ("up", "attach", "down", "demo", "sandbox"))
+
+
+@pytest.mark.parametrize("verb", [["demo", "--list"], ["status"]])
+def test_a_verb_whose_reader_has_gone_ends_without_a_word(verb: list[str], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "console.cli", *verb], cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+            stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_nothing_slow_is_imported_to_parse_a_command() -> None:

@@ -56,7 +56,7 @@ from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import KEPT, Journal
 from console.engine.neighbours import queues_used
 from console.engine.protocol import Answer, Arm, Order, Welcome
-from console.engine.standing import Orders, Standing
+from console.engine.standing import Orders, StandingOrder
 from console.engine.steered import Steered
 from console.engine.unfinished import unfinished
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
@@ -130,7 +130,7 @@ class EngineHost:
         self._reach: Reach | None = None
         self._guard: Guard | None = None
         self._orders = Orders(spool)
-        self._before: tuple[Standing, ...] = ()
+        self._before: tuple[StandingOrder, ...] = ()
         self._seq = 0
         self._started_at = clock()
         self._woken = asyncio.Event()

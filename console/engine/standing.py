@@ -36,7 +36,7 @@ _ABOUT: Final = {
 _TAKES_BACK: Final = ("release", "resume-syphon", "read-write")
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One order that stands, ordered at `at` (seconds since the epoch)."""
 
     verb: str
@@ -66,10 +66,10 @@ class Orders:
 
     def __init__(self, spool: Path) -> None:
         self._file = spool / _NAME
-        self._standing: tuple[Standing, ...] = ()
+        self._standing: tuple[StandingOrder, ...] = ()
         self._writing = asyncio.Lock()
 
-    def read(self) -> tuple[Standing, ...]:
+    def read(self) -> tuple[StandingOrder, ...]:
         """What the engine before left standing, oldest first. From here on nothing stands until it is noted.
 
         Raises:
@@ -77,7 +77,7 @@ class Orders:
             ValueError: it holds no orders.
         """
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=tuple[Standing, ...])
+            return msgspec.json.decode(self._file.read_bytes(), type=tuple[StandingOrder, ...])
         except FileNotFoundError:
             return ()
 
@@ -85,7 +85,7 @@ class Orders:
         """Takes note of an act that was done; whether it changed what stands."""
         if verb not in _ABOUT:
             return False
-        order = Standing(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
+        order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
         others = tuple(each for each in self._standing if each._settles != order._settles)
         before, self._standing = self._standing, others if verb in _TAKES_BACK else (*others, order)
         return self._standing != before
@@ -107,7 +107,7 @@ class Orders:
             os.fsync(file.fileno())
         new.replace(self._file)
 
-    async def take_up(self, order: Standing, reach: Reach) -> str:
+    async def take_up(self, order: StandingOrder, reach: Reach) -> str:
         """Does an order of the engine before again; a sentence for the timeline."""
         if order.verb not in _ABOUT:
             return f"cannot be taken up: {order}; this version knows no such order"

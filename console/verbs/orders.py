@@ -26,11 +26,15 @@ from console.core.snapshot import Snapshot, UnusedQueue
 from console.core.why import clock
 from console.engine.client import ControlClient
 from console.engine.here import engines_here, first_snapshot, socket_of
+from console.engine.launch import wait_until_gone
+from console.engine.lock import running
 from console.engine.places import Places, places_of
 from console.secret import masked
 from console.verbs.parameters import Config, Why
 
 ALL: Final = "all"
+DOWN_TIMEOUT: Final = 90.0
+"""Seconds that an engine has to end in order: sends in hand, pumps, links."""
 
 Engine = Annotated[
     str | None, Parameter(help='An engine of this machine by its name; "all": each; else the pairing.toml\'s.')
@@ -125,7 +129,7 @@ def cleanup(
 ) -> int:
     """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them."""
     if not queues:
-        return _list_unused(_engines(engine, config))
+        return _list_unused(asked_for(engine, config))
     return _order(Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
 
 
@@ -193,7 +197,12 @@ def off(*, yes: Yes = None, why: Why = "", engine: Engine = None, config: Config
     return _order(Wish(verb="read-write", scope=Scope.ALL, yes=yes, why=why), engine, config)
 
 
-VERBS: Final = (failover, pin, release, cleanup, redrive, move_stranded)
+def down(*, engine: Engine = None, config: Config = None) -> int:
+    """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
+    return max(_end(places) for places in asked_for(engine, config))
+
+
+VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded)
 GROUPS: Final = (syphon, read_only)
 
 
@@ -216,7 +225,7 @@ def _of_syphon(verb: str, queue: str | None, destination: str | None, why: str) 
 # -- the engines -----------------------------------------------------------------------------------------------------
 
 
-def _engines(engine: str | None, config: Path | None) -> tuple[Places, ...]:
+def asked_for(engine: str | None, config: Path | None) -> tuple[Places, ...]:
     """Those that are asked for and run.
 
     Raises:
@@ -231,13 +240,21 @@ def _engines(engine: str | None, config: Path | None) -> tuple[Places, ...]:
         return running
     names = ", ".join(places.name for places in engines_here() if socket_of(places) is not None) or "none"
     wanted = "any pairing" if engine == ALL else f"the pairing {engine or chosen[0].name}"
-    raise EngineNotRunningError(f"no engine of {wanted} runs here; those that run: {names}")
+    raise EngineNotRunningError(f"no engine of {wanted} runs here: start one with paired up; those that run: {names}")
+
+
+def listening(places: Places) -> Path:
+    """Where the engine there listens. Raises EngineNotRunningError: it has ended meanwhile."""
+    socket = socket_of(places)
+    if socket is None:
+        raise EngineNotRunningError(f"the engine of {places.name} has ended meanwhile")
+    return socket
 
 
 def _order(wish: Wish, engine: str | None, config: Path | None) -> int:
     from console.ui.printing import print_lines  # with what measures text behind it
 
-    status = max(asyncio.run(_ask(places, wish)) for places in _engines(engine, config))
+    status = max(asyncio.run(_ask(places, wish)) for places in asked_for(engine, config))
     if wish.scope is Scope.ENTITY and status == 0:
         print_lines(["senders elsewhere are not affected"])
     return status
@@ -247,10 +264,8 @@ async def _ask(places: Places, wish: Wish) -> int:
     """One engine's answer, on standard output if it is done and on standard error if not."""
     from console.ui.printing import print_lines
 
-    socket = socket_of(places)
     try:
-        if socket is None:
-            raise EngineNotRunningError(f"the engine of {places.name} has ended meanwhile")
+        socket = listening(places)
         snapshot = await first_snapshot(socket)
         targets = wish.aimed(snapshot)
         fault = actions.fault(wish.action, snapshot, wish.scope, targets)
@@ -297,6 +312,23 @@ def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
 def _refused(places: Places, text: str) -> int:
     sys.stderr.write(f"paired: {places.name}: {masked(' '.join(text.split()))}\n")
     return 2
+
+
+def _end(places: Places) -> int:
+    holder = running(places.lock)
+    if holder is None:
+        return _refused(places, "the engine has ended meanwhile")
+    stop = Wish(verb="stop", scope=Scope.ALL, yes=places.name, why="paired down")
+    try:
+        asyncio.run(_fire(Path(holder.socket), stop, ()))
+    except ControlError as error:
+        return _refused(places, str(error))
+    if not wait_until_gone(places, DOWN_TIMEOUT):
+        return _refused(
+            places, f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}"
+        )
+    sys.stdout.write(f"the engine of {places.name} has ended\n")
+    return 0
 
 
 def _list_unused(engines: Iterable[Places]) -> int:

@@ -346,6 +346,17 @@ def test_two_at_once_make_one_engine(site: Site) -> None:
     assert len(site.processes()) == 1
 
 
+def test_an_engine_is_ended_by_its_name_wherever_its_settings_are(site: Site) -> None:
+    site.up()
+    site.config.unlink()
+    command = [sys.executable, "-m", "console.cli", "down", "--engine", "orders"]
+    done = subprocess.run(
+        command, env=site.environ, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the engine of orders has ended\n", "")
+
+
 def test_what_was_forced_and_paused_stands_after_a_kill(site: Site) -> None:
     holder = site.up()
     assert site.paired("failover", "orders", "--yes", "orders").returncode == 0

@@ -185,7 +185,7 @@ sys.exit(cli.main(sys.argv[1:]))
 async def test_a_crash_report_of_the_command_shows_no_secret(site: Site) -> None:
     """A canary connection string appears in no … crash report."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CRASH, "down", "--config", str(site.folder / "pairing.toml"), cwd=ROOT,
+        sys.executable, "-c", CRASH, "check", "--config", str(site.folder / "pairing.toml"), cwd=ROOT,
         env={**os.environ, "TMPDIR": str(site.folder), "PROXY": f"http://me:{PASSWORD}@127.0.0.1:{site.proxy.port}"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

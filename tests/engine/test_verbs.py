@@ -133,7 +133,7 @@ async def test_all_engines_are_asked(hosted: Hosted, paired: Any) -> None:
 async def test_an_engine_that_does_not_run_is_said_with_those_that_do(hosted: Hosted, paired: Any) -> None:
     status, _, err = await paired("syphon", "pause", "--engine", "other")
     assert status == 2
-    assert "no engine of the pairing other runs here; those that run: orders" in err
+    assert "no engine of the pairing other runs here: start one with paired up; those that run: orders" in err
 
 
 async def test_read_only_is_switched_by_verbs(hosted: Hosted, paired: Any) -> None:
