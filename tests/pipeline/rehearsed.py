@@ -19,10 +19,10 @@ from pathlib import Path
 
 from console.core.verdict import FailureKind
 from console.demo.application import RETRY_AFTER
-from console.demo.scenarios import scenario_named
-from console.demo.script import ENTITIES, SECONDARY, Scenario
+from console.demo.scenarios import SCENARIOS, scenario_named
+from console.demo.script import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, Break, Scenario
 from console.pipeline.rehearsal.grid import order_of, policies_of, run_chunk
-from console.pipeline.rehearsal.history import History, Outage, Span
+from console.pipeline.rehearsal.history import History, Outage, Span, Target
 from console.pipeline.rehearsal.recorded import read_history
 from console.pipeline.rehearsal.table import rehearsed
 from tests.pipeline.play import play
@@ -30,8 +30,6 @@ from tests.pipeline.play import play
 DURATION = 60.0
 SEEDS = 20
 WITHIN = 0.10
-ASKED = ("node-outage", "datacenter-outage", "namespace-refused", "entity-outage")
-"""Their faults are of the primary alone, and are down without a break."""
 KINDS = {
     "refused": FailureKind.CONNECTION,
     "reset": FailureKind.CONNECTION,
@@ -39,19 +37,28 @@ KINDS = {
     "disabled": FailureKind.DISABLED,
     "full": FailureKind.FULL,
     "busy": FailureKind.BUSY,
+    "acknowledgement-lost": FailureKind.TIMEOUT,
 }
+"""Of the faults that sends meet; what is only slow, or seen late, is none to them."""
 
 
 def known(scenario: Scenario, recorded: History) -> History:
     """The recorded load, and the outages that the scenario's script says: from the first send on."""
     began = min(step.at for load in recorded.loads for step in load.steps if step.rate)
     outages = [
-        Outage(entity, KINDS[broken.fault], _at(began, broken.begins), _at(began, broken.ends))
+        Outage(target, KINDS[broken.fault], _at(began, broken.begins), _at(began, broken.ends))
         for broken in scenario.breaks
-        if broken.namespace != SECONDARY
-        for entity in broken.entities or ENTITIES
+        if broken.fault in KINDS and not broken.operations
+        for target in _targets(broken)
     ]
     return replace(recorded, outages=tuple(outages), acts=(), insists=RETRY_AFTER)
+
+
+def _targets(broken: Break) -> Sequence[Target]:
+    """Whichever backlog queue is in use is the first: they are all alike."""
+    if broken.namespace == SECONDARY:
+        return (0,) if broken.entities == (BACKLOG_IN_USE,) else range(QUEUES)
+    return broken.entities or ENTITIES
 
 
 def _at(began: float, share: float) -> Span:
@@ -60,7 +67,7 @@ def _at(began: float, share: float) -> Span:
 
 def main(names: Sequence[str]) -> int:
     """Compare each; the exit status."""
-    return max(_compared(name) for name in names or ASKED)
+    return max(_compared(name) for name in names or [one.name for one in SCENARIOS])
 
 
 def _compared(name: str) -> int:

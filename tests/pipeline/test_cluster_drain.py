@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 COUNT = 20_000
+FEW = 5_000
 LOCK = timedelta(seconds=15)
 """Shorter than the minute of a backlog queue, so that what died with a worker comes again sooner."""
 
@@ -128,7 +129,7 @@ async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it
 
 
 async def test_an_interrupt_ends_a_drain_in_order(standing: Grounds, spark: Cluster) -> None:
-    standing.fill(COUNT)
+    standing.fill(FEW)
     process = await drain(standing, spark, "--rate", "300")
     await until(lambda: moved(standing) > 0, patience=200)
     process.send_signal(signal.SIGINT)
@@ -137,5 +138,5 @@ async def test_an_interrupt_ends_a_drain_in_order(standing: Grounds, spark: Clus
     arrived = standing.arrived()
     assert arrived == standing.receipts()
     assert set(arrived.values()) == {1}
-    assert standing.left() + len(arrived) == COUNT
+    assert standing.left() + len(arrived) == FEW
     assert not any(attempts(standing.places.spool / ".drain"))

@@ -1,6 +1,7 @@
 """The pipeline with Spark itself: what it makes of a journal, killed and bereft in every way, is the same each time.
 
-Each start is a JVM and some ten seconds, so this is one tale in few tests, run where PAIRED_SPARK is set (.ci/run).
+Each start is a JVM and some ten seconds: what need not kill it shares one session of this process. Run where
+PAIRED_SPARK is set (.ci/run).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,12 @@ import pytest
 from console.bench.journals import write_journal
 from console.core.errors import NoTablesError
 from console.engine.spool import CLOSED
+from console.pipeline import judging, stream
 from console.pipeline import manifest as manifests
+from console.pipeline.java import find_java
+from console.pipeline.lake import Lake
 from console.pipeline.launch import Pipeline, start_pipeline
+from console.pipeline.session import open_session
 from console.pipeline.tables import Tables
 
 pytestmark = [
@@ -30,8 +35,8 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-EVENTS = 40_000
-PER_SECOND = 100
+EVENTS = 20_000
+PER_SECOND = 50
 LATEST = 1_790_000_500 * 1_000_000
 LONG = 600.0
 VIEWS = ("events", "gaps", "episodes", "minutes", "backlog", "syphon", "cost", "audit")
@@ -56,10 +61,17 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(journal: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    work = tmp_path_factory.mktemp("work")
+    with open_session(app="test", work=work, java=find_java(shims=work)) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, journal: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the tables say when nothing goes wrong."""
     folder = tmp_path_factory.mktemp("tables")
-    finish(begin(journal, folder))
+    once(spark, journal, folder)
     return said(folder)
 
 
@@ -73,6 +85,12 @@ def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
     return start_pipeline(journal=journal, tables=tables, **{"once": True, **how})
+
+
+def once(spark: Any, journal: Path, folder: Path) -> None:
+    """As a process of its own, but in this one."""
+    with Lake(folder) as lake:
+        stream.Pipeline(spark, lake, journal).once()
 
 
 def finish(pipeline: Pipeline) -> None:
@@ -168,25 +186,25 @@ def test_killed_at_any_moment_and_found_late_it_says_the_same(
 
 
 def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
-    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
 ) -> None:
     journal, folder = stage
-    finish(begin(journal, folder))
+    once(spark, journal, folder)
     (commit,) = folder.glob("checkpoints/*/journal/commits/0")  # as if killed between our commit and Spark's
     commit.unlink()
     (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
-    finish(begin(journal, folder))
+    once(spark, journal, folder)
     assert said(folder) == made
 
     shutil.rmtree(folder / "checkpoints")
     first = sorted((journal / CLOSED).iterdir())[0]
     shutil.copy(first, first.with_name(f"copy-of-{first.name}"))
-    finish(begin(journal, folder))
+    once(spark, journal, folder)
     assert said(folder) == made
     assert manifests.read(folder).repeated >= EVENTS
 
     (folder / manifests.NAME).unlink()
-    finish(begin(journal, folder))
+    once(spark, journal, folder)
     assert said(folder) == made
 
 
@@ -202,20 +220,11 @@ def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -
         assert live.stop() == 0
 
 
-def test_fewer_files_say_the_same(journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are made one, judged or not; each step leaves what readers see as it was."""
-    from console.pipeline import judging, stream
-    from console.pipeline.java import find_java
-    from console.pipeline.lake import Lake
-    from console.pipeline.session import open_session
-
     monkeypatch.setattr(stream, "MOST_BYTES", 1)  # a batch for each file
-    with (
-        Lake(tmp_path) as lake,
-        open_session(app="test", work=tmp_path / "work", java=find_java(shims=tmp_path / "work")) as spark,
-    ):
-        pipeline = stream.Pipeline(spark, lake, journal)
-        pipeline.once()
+    with Lake(tmp_path) as lake:
+        stream.Pipeline(spark, lake, journal).once()
         whole = said(tmp_path)
         assert len(lake.manifest.of("events")) >= 4
         assert sum(1 for row in whole["events"] if not row["trouble"]) == EVENTS + 1

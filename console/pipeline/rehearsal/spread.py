@@ -6,6 +6,7 @@ So the result is the same on any master, with any number of executors, whatever 
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,8 @@ def spread(spark: Any, order: Order) -> list[Row]:
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow
 
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # a run's World goes as a whole: walks through it find nothing before
         told = msgspec.json.decode(text, type=Order)
         schema = pyarrow.schema([(name, pyarrow.int64()) for name in NAMES])
         for batch in batches:
