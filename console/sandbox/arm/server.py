@@ -19,7 +19,7 @@ from console.sandbox.arm.resource_manager import ResourceManager
 from console.sandbox.atom.management import Request
 from console.sandbox.serving.http_faults import reset
 from console.sandbox.serving.http_log import once_per_reason
-from console.sandbox.serving.listener import bind
+from console.sandbox.serving.listener import bind, first_byte
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ArmServer:
         handed_over = False
         try:
             async with asyncio.timeout(self._patience):
-                first = await _first_byte(connection)
+                first = await first_byte(connection)
             if first:
                 tls = self._tls if first == _TLS_HANDSHAKE else None
                 limit = self._patience if tls else None
@@ -117,15 +117,3 @@ class ArmServer:
             log.exception("ARM request %s %s failed", request.method, request.target)
             message = "internal error, see the sandbox's log"
             return Reply(500, {"error": {"code": "InternalServerError", "message": message}})
-
-
-async def _first_byte(connection: socket.socket) -> bytes:
-    """The first byte, left where it is; b"" when the peer has closed."""
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(connection, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(connection)
-    return connection.recv(1, socket.MSG_PEEK)

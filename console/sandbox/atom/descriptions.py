@@ -179,7 +179,8 @@ def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
         ElementTree.SubElement(details, f"d2p1:{name}").text = str(value)
 
 
-def _read_bool(text: str) -> bool:
+def read_bool(text: str) -> bool:
+    """A Boolean as XML Schema writes it, in any case. Raises ValueError."""
     try:
         return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
     except KeyError as error:
@@ -212,7 +213,7 @@ def _read_path(text: str) -> str:
     return urlsplit(text).path.strip("/") if "://" in text else text.strip("/")
 
 
-BOOL = Codec(_read_bool, lambda value, _: "true" if value else "false")
+BOOL = Codec(read_bool, lambda value, _: "true" if value else "false")
 INT = Codec(_read_int, lambda value, _: str(value))
 TEXT = Codec(str, lambda value, _: str(value))
 STATUS = Codec(_read_status, lambda value, _: str(value))

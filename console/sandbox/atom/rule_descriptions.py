@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree
 
-from console.sandbox.atom.descriptions import INSTANCE, DescriptionError, new_description, text_of
+from console.sandbox.atom.descriptions import INSTANCE, DescriptionError, new_description, read_bool, text_of
 from console.sandbox.atom.durations import read_duration, write_duration, write_time
 from console.sandbox.broker.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from console.sandbox.broker.properties import Value
@@ -166,13 +166,6 @@ class _Type:
     write: Callable[[Any], str] = str
 
 
-def _read_bool(text: str) -> bool:
-    try:
-        return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-    except KeyError as error:
-        raise ValueError(f"'{text}' is neither true nor false") from error
-
-
 def _read_time(text: str) -> datetime:
     """A time without a zone is in UTC."""
     moment = datetime.fromisoformat(text)
@@ -196,7 +189,7 @@ _TYPES: Mapping[str, _Type] = {
     "string": _Type(str),
     **dict.fromkeys(("int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort"), _WHOLE),
     **dict.fromkeys(("double", "float", "decimal"), _Type(float, repr)),
-    "boolean": _Type(_read_bool, lambda value: "true" if value else "false"),
+    "boolean": _Type(read_bool, lambda value: "true" if value else "false"),
     "dateTime": _Type(_read_time, _write_moment),
     "duration": _Type(_read_span, write_duration),
 }

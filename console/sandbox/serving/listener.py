@@ -161,7 +161,7 @@ class Listener:
         first = b""
         if self._verdict() is ConnectionVerdict.SERVE:
             async with asyncio.timeout(self._patience):
-                first = await _peek(connection)
+                first = await first_byte(connection)
             if not first:
                 return False
         match self._verdict():
@@ -219,7 +219,7 @@ def bind(who: str, host: str, port: int) -> socket.socket:
     return server
 
 
-async def _peek(connection: socket.socket) -> bytes:
+async def first_byte(connection: socket.socket) -> bytes:
     """The first byte, left where it is; b"" when the peer has closed."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
