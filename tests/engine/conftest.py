@@ -17,7 +17,16 @@ from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.options import Policy
 from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonStatus, SyphonView, UnusedQueue, UnusedView
+from console.core.snapshot import (
+    BilledView,
+    EntityView,
+    QueueView,
+    Snapshot,
+    SyphonStatus,
+    SyphonView,
+    UnusedQueue,
+    UnusedView,
+)
 from console.engine.client import ControlClient
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
@@ -156,6 +165,15 @@ class Hosted:
 
     async def connect(self) -> ControlClient:
         return await ControlClient.connect(self.socket)
+
+
+async def newest_snapshot(client: ControlClient, enough: Callable[[Snapshot], bool]) -> Snapshot:
+    """The first from now on that is as it should be."""
+    async with asyncio.timeout(WAIT):
+        async for update in client.updates():
+            if isinstance(update, Snapshot) and enough(update):
+                return update
+    raise AssertionError("the engine went")
 
 
 Engine = Callable[..., AbstractAsyncContextManager[Hosted]]

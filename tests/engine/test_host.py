@@ -18,16 +18,10 @@ from console.engine import spool
 from console.engine.host import times_line
 from console.engine.spool import SpoolFile, read_records
 
+from .conftest import newest_snapshot
+
 Engine = Callable[..., Any]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
-
-
-async def newest_snapshot(client: Any, enough: Callable[[Snapshot], bool]) -> Snapshot:
-    async with asyncio.timeout(10):
-        async for update in client.updates():
-            if isinstance(update, Snapshot) and enough(update):
-                return update
-    raise AssertionError("the engine went")
 
 
 async def test_a_boot_is_written_down_from_start_to_stop_without_gaps(engine: Engine) -> None:
