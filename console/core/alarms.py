@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from console.core.moments import clock
 from console.core.readiness import FULL
 from console.core.snapshot import QueueView, SyphonStatus, SyphonView
 from console.core.trend import seconds_until
-from console.core.why import clock
 
 
 def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:

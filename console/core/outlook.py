@@ -11,9 +11,9 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from console.core.entity import State
+from console.core.moments import clock
 from console.core.options import Policy
 from console.core.snapshot import EntityView
-from console.core.why import clock
 
 
 class Change(NamedTuple):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from console.core.moments import clock
 from console.core.options import PingKind
 from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
-from console.core.why import clock
 
 GB: Final = 1024**3
 FULL: Final = 0.8

@@ -5,16 +5,10 @@ Screen, log, headless output and tests read the same sentence. Times are UTC.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from console.core.billing import MONTH_DAYS
 from console.core.entity import Entity, State
+from console.core.moments import clock
 from console.core.verdict import FailureKind
-
-
-def clock(at: float) -> str:
-    """HH:MM:SS, UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
 def why(entity: Entity) -> str:

@@ -16,9 +16,9 @@ from azure.core.exceptions import AzureError
 
 from console.config import PairingConfig
 from console.core.errors import EngineNotRunningError
+from console.core.moments import clock
 from console.core.readiness import Evidence, judge, unreachable
 from console.core.snapshot import Answer, Readiness, Snapshot
-from console.core.why import clock
 from console.engine.client import ControlClient
 from console.engine.connecting import Clients, open_clients
 from console.engine.lock import running

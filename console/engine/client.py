@@ -8,6 +8,8 @@ misses nothing that the engine still remembers.
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import count
@@ -45,6 +47,14 @@ CLOSE_TIMEOUT: Final = 1.0
 BUFFERED_EVENTS: Final = 4096
 
 Update = Snapshot | Record | Skipped | Goodbye
+
+
+def user_name() -> str:
+    """Who gives orders from here, for the audit; the number where the user has no name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
 
 
 class ControlClient:

@@ -11,7 +11,6 @@ import mmap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ import msgspec
 
 from console.core.errors import ConfigurationError
 from console.core.events import DeadLettered, Delivered, Diverted, InDoubt, Moved, Record
+from console.core.moments import day_and_clock
 from console.engine import records
 from console.engine.spool import CLOSED, OPEN, SUFFIX
 
@@ -71,7 +71,7 @@ def find(spool: Path, message_id: str) -> Found:
 
 def as_lines(found: Found, journal: str) -> list[str]:
     """For a person: a line a step, where the message is, what the journal covers. `journal` is the option's value."""
-    steps = [f"{when(step.at)}  {step.text}  ({step.engine})" for step in found.steps]
+    steps = [f"{day_and_clock(step.at)}  {step.text}  ({step.engine})" for step in found.steps]
     return [*steps, f"{found.message_id}: {found.outcome}", covered(found, journal)]
 
 
@@ -81,17 +81,13 @@ def as_json(found: Found, journal: str) -> str:
     return msgspec.json.encode(told).decode()
 
 
-def when(at: float) -> str:
-    """A time as a person reads it in an incident: day and clock, UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def covered(found: Found, journal: str) -> str:
     """What the journal covers, as a sentence; `journal` is the option's value."""
     if found.first_at is None or found.last_at is None:
         return "the journal is empty: no engine of this pairing has run here"
     kept = "every message" if journal == "all" else "only messages that left the direct path or were in doubt"
-    span = f"{when(found.first_at)} to {when(found.last_at)} UTC in {found.files} file{'' if found.files == 1 else 's'}"
+    first, last = day_and_clock(found.first_at), day_and_clock(found.last_at)
+    span = f"{first} to {last} UTC in {found.files} file{'' if found.files == 1 else 's'}"
     torn = f"; {found.torn} torn line{'' if found.torn == 1 else 's'} skipped" if found.torn else ""
     return f'the journal covers {span}; with journal = "{journal}" it holds {kept}{torn}'
 

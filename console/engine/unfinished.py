@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from console.core.events import Commanded, CommandEnded
-from console.core.why import clock
+from console.core.moments import clock
 from console.engine import records
 from console.engine.spool import CLOSED, OPEN, SUFFIX
 

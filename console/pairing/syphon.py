@@ -16,8 +16,8 @@ from azure.servicebus.aio import ServiceBusClient
 
 from console.core.errors import IllegalEventError, WireUnavailableError
 from console.core.events import Warned
+from console.core.moments import clock
 from console.core.snapshot import SyphonStatus, SyphonView
-from console.core.why import clock
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.amqp_pump import AmqpPump
 from console.pairing.courier import Courier

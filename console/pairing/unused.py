@@ -18,8 +18,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from console.core.errors import CleanUpError
+from console.core.moments import clock
 from console.core.snapshot import UnusedQueue, UnusedView
-from console.core.why import clock
 from console.pairing.backlog import CALL, differences
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.management import Depth, Management, QueueFacts, QueueStatus

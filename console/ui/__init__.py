@@ -6,17 +6,14 @@ terminal library is imported when a dashboard is opened.
 
 from __future__ import annotations
 
-import gc
-import getpass
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from console.ui.preferences import Preferences, config_folder, load_preferences
-from console.ui.profile import PROFILES, Profile, Wishes, profile_for
+from console.ui.preferences import config_folder, load_preferences
+from console.ui.profile import Wishes
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
@@ -30,8 +27,7 @@ def run_dashboard(
     config_name: str,
     read_only: bool = False,
     engine_stays: bool = True,
-    on_ready: Callable[[], None] | None = None,
-    size: tuple[int, int] | None = None,
+    on_ready: Callable[[], None] = lambda: None,
     wishes: Wishes | None = None,
     tables: Path | None = None,
 ) -> int:
@@ -43,7 +39,6 @@ def run_dashboard(
         read_only: look, don't touch.
         engine_stays: whether the engine goes on when the person leaves; False for a demo's, so that the screen says so.
         on_ready: called once, after the first paint.
-        size: columns and rows; those of the terminal unless given.
         wishes: what the command line asks of the screen; the person's console.toml and the terminal decide the rest.
         tables: the folder of the pipeline's tables, for the page "history"; None: there is none.
 
@@ -54,44 +49,26 @@ def run_dashboard(
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
-    from console.ui.app import PairedApp
-    from console.ui.around import FeedWithNeighbours
     from console.ui.crash import CrashLog
-    from console.ui.feed import EngineFeed
-    from console.ui.theme import folder, load_all
+    from console.ui.opening import dashboard, look_for  # with the terminal library behind it
 
-    def ready() -> None:
-        gc.freeze()  # what stays for good is not looked through again: that took up to 150 ms at a time
-        if on_ready is not None:
-            on_ready()
-
-    own = config_folder()
-    chosen = load_preferences(own)
-    look = _look(wishes or Wishes(), chosen)
-    feed = EngineFeed(socket, read_only=read_only)
+    chosen = load_preferences(config_folder())
+    look = look_for(wishes or Wishes(), chosen)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
-    around = FeedWithNeighbours(feed, socket, read_only=read_only) if engine_stays else None
-    app = PairedApp(
-        around or feed,
-        others=around,
+    app = dashboard(
+        socket,
         pairing=config_name,
-        by=user_name(),
         read_only=read_only,
         engine_stays=engine_stays,
-        report=crash.report,
-        on_ready=ready,
-        themes=load_all(folder(), own / "themes"),
-        theme=look.theme,
-        profile=look.profile,
-        bell=look.bell,
-        notices=[chosen.notice] if chosen.notice else [],
-        price=chosen.price,
         tables=tables,
-        keys=chosen.keys,
+        look=look,
+        chosen=chosen,
+        on_ready=on_ready,
+        report=crash.report,
     )
     try:
-        status = app.run(mouse=look.mouse, size=size)
+        status = app.run(mouse=look.mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
@@ -99,35 +76,3 @@ def run_dashboard(
         sys.stderr.write(f"paired: {crash.said}\n")
         return 1
     return status or 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    theme: str
-    profile: Profile
-    mouse: bool
-    bell: bool
-
-
-def _look(wishes: Wishes, chosen: Preferences) -> _Look:
-    """What a flag says goes before the person's file, and that before the terminal's variables."""
-    from console.ui.theme import theme_for
-
-    asked = wishes.profile or chosen.profile
-    profile = PROFILES[asked] if asked else profile_for(os.environ)
-    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
-    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
-    return _Look(
-        theme,
-        profile,
-        mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
-        bell=not wishes.no_bell and chosen.bell is not False,
-    )
-
-
-def user_name() -> str:
-    """Who gives commands from here, for the audit; the number where the user has no name."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"uid {os.getuid()}"

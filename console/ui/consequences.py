@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from console.core.actions import Scope, entity_at, queue_at
 from console.core.entity import DIVERTING, State
+from console.core.moments import clock
 from console.core.outlook import pings
 from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
 from console.core.trend import seconds_until
-from console.core.why import clock
 from console.ui.actions import BY_ID, Aim
 from console.ui.figures import in_time, plural, rate, share
 from console.ui.keys import TABLES, Keymap

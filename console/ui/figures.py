@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from console.core.why import clock
+from console.core.moments import clock
 
 NOT_KNOWN: Final = "–"
 DAY: Final = 24 * 3600.0

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from console.core.events import Record
+from console.core.moments import clock
 from console.core.snapshot import Snapshot
-from console.core.why import clock
 from console.engine.here import socket_of
 from console.engine.places import Places
 from console.engine.protocol import Position

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from console.core.errors import ConfigurationError, NoTablesError
-from console.core.why import clock
+from console.core.moments import clock
 
 if TYPE_CHECKING:
     from console.pipeline.report.incident import Episode, Report

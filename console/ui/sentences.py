@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from console.core import events as e
 from console.core.entity import State
-from console.core.why import clock
+from console.core.moments import clock
 from console.ui.figures import duration, milliseconds, plural
 from console.ui.line import Role
 from console.ui.states import LOOKS

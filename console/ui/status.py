@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from console.core.entity import State
+from console.core.moments import clock
 from console.core.snapshot import Answer, EntityView, Readiness, Snapshot, SyphonStatus
-from console.core.why import clock
 from console.engine.here import Standing
 from console.ui.figures import count, plural, rate, when
 from console.ui.line import fit

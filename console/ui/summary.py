@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Final
 
 from console.core.entity import DIVERTING, State
+from console.core.moments import clock
 from console.core.snapshot import QueueView, Snapshot, SyphonStatus
-from console.core.why import clock
 from console.ui.figures import count, plural
 from console.ui.states import LOOKS
 from console.ui.view import Link, View

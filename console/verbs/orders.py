@@ -9,7 +9,6 @@ Exit status: 0 done, 2 if an engine refused it, failed at it, or was not asked.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from console.config import find_config, load_config
 from console.core import actions
 from console.core.actions import Action, Scope
 from console.core.errors import ConfigurationError, ControlError, EngineNotRunningError
+from console.core.moments import clock, day_and_clock
 from console.core.snapshot import Snapshot, UnusedQueue
-from console.core.why import clock
-from console.engine.client import ControlClient
+from console.engine.client import ControlClient, user_name
 from console.engine.here import engines_here, first_snapshot, socket_of
 from console.engine.launch import wait_until_gone
 from console.engine.lock import running
@@ -284,7 +283,7 @@ async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
     client = await ControlClient.connect(socket)
     try:
         done = await client.order(
-            wish.verb, targets=targets, scope=wish.scope, by=getpass.getuser(), why=wish.why, typed=wish.yes or ""
+            wish.verb, targets=targets, scope=wish.scope, by=user_name(), why=wish.why, typed=wish.yes or ""
         )
     finally:
         await client.close()
@@ -365,6 +364,4 @@ def _described(queue: UnusedQueue) -> str:
 
 
 def _when(at: float | None) -> str:
-    from console.engine.find import when
-
-    return "not known" if at is None else when(at)
+    return "not known" if at is None else day_and_clock(at)

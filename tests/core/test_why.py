@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from console.core.entity import Entity, State
-from console.core.why import clock, why
+from console.core.moments import clock
+from console.core.why import why
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

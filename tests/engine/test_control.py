@@ -416,3 +416,13 @@ async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
     assert done.ok
     assert await living == 'stopped by ada: "enough"'
     await client.close()
+
+
+def test_who_gives_orders_has_a_name_also_where_the_user_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run under any number, and an order is given there, too."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(client_module.getpass, "getuser", nameless)
+    assert client_module.user_name() == f"uid {os.getuid()}"

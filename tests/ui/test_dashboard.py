@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from console.core.entity import State
+from console.core.moments import clock
 from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
-from console.core.why import clock
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.view import Records
 from console.ui.widgets.entity_table import EntityTable

@@ -13,7 +13,6 @@ failover (SPEC.md section 1). Killed at any moment, nothing is lost: what was no
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import shutil
 import signal
@@ -37,6 +36,7 @@ from console.core.errors import ConfigurationError, DrainError
 from console.core.events import Commanded, CommandEnded
 from console.core.snapshot import SyphonStatus
 from console.engine import drains, spool
+from console.engine.client import user_name
 from console.engine.connecting import open_admin
 from console.engine.here import engines_here, look_at
 from console.engine.naming import looked_up
@@ -261,9 +261,7 @@ class _Drain:
     async def _drained(self, order: DrainOrder, found: Found) -> Outcome:
         async with Receipts(order.folder, order.pairing) as receipts:
             target = f"{len(order.queues)} backlog queues on {order.master}"
-            commanded = Commanded(
-                at=time.time(), command="drain", target=target, by=getpass.getuser(), why=self._plan.why
-            )
+            commanded = Commanded(at=time.time(), command="drain", target=target, by=user_name(), why=self._plan.why)
             number = receipts.record(commanded)
             said = "failed"
             try:

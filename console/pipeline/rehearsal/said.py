@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from console.core.moments import clock, day_and_clock
 from console.core.options import Policy
 from console.pipeline.rehearsal.grid import Order
 from console.pipeline.rehearsal.history import History, Outage, Span
@@ -44,7 +44,7 @@ def as_text(order: Order, found: Rehearsed, *, known: bool) -> str:
 
 
 def _what(history: History) -> Iterator[str]:
-    when = "" if history.began_at is None else f" from {_when(history.began_at)} UTC"
+    when = "" if history.began_at is None else f" from {day_and_clock(history.began_at)} UTC"
     entities = ", ".join(history.entities)
     offered = f"about {history.messages:,} messages to {entities}"
     yield f"replayed: {history.source}, {history.seconds:,.0f} s{when}; {offered}"
@@ -66,11 +66,7 @@ def _span(span: Span, began_at: float | None) -> str:
 
 
 def _clock(at: float, began_at: float | None) -> str:
-    return f"{at:,.0f} s" if began_at is None else datetime.fromtimestamp(began_at + at, UTC).strftime("%H:%M:%S")
-
-
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{at:,.0f} s" if began_at is None else clock(began_at + at)
 
 
 # -- the table -----------------------------------------------------------------------------------------------------

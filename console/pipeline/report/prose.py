@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from console.core.billing import Price
+from console.core.moments import day_and_clock
 from console.pipeline.report.incident import Audit, Cost, Episode, Report
 
 MOMENTS: Final = 200
@@ -44,15 +45,16 @@ def as_markdown(report: Report, *, price: Price | None = None, plots: Mapping[st
 def headline(report: Report) -> str:
     """What the report is about, in one line."""
     if not report.entities:
-        return f"Report: nothing failed over between {when(report.since)} and {clock(report.until)} UTC"
+        return f"Report: nothing failed over between {day_and_clock(report.since)} and {clock(report.until)} UTC"
     began = min(one.began_at for one in report.episodes)
     still = " and not over" if any(one.open for one in report.episodes) else ""
-    return f"Incident of {when(began)} UTC{still}: {listed(report.entities)} failed over"
+    return f"Incident of {day_and_clock(began)} UTC{still}: {listed(report.entities)} failed over"
 
 
 def as_of(report: Report) -> str:
     """Which tables it is from."""
-    return f"As of batch {report.batch:,}, written {when(report.written_at)}; read at {clock(report.read_at)} UTC."
+    written = day_and_clock(report.written_at)
+    return f"As of batch {report.batch:,}, written {written}; read at {clock(report.read_at)} UTC."
 
 
 def _short(report: Report) -> list[str]:
@@ -240,11 +242,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 # -- words ---------------------------------------------------------------------------------------------------------
-
-
-def when(at: float) -> str:
-    """Date and time."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def clock(at: float | None, *, exact: bool = False) -> str:

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from console.core.actions import typed_right
-from console.core.why import clock
+from console.core.moments import clock
 from console.engine.protocol import Armed
 from console.ui.actions import Action, Aim
 from console.ui.around import Said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from console.core.why import clock
+from console.core.moments import clock
 from console.ui.line import Line, Role, Span, cut
 from console.ui.view import Link, View
 from console.ui.widgets.lines import Lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from console.core.moments import clock
 from console.core.snapshot import QueueView, Snapshot
-from console.core.why import clock
 from console.ui.figures import duration, short
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
 from console.ui.summary import Parked, is_old, parked

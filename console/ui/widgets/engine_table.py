@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from console.core.moments import clock
 from console.core.snapshot import EntityView, Snapshot
-from console.core.why import clock
 from console.ui.figures import count, plural, rate
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
 from console.ui.states import LOOKS, SYPHON_LOOKS

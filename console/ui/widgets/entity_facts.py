@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from console.core.moments import clock
 from console.core.outlook import Change, outlook, pings
 from console.core.snapshot import EntityView, RouteView, Snapshot
-from console.core.why import clock
 from console.ui.figures import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
 from console.ui.states import LOOKS, ping_mark

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from rich.cells import cell_len
 
-from console.core.why import clock
+from console.core.moments import clock
 from console.ui.line import BLANK, Line, Role, Span, fit, line, rule, shorten
 from console.ui.log import Entry
 from console.ui.view import View

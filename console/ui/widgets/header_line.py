@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from console.core.why import clock
+from console.core.moments import clock
 from console.ui.line import BLANK, Line, Role, Span, fit, line, spread
 from console.ui.view import View
 from console.ui.widgets.lines import Lines

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from math import ceil
 from typing import ClassVar, Final
 
-from console.core.why import clock
+from console.core.moments import clock, day_and_clock
 from console.ui.figures import count, duration
 from console.ui.history import History, Incident
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
@@ -81,7 +80,7 @@ def _heads(width: int) -> Line:
 
 
 def _row(incident: Incident, width: int, *, selected: bool) -> Line:
-    began = datetime.fromtimestamp(incident.began_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    began = day_and_clock(incident.began_at)
     lasted = "not over" if incident.lasted is None else duration(incident.lasted)
     spans = [
         Span(f" {fit(began, WHEN)}", Role.TITLE),

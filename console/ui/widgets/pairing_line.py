@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from console.core.moments import clock
 from console.core.snapshot import Answer, Readiness
-from console.core.why import clock
 from console.ui.figures import plural
 from console.ui.line import BLANK, Line, Role, Span, spread
 from console.ui.view import View

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from console.core.moments import clock
 from console.core.snapshot import QueueView
-from console.core.why import clock
 from console.ui.figures import count, plural, size
 from console.ui.line import BLANK, Line, Role, Span, cut, line, rule, shorten
 from console.ui.view import View

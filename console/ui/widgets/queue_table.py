@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from console.core.alarms import share_used
+from console.core.moments import clock
 from console.core.readiness import FULL
 from console.core.snapshot import QueueView, Snapshot
 from console.core.trend import Trend, seconds_until, trend
-from console.core.why import clock
 from console.ui.figures import NOT_KNOWN, ahead, rate, share, short
 from console.ui.line import BLANK, Line, Role, Span, fit, line, rule
 from console.ui.summary import is_old, parked

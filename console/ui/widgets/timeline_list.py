@@ -9,7 +9,7 @@ from typing import ClassVar, Final, overload
 from rich.cells import cell_len
 from textual import events
 
-from console.core.why import clock
+from console.core.moments import clock
 from console.ui import timeline
 from console.ui.figures import DAY, plural
 from console.ui.line import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from console.core.moments import clock
 from console.core.snapshot import Snapshot, UnusedQueue
-from console.core.why import clock
 from console.ui.figures import NOT_KNOWN, count, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
 from console.ui.view import View

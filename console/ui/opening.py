@@ -1,0 +1,84 @@
+"""The dashboard put together: what a person chose, one engine's feed and its neighbours', and the app on top.
+
+Imports the terminal library: only `console.ui.run_dashboard` does this, once the library's variables are set.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from console.engine.client import user_name
+from console.ui.app import PairedApp, Report
+from console.ui.around import FeedWithNeighbours
+from console.ui.feed import EngineFeed
+from console.ui.preferences import Preferences, config_folder
+from console.ui.profile import PROFILES, Profile, Wishes, profile_for
+from console.ui.theme import folder, load_all, theme_for
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the screen begins."""
+
+    theme: str
+    profile: Profile
+    mouse: bool
+    bell: bool
+
+
+def look_for(wishes: Wishes, chosen: Preferences) -> Look:
+    """What a flag says goes before the person's file, and that before the terminal's variables."""
+    asked = wishes.profile or chosen.profile
+    profile = PROFILES[asked] if asked else profile_for(os.environ)
+    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+    return Look(
+        theme,
+        profile,
+        mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
+        bell=not wishes.no_bell and chosen.bell is not False,
+    )
+
+
+def dashboard(
+    socket: Path,
+    *,
+    pairing: str,
+    read_only: bool,
+    engine_stays: bool,
+    tables: Path | None,
+    look: Look,
+    chosen: Preferences,
+    on_ready: Callable[[], None],
+    report: Report,
+) -> PairedApp:
+    """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
+
+    def ready() -> None:
+        gc.freeze()  # what stays for good is not looked through again: that took up to 150 ms at a time
+        on_ready()
+
+    feed = EngineFeed(socket, read_only=read_only)
+    around = FeedWithNeighbours(feed, socket, read_only=read_only) if engine_stays else None
+    return PairedApp(
+        around or feed,
+        others=around,
+        pairing=pairing,
+        by=user_name(),
+        read_only=read_only,
+        engine_stays=engine_stays,
+        report=report,
+        on_ready=ready,
+        themes=load_all(folder(), config_folder() / "themes"),
+        theme=look.theme,
+        profile=look.profile,
+        bell=look.bell,
+        notices=[chosen.notice] if chosen.notice else [],
+        price=chosen.price,
+        tables=tables,
+        keys=chosen.keys,
+    )
