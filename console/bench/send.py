@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import cycle, permutations
 from statistics import median
 from typing import Any, Final
 
@@ -102,7 +103,7 @@ async def measure_send(plan: SendPlan) -> SendFigures:
         for way in ways.values():
             await _lap(way, plan.size, CALLERS)  # every link is open then
         for number in range(plan.rounds):
-            alone = {name: ways[name][0] for name in in_turn(ALONE, number)}
+            alone = {name: ways[name][0] for name in ALONE}
             for name, lap in (await _send_about(alone, plan.size, plan.messages)).items():
                 laps[name].append(lap)
             for turn in range(TURNS * len(TOGETHER)):
@@ -160,10 +161,11 @@ async def _lap(sends: Sequence[Send], size: int, count: int) -> Lap:
 
 
 async def _send_about(ways: Mapping[str, Send], size: int, count: int) -> dict[str, Lap]:
-    """Each way sends one message, then the next way does: a busy moment meets all of them. By the median send."""
+    """Each way sends one message, then the next way does: a busy moment meets all of them. Each goes as often behind
+    each other one, whose code and data the processor still has. By the median send."""
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for number in range(count):
-        for name, send in ways.items():
+    for number, order in zip(range(count), cycle(permutations(ways.items())), strict=False):
+        for name, send in order:
             message = _message(size, f"{number}")
             began, cpu = time.perf_counter(), time.process_time()
             await send(message)

@@ -101,6 +101,8 @@ class Pairing:
         self.paused_queues: set[int] = set()
         self.paused_destinations: dict[str, str] = {}
         """Those paused one by one, by path without case: the path as it was named."""
+        self.settled: set[str] = set()
+        """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
         self._entities: dict[str, Entity] = {}
         self._deadlines: list[tuple[float, str]] = []
 
@@ -111,20 +113,15 @@ class Pairing:
         key = path.casefold()
         found = self._entities.get(key)
         if found is None:
-            found = self._entities[key] = Entity(path=path, since=at)
+            found = self._keep(Entity(path=path, since=at))
         return found
-
-    def is_settled(self, path: str) -> bool:
-        """Whether an accepted send of the entity would be nothing new: it moves nothing, and need not be told."""
-        found = self._entities.get(path.casefold())
-        return found is not None and found.settled
 
     def probe(self, path: str, *, at: float) -> None:
         """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
         interval = self.policy.ping_primary_interval
         a_day = probes_a_day(interval=interval, ping=self.policy.ping)
         probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
-        self._entities[path.casefold()] = probed
+        self._keep(probed)
         self.probes.start(path.casefold(), at=at)
 
     def entities(self) -> tuple[Entity, ...]:
@@ -199,8 +196,7 @@ class Pairing:
 
     def _note_failure(self, event: SendFailed) -> None:
         entity = self.entity(event.entity, at=event.at)
-        noted = replace(entity, last_failure=event.reason, last_failure_at=event.at)
-        self._entities[event.entity.casefold()] = noted
+        self._keep(replace(entity, last_failure=event.reason, last_failure_at=event.at))
 
     def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
@@ -265,7 +261,7 @@ class Pairing:
         if not entity.diverting:  # then the pings' answers stand there
             text = event.reason or f"{event.took * 1000:.0f} ms"
             entity = replace(entity, last_ping_at=event.at, last_ping_good=event.failure is None, last_ping_text=text)
-            self._entities[event.entity.casefold()] = entity
+            self._keep(entity)
         if event.failure is None or verdict is None:
             return self._attempt_accepted(entity, event.at)
         failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
@@ -286,7 +282,7 @@ class Pairing:
         if entity.ping_due is None or entity.ping_due > at:
             return []
         number = entity.pings + 1
-        self._entities[key] = replace(entity, pings=number, ping_due=None, ping_in_flight=True)
+        self._keep(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
         return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
 
     def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
@@ -399,13 +395,23 @@ class Pairing:
                 entity = replace(entity, fails_over_at=at + self.policy.failover_interval)
         key = entity.path.casefold()
         before = self._entities.get(key)
-        self._entities[key] = entity
+        self._keep(entity)
         for due in (entity.fails_over_at, entity.ping_due):
             if due is not None and (before is None or due not in (before.fails_over_at, before.ping_due)):
                 heapq.heappush(self._deadlines, (due, key))
         if now is was:
             return []
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
+
+    def _keep(self, entity: Entity) -> Entity:
+        """From now on this is how the entity stands."""
+        key = entity.path.casefold()
+        self._entities[key] = entity
+        if entity.settled:
+            self.settled.add(key)
+        else:
+            self.settled.discard(key)
+        return entity
 
     def _forget_stale(self) -> None:
         """Drop the nearest deadlines as long as nobody wants them any more."""

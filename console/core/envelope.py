@@ -25,6 +25,8 @@ TIME_TO_LIVE: Final = "x-ms-timetolive"
 SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
 RESERVED: Final = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED})
 _SPELLINGS: Final = RESERVED | {name.encode() for name in RESERVED}
+unreserved: Final = _SPELLINGS.isdisjoint
+"""Whether none of the names is reserved."""
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 TIMESPAN: Final = "com.microsoft:timespan"
@@ -78,7 +80,7 @@ def refuse_reserved(names: Collection[object]) -> None:
     Raises:
         ReservedPropertyError: it does; the first such name.
     """
-    if _SPELLINGS.isdisjoint(names):
+    if unreserved(names):
         return
     for name in names:
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name

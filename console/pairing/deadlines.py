@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Collection
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -83,64 +84,68 @@ class Watch:
     every send would cost more than all else about a deadline.
     """
 
-    __slots__ = ("_before", "_cancels", "_ends", "_path", "_seconds", "_task", "_timer", "what")
+    __slots__ = ("_before", "_due", "_ends", "_path", "_seconds", "_timer", "cancels", "task", "what")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.what = ""
         """What is waited for, or was."""
         self._seconds = self._ends = 0.0
-        self._before = self._cancels = 0
-        self._task: asyncio.Task[Any] | None = None
+        self._before = 0
+        self.cancels = 0
+        """How often the one that waits was cancelled for being late."""
+        self.task: asyncio.Task[Any] | None = None
+        """The one that waits."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = inf
 
     def begin(self, seconds: float, what: str, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """From `now` on, by the loop's time, the current task has so many seconds, until `finish`. Only when the wait
         before is finished."""
         task = asyncio.current_task(loop)
         assert task is not None, "a coroutine runs in a task"
-        self._task, self.what, self._seconds = task, what, seconds
-        self._before, self._cancels = task.cancelling(), 0
+        self.task, self.what, self._seconds = task, what, seconds
+        self._before, self.cancels = task.cancelling(), 0
         self._ends = ends = now + seconds
-        if self._timer is None or ends < self._timer.when():
+        if ends < self._due:
             self._set(ends)
 
     def finish(self, error: BaseException | None) -> None:
         """The wait has ended, with this error or none. Raises TimeoutError if that was the deadline's doing."""
-        task, self._task = self._task, None
-        if not self._cancels or task is None:
+        task, self.task = self.task, None
+        if not self.cancels or task is None:
             return
-        for _ in range(self._cancels):
+        for _ in range(self.cancels):
             task.uncancel()
         if isinstance(error, asyncio.CancelledError) and task.cancelling() <= self._before:
             raise TimeoutError(f"{self.what} on {self._path} did not end within {self._seconds:g} s") from error
 
     def end_now(self) -> None:
         """As if the time were over, if something waits."""
-        if self._task is not None:
-            self._cancel(self._task)
+        if self.task is not None:
+            self._cancel(self.task)
 
     def stop(self) -> None:
         """Nothing is waited for any more."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._due = None, inf
 
     def _set(self, when: float) -> None:
         self.stop()
-        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+        self._timer, self._due = asyncio.get_running_loop().call_at(when, self._look), when
 
     def _look(self) -> None:
-        self._timer = None
-        if self._task is None:
+        self._timer, self._due = None, inf
+        if self.task is None:
             return
         if asyncio.get_running_loop().time() < self._ends:
             self._set(self._ends)
         else:
-            self._cancel(self._task)
+            self._cancel(self.task)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        self._cancels += 1
+        self.cancels += 1
         self._ends = asyncio.get_running_loop().time() + AGAIN
         self._set(self._ends)
         task.cancel()

@@ -69,6 +69,7 @@ class SenderLink:
         self._assumed = assumed
         self._sender: ServiceBusSender | None = None
         self._opened = False
+        self._loop: asyncio.AbstractEventLoop
         self._used_at = 0.0
         self._batch_limit = STANDARD_LIMIT
         self._turn = Turn()
@@ -121,7 +122,7 @@ class SenderLink:
         nobody uses it, and it was used a moment ago. Enter it at once, and await nothing before."""
         if not self._opened or self._closed or self._turn.taken:
             return None
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now = loop.time()
         if now - self._used_at > PAUSE:
             return None
@@ -164,6 +165,7 @@ class SenderLink:
         self.put_away()
         self._sender, other._sender = other._sender, None
         self._opened, other._opened = True, False
+        self._loop = other._loop
         self._used_at, self._batch_limit = other._used_at, other._batch_limit
         return True
 
@@ -257,7 +259,8 @@ class SenderLink:
 
     async def _now_open(self, sender: ServiceBusSender) -> None:
         self._sender, self._opened = sender, True
-        self._used_at = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._used_at = self._loop.time()
         self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
 
     def _failed(self, error: BaseException) -> None:
@@ -304,6 +307,11 @@ class Use:
         """What the SDK gets, in seconds."""
         self.began = 0.0
 
+    @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return asyncio.get_running_loop().time() - self.began
+
     def __enter__(self) -> Any:
         return self._link._sender
 
@@ -311,19 +319,32 @@ class Use:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link = self._link
+        watch, turn = link._watch, link._turn
         try:
-            link._watch.finish(error)
-            if error is None:
+            if error is None and not watch.cancels:
+                watch.task = None
                 link._used_at = self.began
             else:
-                link._failed(error)
+                self._ended(error)
+        finally:
+            if link._closed:
+                watch.stop()
+            if turn.waiting:
+                turn.give_back()
+            else:
+                turn.taken = False
+
+    def _ended(self, error: BaseException | None) -> None:
+        link = self._link
+        try:
+            link._watch.finish(error)
         except TimeoutError as late:
             link._failed(late)
             raise
-        finally:
-            if link._closed:
-                link._watch.stop()
-            link._turn.give_back()
+        if error is None:
+            link._used_at = self.began
+        else:
+            link._failed(error)
 
 
 async def _attached(sender: ServiceBusSender) -> None:

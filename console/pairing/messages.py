@@ -29,6 +29,7 @@ from console.core.envelope import (
     Enclosed,
     Timespan,
     refuse_reserved,
+    unreserved,
     unwrap,
     wrap,
 )
@@ -43,6 +44,7 @@ _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "g
 
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
+_DATA: Final = AmqpMessageBodyType.DATA
 _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
@@ -88,9 +90,10 @@ def _with_id(message: object) -> Sendable:
 
 
 def _identified(message: Sendable) -> Sendable:
-    raw = raw_of(message)
-    if raw.application_properties:
-        refuse_reserved(raw.application_properties)
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    names = raw.application_properties
+    if names and not unreserved(names):
+        refuse_reserved(names)
     properties = raw.properties
     if properties is not None and properties.message_id is not None:
         return message
@@ -109,8 +112,8 @@ def raw_of(message: Sendable) -> AmqpAnnotatedMessage:
 
 def body_bytes(message: Sendable) -> int:
     """The size of a body of data; 0 for the other kinds, which have to be encoded to be measured."""
-    raw = raw_of(message)
-    return sum(map(len, raw.body)) if raw.body_type is AmqpMessageBodyType.DATA else 0
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
 
 
 def id_of(message: Sendable) -> str:

@@ -43,7 +43,7 @@ from console.pairing.messages import (
 )
 from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
-from console.pairing.survival import too_large
+from console.pairing.survival import SMALL, too_large
 
 _NEAR: Final = 0.9
 """A message whose body alone fills this much of a limit is measured before it is sent."""
@@ -66,6 +66,9 @@ class PairedSender:
         """For callers who meet here: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = Sender()
+        self._key = entity_name.casefold()
+        self._tally = steering.tally(entity_name)
+        self._limit = steering.policy.send_timeout
         self._numbers: dict[int, str] = {}
         """Numbers given for messages scheduled into the backlog: number to message_id."""
         self._is_closed = False
@@ -123,14 +126,16 @@ class PairedSender:
             self._refuse_when_closed()
             _check(timeout)
         messages = outgoing(message)
-        if messages:
-            whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
+        if not messages:
+            return
+        whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
+        use = self._straight(timeout)
+        if use is not None:
+            await self._go_straight(use, messages, whole, timeout)
+        else:
             with self._steering.in_hand():
-                use = self._straight(timeout)
-                if use is None:
-                    await self._deliver(self._call(messages, whole, timeout))
-                else:
-                    await self._go_straight(use, messages, whole, timeout)
+                await self._deliver(self._call(messages, whole, timeout))
+        if messages[0] is not message:
             forget(message)
 
     async def schedule_messages(
@@ -176,30 +181,42 @@ class PairedSender:
 
     def _straight(self, timeout: float | None) -> Use | None:
         """The link to the primary, where nothing stands in a send's way: then no journey is needed to find it."""
-        if not self._steering.is_settled(self.entity_name) or self._memory.busy or self._together.is_busy:
+        steering = self._steering
+        if self._key not in steering.settled or self._memory.busy or self._together.is_busy or steering.hand.closing:
             return None
-        limit = self._steering.policy.send_timeout
-        return self._primary.at_once(limit if timeout is None else min(timeout, limit))
+        return self._primary.at_once(self._limit if timeout is None else min(timeout, self._limit))
 
     async def _go_straight(
         self, use: Use, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
     ) -> None:
-        """The healthy path: what the SDK does, and a count. A failure is met as that of any other attempt."""
-        began = self._steering.clock()
+        """The healthy path: what the SDK does, and a count. A failure is met as that of any other attempt.
+
+        After each answer the processor has to fetch our code anew, which then takes a microsecond a call of Python's:
+        what is written out here and in what it uses would be calls elsewhere.
+        """
         payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
+        bodies = body_bytes(messages[0]) if len(messages) == 1 else sum(map(body_bytes, messages))
+        hand = self._steering.hand
+        hand.count += 1
         try:
-            with use as sender:
-                await sender.send_messages(payload, timeout=use.timeout)
-        except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
-            call = self._call(messages, whole, timeout, began=began)
-            self._meet(call, PRIMARY, error)
-        except asyncio.CancelledError:
-            self._in_doubt(PRIMARY, messages, "cancelled by its caller")
-            raise
-        else:
-            self._accepted_straight(messages, whole)
-            return
-        await self._deliver(call)
+            try:
+                with use as sender:
+                    await sender.send_messages(payload, timeout=use.timeout)
+            except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+                call = self._call(messages, whole, timeout, began=self._steering.clock() - use.age)
+                self._meet(call, PRIMARY, error)
+            except asyncio.CancelledError:
+                self._in_doubt(PRIMARY, messages, "cancelled by its caller")
+                raise
+            else:
+                self._accepted_straight(messages, whole, bodies)
+                return
+            await self._deliver(call)
+        finally:
+            if hand.closing:
+                hand.leave()
+            else:
+                hand.count -= 1
 
     def _call(
         self,
@@ -334,15 +351,17 @@ class PairedSender:
                 steering.announce(Delivered(at=now, entity=name, message_id=id_of(message)))
         steering.tell(SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
 
-    def _accepted_straight(self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None) -> None:
+    def _accepted_straight(
+        self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
+    ) -> None:
         """As `_accepted` and what follows, where nothing has to be told: it is counted."""
-        steering, name = self._steering, self.entity_name
-        bodies = body_bytes(messages[0]) if len(messages) == 1 else sum(map(body_bytes, messages))
-        if steering.is_settled(name):
-            steering.count_settled(name, len(messages), bodies)
+        steering, count = self._steering, len(messages)
+        if self._key in steering.settled:
+            steering.count_settled(self._tally, count, bodies)
         else:  # it has changed in the meantime
             self._accepted(PRIMARY, messages)
-        self._judge_survival(messages, whole, bodies)
+        if count > 1 or not 0 < bodies <= SMALL:
+            self._judge_survival(messages, whole, bodies)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
         steering, name = self._steering, self.entity_name

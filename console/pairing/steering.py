@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
@@ -67,7 +67,8 @@ class Tally:
     pings_accepted: int = 0
     recent_pings: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS))
     """Seconds that the latest pings took; None: it was not accepted."""
-    _primary: Sends | None = None
+    sent: Sends | None = None
+    """The counters of sends to the primary, if there was any: those in `routes`."""
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
 
@@ -76,18 +77,13 @@ class Tally:
         self.pings_accepted += took is not None
         self.recent_pings.append(took if took is None else round(took, 4))
 
-    @property
-    def primary(self) -> Sends:
-        """The counters of sends to the primary; in `routes` from then on."""
-        if self._primary is None:
-            self._primary = self.on(PRIMARY)
-        return self._primary
-
     def on(self, route: Route) -> Sends:
         """The counters of a route."""
         found = self.routes.get(route)
         if found is None:
             found = self.routes[route] = Sends()
+            if route.queue is None:
+                self.sent = found
         return found
 
 
@@ -114,7 +110,7 @@ class Hands(Protocol):
         """Sends of an entity go to the primary again: have the links ready."""
 
 
-class _InHand:
+class InHand:
     """Counts the calls that are inside of it; one for all, since each send passes it. `empty` is set when the last has
     ended after `closing`."""
 
@@ -129,6 +125,10 @@ class _InHand:
         self.count += 1
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """A call has ended."""
         self.count -= 1
         if self.closing and not self.count:
             self.empty.set()
@@ -165,7 +165,10 @@ class Steering:
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
         self._ended: PairingError | None = None
-        self._hand = _InHand()
+        self.hand = InHand()
+        self.settled: Collection[str] = frozenset() if machine.policy.journal == "all" else machine.settled
+        """Paths without case of the entities of which an accepted send is only counted, see `count_settled`: neither
+        the machine nor the receipts want it."""
 
     @property
     def policy(self) -> Policy:
@@ -199,19 +202,14 @@ class Steering:
         if self.machine.next_deadline != self._armed:
             self._arm()
 
-    def is_settled(self, entity: str) -> bool:
-        """Whether an accepted send of the entity is only counted: neither the machine nor the receipts want it."""
-        return self.machine.is_settled(entity) and self.machine.policy.journal != "all"
-
-    def count_settled(self, entity: str, messages: int, bodies: int) -> None:
+    def count_settled(self, tally: Tally, messages: int, bodies: int) -> None:
         """The primary has accepted so many messages of a settled entity, with so many bytes of bodies."""
         meter = self.meter
         meter.sends += messages
         meter.sent_bytes += bodies
-        tally = self.tally(entity)
         if tally.last_route.queue is not None:
             tally.last_route = PRIMARY
-        sends = tally.primary
+        sends = tally.sent or tally.on(PRIMARY)
         sends.accepted += messages
         sends.new_accepted += messages
 
@@ -362,7 +360,7 @@ class Steering:
         self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
-        self._hand.close()
+        self.hand.close()
         self.changed()
 
     def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
@@ -374,16 +372,16 @@ class Steering:
                 error.in_doubt = in_doubt
             raise error from self._ended.__cause__
 
-    def in_hand(self) -> _InHand:
+    def in_hand(self) -> InHand:
         """Around each call of a sender; raises as `refuse_when_ended`."""
         if self._ended is not None:
             self.refuse_when_ended()
-        return self._hand
+        return self.hand
 
     async def empty_hands(self, within: float) -> None:
         """Wait for the sends in hand, at most `within` seconds; after `end`."""
         try:
             async with asyncio.timeout(within):
-                await self._hand.empty.wait()
+                await self.hand.empty.wait()
         except TimeoutError:
             return  # the links are cut next, and they raise

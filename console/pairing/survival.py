@@ -19,7 +19,7 @@ NEAR: Final = 0.9
 """What fills this much of the limit is measured."""
 _SAFE: Final = int(NEAR * STANDARD_LIMIT)
 """No tier takes less than this: what is smaller survives, whatever the limit is."""
-_SMALL: Final = 64 * 1024
+SMALL: Final = 64 * 1024
 """Bytes of a body that is far from any limit."""
 _FRAME: Final = 1024
 """Bytes that header, properties and annotations take at most, usually."""
@@ -47,7 +47,7 @@ def too_large(
     """
     if batch is not None and batch.size_in_bytes <= _SAFE:
         return 0
-    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= _SMALL:
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL:
         return 0  # whatever its properties are: an entity that accepted it holds them to 64 KB in all
     return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
 

@@ -12,12 +12,13 @@ from collections import deque
 class Turn:
     """Taken by one after the other; who takes it gives it back."""
 
-    __slots__ = ("_waiting", "taken")
+    __slots__ = ("taken", "waiting")
 
     def __init__(self) -> None:
         self.taken = False
         """Whether somebody has it."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        """Who wants it next; some may have left."""
 
     def take(self) -> bool:
         """Have it now; False where somebody else has it."""
@@ -31,7 +32,7 @@ class Turn:
         if self.take():
             return
         mine = asyncio.get_running_loop().create_future()
-        self._waiting.append(mine)
+        self.waiting.append(mine)
         try:
             await mine
         except asyncio.CancelledError:
@@ -41,8 +42,8 @@ class Turn:
 
     def give_back(self) -> None:
         """Let the next one have it."""
-        while self._waiting:
-            first = self._waiting.popleft()
+        while self.waiting:
+            first = self.waiting.popleft()
             if not first.done():
                 first.set_result(None)
                 return
