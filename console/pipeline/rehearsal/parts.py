@@ -62,7 +62,7 @@ class LookedAt(Engine):
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
         """As every engine; what is nothing new need not be told, as senders do not tell it."""
-        if queue is None and not self.machine.is_settled(path):
+        if queue is None and path.casefold() not in self.machine.settled:
             super().accepted(path, queue, messages)
 
     def _announced(self, event: Event) -> None:
