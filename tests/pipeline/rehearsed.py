@@ -28,7 +28,7 @@ from console.pipeline.rehearsal.table import rehearsed
 from tests.pipeline.play import play
 
 DURATION = 60.0
-SEEDS = 20
+SEEDS = 10
 WITHIN = 0.10
 KINDS = {
     "refused": FailureKind.CONNECTION,
