@@ -86,7 +86,7 @@ def _compared(name: str) -> int:
     line = rehearsed(again, [row for chunk in range(again.chunks) for row in run_chunk(again, chunk)]).lines[0]
     failovers = sum(one.failovers for one in result.entities.values())
     parked, expected = result.syphon.moved, line["parked"].middle
-    off = abs(parked - expected) / max(expected, 1)
+    off = _off(parked, expected)
     came_true = failovers == line["failovers"].middle and off <= WITHIN
     told = {
         "scenario": name,
@@ -94,7 +94,10 @@ def _compared(name: str) -> int:
         "failback_pings": found.recommended.failback_pings,
         "ping_interval": found.recommended.ping_primary_interval,
         "reason": found.reason,
-        "forecast": {name: asdict(forecast[name]) for name in ("failovers", "parked")},
+        "forecast": {
+            **{name: asdict(forecast[name]) for name in ("failovers", "parked")},
+            "off": round(_off(parked, forecast["parked"].middle), 3),
+        },
         "failovers": {"predicted": asdict(line["failovers"]), "played": failovers},
         "parked": {"predicted": asdict(line["parked"]), "played": parked, "off": round(off, 3)},
         "accepted": {
@@ -109,6 +112,10 @@ def _compared(name: str) -> int:
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
     return 0 if came_true else 1
+
+
+def _off(played: int, predicted: int) -> float:
+    return abs(played - predicted) / max(predicted, 1)
 
 
 if __name__ == "__main__":

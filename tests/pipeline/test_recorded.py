@@ -135,6 +135,22 @@ def test_the_load_goes_on_while_nobody_is_told_yes() -> None:
     assert sum(load.rate_at(65.0) for load in loads) == pytest.approx(10.0, rel=0.2)
 
 
+def test_a_second_in_which_refusals_begin_does_not_end_them() -> None:
+    """Ten a second were offered before and after: the three seconds without an answer lower no rate."""
+    loads = history(
+        *(sends(at, 10) for at in range(1, 11)),
+        changed(10.6, "healthy", "suspect", "connection lost"),
+        sends(11, 6, 3),
+        *(sends(at, 0, 3) for at in (12, 13)),
+        changed(13.6, "suspect", "failed over"),
+        *(sends(at, 10, route="backlog/2") for at in range(15, 31)),
+        changed(30.0, "failed over", "healthy"),
+    ).loads
+
+    (load,) = loads
+    assert all(8.5 <= rate <= 12.0 for _, _, rate in load.spans(30.0)), load
+
+
 def test_callers_that_insist_are_known_by_a_message_that_is_in_doubt_twice() -> None:
     doubts = [
         InDoubt(at=T + at, entity="orders", message_id=name, route="primary", reason="connection lost")

@@ -87,10 +87,10 @@ class Seen:
     doubts: dict[str, list[float]] = field(default_factory=dict)
     """When each message was in doubt."""
 
-    def served(self, since: float, until: float) -> None:
-        """A caller was told yes between the two."""
-        if self.refusing and self.refusing[-1][1] == inf and until > self.refusing[-1][0]:
-            self.refusing[-1][1] = max(since, self.refusing[-1][0])
+    def served(self, since: float) -> None:
+        """A caller was told yes after `since`: before the refusals began, that says nothing of their end."""
+        if self.refusing and self.refusing[-1][1] == inf and since >= self.refusing[-1][0]:
+            self.refusing[-1][1] = since
 
 
 def read_history(folder: Path, policy: Policy) -> History:
@@ -189,7 +189,7 @@ class Reading:
         seen, since = self._entity(event.entity), event.at - event.seconds
         if event.accepted:
             seen.accepted.append((since, event.at, event.accepted))
-            seen.served(since, event.at)
+            seen.served(since)
         if event.route == PRIMARY and (event.accepted or event.failed):
             seen.sightings.append(Sighting(since, event.at, event.accepted, event.failed, window=True))
 
@@ -199,7 +199,7 @@ class Reading:
             seen.sightings.append(self._bad(event.at, event.why))
             seen.refusing.append([event.at, inf])
         elif now is State.HEALTHY:
-            seen.served(event.at, event.at)
+            seen.served(event.at)
         if now is State.HEALTHY and not event.by and State(event.was) in (State.SUSPECT, State.UNKNOWN):
             seen.sightings.append(Sighting(event.at, event.at, 1, 0))
 
