@@ -76,4 +76,4 @@ class AnyTries(RuleBasedStateMachine):
 
 
 TestAnyTries = AnyTries.TestCase
-TestAnyTries.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyTries.settings = settings(stateful_step_count=40)

@@ -224,4 +224,4 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyHistory.settings = settings(stateful_step_count=40)

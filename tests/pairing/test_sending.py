@@ -23,10 +23,11 @@ from console.core.events import Diverted, Event, InDoubt
 from console.core.routes import PRIMARY
 from console.core.verdict import Judgement, Verdict, judge
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from console.pairing.deadlines import end_all
 from console.pairing.messages import ping
 from console.pairing.receiver import PairedReceiver
 
-from .conftest import World, until
+from .conftest import PATIENCE, World, until
 from .test_outage import state
 
 PATIENT = {"send_timeout": 30.0, "backlog_queue_count": 1}
@@ -193,7 +194,7 @@ async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(wo
 @pytest.mark.parametrize("kind", ["busy", "unauthorized"])
 async def test_a_call_that_parked_some_of_its_messages_says_so_whatever_ended_it(world: World, kind: str) -> None:
     """A refusal of the rest reads as one of all of them: their caller would send nothing again, or everything."""
-    paired = await diverted(world, send_timeout=4.0)
+    paired = await diverted(world, send_timeout=2.0)
 
     def refuse(event: Event) -> None:
         if isinstance(event, Diverted):
@@ -257,9 +258,8 @@ async def test_a_scheduling_that_its_caller_gives_up_is_in_doubt(world: World) -
         message = ServiceBusMessage(b"x", message_id="x")
         scheduling = asyncio.create_task(sender.schedule_messages(message, datetime.now(UTC)))
         await until(lambda: world.depth("orders") == 1)
-        scheduling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await scheduling
+        assert await end_all([scheduling], PATIENCE)  # the SDK may lose a cancellation
+        assert scheduling.cancelled()
     assert [event.message_id for event in world.told(InDoubt)] == ["x"]
 
 

@@ -170,4 +170,4 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessionMachine = SessionMachine.TestCase
-TestSessionMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSessionMachine.settings = settings(stateful_step_count=40)
