@@ -146,6 +146,12 @@ def _backlog(of: Snapshot) -> Iterator[Metric]:
         yield _gauge(of, name, text, ("queue",), [((str(each.index),), getattr(each, field)) for each in of.queues])
     rotation = [((str(each.index),), float(each.in_rotation)) for each in of.queues]
     yield _gauge(of, "paired_backlog_in_rotation", "1 where senders may pick the queue.", ("queue",), rotation)
+    oldest = [((str(each.index),), each.oldest.enqueued_at) for each in of.queues]
+    text = "When the message that waits longest came into the queue, by the latest peek."
+    yield _gauge(of, "paired_backlog_oldest_timestamp_seconds", text, ("queue",), oldest)
+    reasons = [((str(each.index), why), float(count)) for each in of.queues for why, count in each.dead_letters.reasons]
+    text = "Why dead letters are dead: the most frequent reasons of the first ones, by the latest peek."
+    yield _gauge(of, "paired_backlog_dead_letter_reasons", text, ("queue", "reason"), reasons)
     moved = [((str(each.index),), float(each.moved)) for each in of.queues]
     yield _counter(of, "paired_backlog_moved_messages", "Moved out of the queue by this engine.", ("queue",), moved)
 

@@ -19,7 +19,7 @@ from console.core.moments import clock
 from console.core.snapshot import Answer, EntityView, Readiness, Snapshot, SyphonStatus
 from console.engine.here import Standing
 from console.ui.figures import count, plural, rate, when
-from console.ui.line import fit
+from console.ui.line import fit, harmless
 from console.ui.summary import empty_at, parked
 
 OLD: Final = 5.0
@@ -90,7 +90,8 @@ def _block(standing: Standing, now: float) -> list[str]:
     lines = [f"{title}, {clock(found.at)}"]
     for complaint in complaints(found, now):
         lines += _indented(f"! {complaint}")
-    return [*lines, *_entities(found, now), *(f"  {line}" for line in (_backlog(found), _syphon(found), _ready(found)))]
+    said = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
+    return [*lines, *_entities(found, now), *(f"  {line}" for line in said)]
 
 
 def _indented(sentence: str) -> list[str]:
@@ -134,6 +135,22 @@ def _backlog(snapshot: Snapshot) -> str:
     read = f", read {clock(sums.read_at)}" if sums.read_at is not None else ""
     dead = f", {count(sums.dead_lettered)} dead-lettered" if sums.dead_lettered else ""
     return f"backlog   {count(sums.messages)} parked{dead} in {of}{read}"
+
+
+def _oldest(snapshot: Snapshot, now: float) -> list[str]:
+    """The message that waits longest, by the latest peeks."""
+    filled = [queue for queue in snapshot.queues if queue.depth != 0]
+    waiting = [(at, queue.index) for queue in filled if (at := queue.oldest.enqueued_at) is not None]
+    return [f"oldest    parked since {when(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
+
+
+def _dead(snapshot: Snapshot) -> list[str]:
+    """Why dead letters are dead, by the latest peeks."""
+    return [
+        f"dead      backlog/{each.index}: " + ", ".join(f"{number:,} {harmless(why)}" for why, number in reasons)
+        for each in snapshot.queues
+        if (reasons := each.dead_letters.reasons)
+    ]
 
 
 def _syphon(snapshot: Snapshot) -> str:
@@ -190,5 +207,6 @@ def _sums(snapshot: Snapshot) -> dict[str, Any]:
         "queues_read": sums.known,
         "read_at": sums.read_at,
         "old": sums.old,
+        "oldest_at": min((at for each in snapshot.queues if (at := each.oldest.enqueued_at) is not None), default=None),
         "empty_at": empty_at(snapshot),
     }

@@ -21,8 +21,10 @@ from console.core.entity import State
 from console.core.snapshot import (
     Answer,
     BilledView,
+    DeadLettersView,
     Finding,
     JournalView,
+    OldestView,
     QueueView,
     Readiness,
     RouteView,
@@ -99,6 +101,14 @@ def test_backlog_syphon_readiness_and_journal_are_there_with_their_times() -> No
     assert (read["paired_ready",], read["paired_ready_timestamp_seconds",]) == (1, 99.0)
     assert read["paired_readiness", "warn", "room"] == 1
     assert (read["paired_journal_written",], read["paired_journal_missing_events_total",]) == (0, 2)
+
+
+def test_why_dead_letters_are_dead_and_since_when_the_oldest_message_waits() -> None:
+    dead = DeadLettersView(read_at=95.0, looked_at=2, reasons=(("expired", 2),))
+    queue = replace(snapshot().queues[1], dead_letters=dead, oldest=OldestView(read_at=95.0, enqueued_at=12.0))
+    read = samples(snapshot(queues=(queue,)))
+    assert read["paired_backlog_dead_letter_reasons", str(queue.index), "expired"] == 2
+    assert read["paired_backlog_oldest_timestamp_seconds", str(queue.index)] == 12.0
 
 
 def test_what_is_not_known_has_no_sample() -> None:

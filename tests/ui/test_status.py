@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.core.entity import State
-from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
+from console.core.snapshot import Answer, DeadLettersView, Finding, OldestView, Readiness, SyphonStatus
 from console.engine.here import Standing
 from console.ui.status import Health, as_json, as_lines, complaints, health
 
@@ -72,6 +72,19 @@ def test_the_table_has_engines_entities_backlog_syphon_alarms_and_readiness(made
     assert "failover  would work, 1 to look at, looked 14:02:00 (paired check)" in text
     assert "billing: unreachable\n  the engine (pid 7) did not end in order; its log is /l" in text
     assert max(map(len, lines)) <= 100
+
+
+def test_why_dead_letters_are_dead_and_since_when_the_oldest_message_waits(made: Any) -> None:
+    queues = list(made.outage().queues)
+    dead = DeadLettersView(read_at=made.AT, looked_at=3, reasons=(("TTL\x1bExpired", 2), ("of the owner", 1)))
+    oldest = OldestView(read_at=made.AT, enqueued_at=made.at("13:58:01"))
+    queues[3] = replace(queues[3], dead_letters=dead, oldest=oldest)
+    queues[8] = replace(queues[8], oldest=replace(oldest, enqueued_at=made.at("13:59:00")))
+    found = [standing(replace(made.outage(), queues=tuple(queues)))]
+    text = "\n".join(as_lines(found, made.AT))
+    assert "oldest    parked since 13:58:01 in backlog/3\n" in text
+    assert r"dead      backlog/3: 2 TTL\x1bExpired, 1 of the owner" in text
+    assert json.loads(as_json(found, made.AT))["engines"][0]["backlog"]["oldest_at"] == made.at("13:58:01")
 
 
 def test_unknown_is_not_zero(made: Any) -> None:
