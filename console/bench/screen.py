@@ -2,7 +2,8 @@
 
 Engine, dashboard and a person are three processes here: the engine is the shipped one on stubs (screen_ends.py), the
 dashboard runs on a pseudo-terminal, and this one types and reads. A key is answered when what it was to show stands in
-what was written; the loop is watched from inside.
+what was written; the loop is watched from inside. What is opened for the first time is measured apart, each page and
+dialog once a run, after LOOKS seconds in which pages are made ahead (console/ui/ahead.py), and one page without them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ START: Final = 60.0
 ANSWER: Final = 10.0
 QUIET: Final = 0.05
 """Seconds without a byte until the next key is typed: a person waits for the screen."""
+LOOKS: Final = 2.0
+"""Seconds that a person looks at the first screen before the first key."""
+SETTLE: Final = 0.3
 KEY_TARGET_MS: Final = 100.0
 FIRST_TARGET_S: Final = 1.5
 
@@ -71,13 +75,29 @@ KEYS: Final = (
     Key("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
     Key("page of cost", "5", b"standing arr", (("1", b"backlog on"),)),
 )
+COST: Final = Key("page of cost", "5", b"standing arr", (("1", b""),))
+BACK: Final = (("\x1b", b""),)
+FIRSTS: Final = (
+    Key("page of an entity", "2", b"since the engine st", COST.undo),
+    Key("page of the backlog", "3", b"outlook", COST.undo),
+    Key("timeline", "4", b"followed", COST.undo),
+    COST,
+    Key("page of history", "6", b"tables", COST.undo),
+    Key("page of engines", "7", b"commands are", COST.undo),
+    Key("help", "?", b"Keys (arr", BACK),
+    Key("palette", ":", b"force fail", BACK),
+    Key("line to type in", "/", b"filter", BACK),
+    Key("question", "f", b"Armed until", BACK),
+)
+"""Opened once a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenFigures:
     """keys_…_ms: from the key to the bytes that show it. first_s: from the start of the program to the first screen
     with all entities counted, the best of the runs. …_cpu…: the CPU time that the dashboard used meanwhile, which says
-    more on a machine that is busy with something else. loop_…: see Lags; both of the worst run."""
+    more on a machine that is busy with something else. firsts_ms: each page and dialog opened for the first time, the
+    worst of the runs. at_once_ms: a page opened before any was made ahead. loop_…: see Lags; of the worst run."""
 
     entities: int
     first_s: float
@@ -86,8 +106,13 @@ class ScreenFigures:
     keys_p50_ms: Mapping[str, float]
     keys_p95_ms: Mapping[str, float]
     keys_cpu_p95_ms: Mapping[str, float]
+    firsts_ms: Mapping[str, float]
+    firsts_cpu_ms: Mapping[str, float]
+    at_once_ms: float
     loop_own_ms: float
     loop_wall_ms: float
+    loop_step: str
+    loop_step_ms: float
     bytes_per_second: float
 
     @property
@@ -95,6 +120,7 @@ class ScreenFigures:
         """What each figure should be at most, and whether it is."""
         return {
             "key_p95_ms": (KEY_TARGET_MS, max(self.keys_p95_ms.values()) <= KEY_TARGET_MS),
+            "first_opening_ms": (KEY_TARGET_MS, max(self.firsts_ms.values()) <= KEY_TARGET_MS),
             "loop_own_ms": (LOOP_TARGET_MS, self.loop_own_ms <= LOOP_TARGET_MS),
             "first_s": (FIRST_TARGET_S, self.first_s <= FIRST_TARGET_S),
         }
@@ -147,6 +173,12 @@ class _Terminal:
         """As a person does."""
         os.write(self.master, keys.encode())
 
+    async def leave(self) -> None:
+        """The engine stays."""
+        self.type("q")
+        async with asyncio.timeout(ANSWER):
+            await self.process.wait()
+
 
 async def measure_screen(plan: ScreenPlan) -> ScreenFigures:
     """All figures. Raises BenchError."""
@@ -155,8 +187,9 @@ async def measure_screen(plan: ScreenPlan) -> ScreenFigures:
     with tempfile.TemporaryDirectory(prefix="pb-") as name:
         folder = Path(name)
         async with _engine(folder, plan.entities):
+            at_once = await _at_once(plan, folder)
             runs = [await _run(plan, folder) for _ in range(plan.runs)]
-    return _figures(plan, runs)
+    return _figures(plan, at_once, runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +204,19 @@ class _Took:
 class _Run:
     first: _Took
     first_bytes: int
+    opened: Mapping[str, _Took]
     took: Mapping[str, Sequence[_Took]]
     per_second: float
     lags: Lags
+
+
+async def _at_once(plan: ScreenPlan, folder: Path) -> _Took:
+    """A page opened as soon as the first screen stands."""
+    async with _dashboard(folder) as terminal:
+        await terminal.shows(f"{plan.entities:,} entities".encode(), within=START)
+        took = await _typed(terminal, COST.typed, COST.shown, COST.name)
+        await terminal.leave()
+    return took
 
 
 async def _run(plan: ScreenPlan, folder: Path) -> _Run:
@@ -183,15 +226,26 @@ async def _run(plan: ScreenPlan, folder: Path) -> _Run:
         first = _Took(wall=at - began, cpu=cpu_seconds(terminal.process.pid))
         await terminal.rests()
         painted = len(terminal.written)
+        await asyncio.sleep(LOOKS)
+        opened = {key.name: await _opened(terminal, key) for key in FIRSTS}
         took = {key.name: [await _answered(terminal, key) for _ in range(plan.keys)] for key in KEYS}
         before = len(terminal.written)
         await asyncio.sleep(plan.seconds)
         spent = len(terminal.written) - before
-        terminal.type("q")
-        async with asyncio.timeout(ANSWER):
-            await terminal.process.wait()
+        await terminal.leave()
     lags = msgspec.json.decode((folder / "lags").read_bytes(), type=Lags)
-    return _Run(first=first, first_bytes=painted, took=took, per_second=spent / plan.seconds, lags=lags)
+    per_second = spent / plan.seconds
+    return _Run(first=first, first_bytes=painted, opened=opened, took=took, per_second=per_second, lags=lags)
+
+
+async def _opened(terminal: _Terminal, key: Key) -> _Took:
+    """And closed again."""
+    took = await _typed(terminal, key.typed, key.shown, f"{key.name}, for the first time")
+    await terminal.rests()
+    for typed, _ in key.undo:
+        terminal.type(typed)
+        await asyncio.sleep(SETTLE)
+    return took
 
 
 async def _answered(terminal: _Terminal, key: Key) -> _Took:
@@ -264,8 +318,9 @@ async def _ended(process: Process) -> None:
         await process.wait()
 
 
-def _figures(plan: ScreenPlan, runs: Sequence[_Run]) -> ScreenFigures:
+def _figures(plan: ScreenPlan, at_once: _Took, runs: Sequence[_Run]) -> ScreenFigures:
     took = {key.name: [each for run in runs for each in run.took[key.name]] for key in KEYS}
+    step_ms, step = max((run.lags.step_ms, run.lags.step) for run in runs)
     best = min(runs, key=lambda run: run.first.wall)
     return ScreenFigures(
         entities=plan.entities,
@@ -275,8 +330,13 @@ def _figures(plan: ScreenPlan, runs: Sequence[_Run]) -> ScreenFigures:
         keys_p50_ms={name: _at([one.wall for one in each], 0.5) for name, each in took.items()},
         keys_p95_ms={name: _at([one.wall for one in each], 0.95) for name, each in took.items()},
         keys_cpu_p95_ms={name: _at([one.cpu for one in each], 0.95) for name, each in took.items()},
+        firsts_ms={key.name: _at([run.opened[key.name].wall for run in runs], 1.0) for key in FIRSTS},
+        firsts_cpu_ms={key.name: _at([run.opened[key.name].cpu for run in runs], 1.0) for key in FIRSTS},
+        at_once_ms=_at([at_once.wall], 1.0),
         loop_own_ms=round(max(run.lags.own for run in runs), 1),
         loop_wall_ms=round(max(run.lags.wall for run in runs), 1),
+        loop_step=step,
+        loop_step_ms=round(step_ms, 1),
         bytes_per_second=round(max(run.per_second for run in runs), 1),
     )
 

@@ -44,13 +44,16 @@ class Lags(msgspec.Struct, kw_only=True):
     """How long a loop was kept from its next task, at most, in milliseconds; from the first paint on.
 
     wall: by the clock, so with whatever else the machine did. own: by the CPU time that the loop's thread used
-    meanwhile, which is what the program can be blamed for. over: how often that was more than 50 ms.
+    meanwhile, which is what the program can be blamed for. over: how often that was more than 50 ms. step, step_ms:
+    the task that had the loop longest without a break, and for how much CPU time.
     """
 
     wall: float = 0.0
     own: float = 0.0
     over: int = 0
     looks: int = 0
+    step: str = ""
+    step_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -62,7 +65,22 @@ class _Watch:
 
     def start(self) -> None:
         """On the loop that runs."""
+        self._note_steps()
         self.task = asyncio.get_running_loop().create_task(self._look(), name="how long the loop is blocked")
+
+    def _note_steps(self) -> None:
+        run, lags = asyncio.Handle._run, self.lags
+
+        def noted(handle: asyncio.Handle) -> None:
+            began = time.thread_time()
+            run(handle)
+            used = 1000 * (time.thread_time() - began)
+            if used > lags.step_ms:
+                task: Any = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+                name = task.get_name() if isinstance(task, asyncio.Task) else str(task)
+                lags.step, lags.step_ms = name, used
+
+        asyncio.Handle._run = noted  # type: ignore[method-assign, assignment]
 
     async def _look(self) -> None:
         while True:

@@ -6,6 +6,7 @@ terminal library is imported when a dashboard is opened.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Final
 from console.ui.preferences import config_folder, load_preferences
 from console.ui.profile import Wishes
 
-ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "10", "TEXTUAL_SMOOTH_SCROLL": "0"}
+ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
 STALE: Final = ("COLUMNS", "LINES")
 """Of some other time or terminal, where they are set; the library would believe them and never see a change."""
@@ -49,6 +50,7 @@ def run_dashboard(
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
+    gc.disable()  # until all is made that stays (ahead.py)
     from console.ui.crash import CrashLog
     from console.ui.opening import dashboard, look_for  # with the terminal library behind it
 
@@ -72,6 +74,8 @@ def run_dashboard(
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
+    finally:
+        gc.enable()
     if crash.said:
         sys.stderr.write(f"paired: {crash.said}\n")
         return 1

@@ -37,7 +37,7 @@ from console.ui.keys import TABLES, Keymap
 from console.ui.paint import Painted
 from console.ui.plain import InAscii, WithoutColours
 from console.ui.profile import PROFILES, Profile, ProfileName
-from console.ui.screens.arm import ArmDialog
+from console.ui.screens.arm import ARM_CSS, ArmDialog
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
 from console.ui.screens.dashboard import DashboardScreen
@@ -100,6 +100,7 @@ class PairedApp(App[int]):
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
     DEFAULT_CSS = ROLE_CSS
+    CSS = ARM_CSS  # a dialog's own would have every style read again when it first opens
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class PairedApp(App[int]):
         self._bell = bell
         self._tables: Path | None = tables
         self._painted = Painted()
+        self._pointer = "default"
         self._news: list[News] = []
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
@@ -225,6 +227,15 @@ class PairedApp(App[int]):
                 screen.show(new)
 
     # -- from keys to the engine -----------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """A page's keys are done here, before the next one is looked at: what is typed ahead, or comes at once over
+        a slow link, is for what the key before it opened. What is pasted is no key at all."""
+        typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, Framed)
+        if isinstance(event, events.Key) and typed and actions.stands_for(event.key, self.view):
+            self.press(event.key)
+        else:
+            await super().on_event(event)
 
     def press(self, key: str) -> None:
         """Does what the key stands for, or says why not."""
@@ -332,6 +343,11 @@ class PairedApp(App[int]):
         if not self.is_screen_installed(page.value):
             self.install_screen(_PAGES[page](self._newest), page.value)
         return page.value
+
+    def make_page(self, page: Page) -> None:
+        """Makes a page that nobody turned to yet; it is not shown."""
+        if page is not Page.PAIRING:
+            self._get_screen(self._kept(page))
 
     def go_back(self) -> None:
         """Back to the first page; there, all entities are listed again and none is marked."""
@@ -472,6 +488,12 @@ class PairedApp(App[int]):
         if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
             renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
         super()._display(screen, renderable)
+
+    def _set_pointer_shape(self, shape: str) -> None:
+        """Writes it where it differs: the library does for every screen that is made."""
+        if shape != self._pointer:
+            self._pointer = shape
+            super()._set_pointer_shape(shape)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The library's, and ours for terminals without colours or without signs."""

@@ -5,13 +5,13 @@ Imports the terminal library: only `console.ui.run_dashboard` does this, once th
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from console.engine.client import user_name
+from console.ui.ahead import make_ahead
 from console.ui.app import PairedApp, Report
 from console.ui.around import FeedWithNeighbours
 from console.ui.feed import EngineFeed
@@ -59,12 +59,12 @@ def dashboard(
     """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
 
     def ready() -> None:
-        gc.freeze()  # what stays for good is not looked through again: that took up to 150 ms at a time
+        app.run_worker(make_ahead(app), name="ahead", group="ahead")
         on_ready()
 
     feed = EngineFeed(socket, read_only=read_only)
     around = FeedWithNeighbours(feed, socket, read_only=read_only) if engine_stays else None
-    return PairedApp(
+    app = PairedApp(
         around or feed,
         others=around,
         pairing=pairing,
@@ -82,3 +82,4 @@ def dashboard(
         tables=tables,
         keys=chosen.keys,
     )
+    return app

@@ -37,6 +37,23 @@ NARROW: Final = 70
 MOST_ROWS: Final = 6
 
 
+ARM_CSS: Final = """
+    ArmDialog { align: center middle; background: transparent; }
+    ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
+    ArmDialog Facts { height: 14; overflow-y: auto; scrollbar-size-vertical: 1; }
+    ArmDialog.-tiny Facts { height: 8; }
+    ArmDialog.-narrow Armament { height: 2; }
+    ArmDialog .asked { height: 1; width: 100%; background: $background; }
+    ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
+    ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
+    ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
+    ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
+    ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
+    ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
+"""
+"""The app's own, since some of it says otherwise than what the library's buttons and fields say of themselves."""
+
+
 class ArmDialog(ModalScreen[Fired | None]):
     """Armed, not fired. Ends with how it was fired, or with None.
 
@@ -58,20 +75,6 @@ class ArmDialog(ModalScreen[Fired | None]):
     ]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - declared so by Textual
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - declared so by Textual
-    CSS = """
-    ArmDialog { align: center middle; background: transparent; }
-    ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
-    ArmDialog Facts { height: 14; overflow-y: auto; scrollbar-size-vertical: 1; }
-    ArmDialog.-tiny Facts { height: 8; }
-    ArmDialog.-narrow Armament { height: 2; }
-    ArmDialog .asked { height: 1; width: 100%; background: $background; }
-    ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
-    ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
-    ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
-    ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
-    ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
-    ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
-    """
     AUTO_FOCUS = "#cancel"
 
     def __init__(self, action: Action, aim: Aim, armed: Armed, newest: Newest, others: Sequence[Said] = ()) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
-from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.ui import actions
 from console.ui.screens.showing import Newest
 from console.ui.view import View
 from console.ui.widgets.answer_line import AnswerLine
@@ -25,9 +23,6 @@ from console.ui.widgets.key_line import KeyLine
 from console.ui.widgets.lines import Lines
 from console.ui.widgets.summary_line import SummaryLine
 from console.ui.widgets.too_small import TooSmall
-
-if TYPE_CHECKING:
-    from console.ui.app import PairedApp
 
 LEAST: Final = Size(60, 20)
 """The smallest terminal in which pages can be read, and what a dangerous act would do can be shown."""
@@ -69,12 +64,6 @@ class Framed(Screen[None]):
     def on_mount(self) -> None:
         """Shows what is known already."""
         self.show(self._newest())
-
-    def on_key(self, event: events.Key) -> None:
-        """Does what the key stands for: which keys there are is a person's own choice (keys.py)."""
-        if actions.stands_for(event.key, self._newest()):
-            event.stop()
-            cast("PairedApp", self.app).press(event.key)
 
     def on_screen_resume(self) -> None:
         """Turned to again: news came meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -48,6 +48,12 @@ class Prompt(ModalScreen[str | None]):
     def on_mount(self) -> None:
         """A cursor that blinks would cost bytes all the time."""
         self.query_one(Input).cursor_blink = False
+
+    def on_key(self, event: events.Key) -> None:
+        """What was typed before the field was there is typed into it now."""
+        if event.is_printable and event.character:
+            event.stop()
+            self.query_one(Input).insert_text_at_cursor(event.character)
 
     def action_leave(self) -> None:
         """As it was before."""

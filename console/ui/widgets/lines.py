@@ -54,6 +54,8 @@ class Lines(ScrollView, can_focus=False):
         self._lines: Sequence[Line] = ()
         self._painted: dict[int, Line] = {}
         """What stands in each row of the screen, as last rendered."""
+        self._laid_out: Size | None = None
+        """The size that the lines were made for."""
         self._styles_of: dict[Role, Style] = {}
 
     def on_mount(self) -> None:
@@ -80,14 +82,18 @@ class Lines(ScrollView, can_focus=False):
             self._draw(view)
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Draws anew for the new size."""
-        self._painted.clear()
-        if self._view is not None:
-            self._draw(self._view)
+        """Draws anew for the new size, unless that was done when it was painted first."""
+        if self._view is None:
+            return
+        known = self._laid_out == self.size
+        self._draw(self._view)
+        if not known:
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """One row of the screen."""
+        if self._view is not None and self._laid_out != self.size:  # the library paints first, and tells sizes later
+            self._lay_out(self._view)
         line = self._line_at(y)
         self._painted[y] = line
         ground = self._style(line.ground) if line.ground else self.rich_style
@@ -95,12 +101,18 @@ class Lines(ScrollView, can_focus=False):
         return Strip(segments).adjust_cell_length(self.size.width, ground)
 
     def _draw(self, view: View) -> None:
-        self._lines = self.lines(view, self.size.width, self.size.height)
+        self._lay_out(view)
         if self.virtual_size.height != len(self._lines):
             self.virtual_size = Size(self.size.width, len(self._lines))
         for y in range(self.size.height):
             if self._painted.get(y) != self._line_at(y):
                 self.refresh(Region(0, y, self.size.width, 1))
+
+    def _lay_out(self, view: View) -> None:
+        if self._laid_out != self.size:
+            self._painted.clear()
+        self._laid_out = self.size
+        self._lines = self.lines(view, self.size.width, self.size.height)
 
     def _line_at(self, y: int) -> Line:
         place = y + self.scroll_offset.y
