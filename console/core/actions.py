@@ -210,8 +210,19 @@ def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
     return "the syphon is paused: resume it first" if snapshot.syphon.status is SyphonStatus.PAUSED else ""
 
 
-def _no_drain(_snapshot: Snapshot, _scope: Scope, _target: str) -> str:
-    return "by the command alone, which has its own process for Spark: paired drain"
+def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    drain, depths = snapshot.drain, [queue.depth for queue in snapshot.queues]
+    if drain is None:
+        return "this engine starts none; the command does: paired drain"
+    if drain.text or drain.trouble:
+        return f"there is one already: {drain.text}" if drain.text else drain.trouble
+    if snapshot.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+        return "the syphon moves the same messages: pause it first"
+    return "nothing was parked when the queues were read" if depths and not any(depths) and None not in depths else ""
+
+
+def _no_end_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    return "" if snapshot.drain is not None and snapshot.drain.text else "no drain of this pairing runs"
 
 
 def _no_lock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
@@ -316,12 +327,21 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="drain",
         key="d",
         label="drain",
-        help="move a large backlog with Spark executors",
+        help="move a large backlog with many processes, by Spark",
         verb="drain",
         dangerous=True,
-        scopes=(Scope.ALL, Scope.QUEUE),
+        scopes=(Scope.ALL,),
         slow=True,
         special=_no_drain,
+    ),
+    Action(
+        id="end-drain",
+        key="d",
+        label="end drain",
+        help="it settles what it has in hand, and ends",
+        verb="end-drain",
+        scopes=(Scope.ALL,),
+        special=_no_end_drain,
     ),
     Action(
         id="read-only",

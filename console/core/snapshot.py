@@ -264,6 +264,18 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView:
+    """Whether the backlog is drained by Spark beside this engine, and whether this engine could start that."""
+
+    text: str = ""
+    """How far the drain that runs is; empty: none does."""
+    trouble: str = ""
+    """Why this engine can start none; empty if it can."""
+    place: str = ""
+    """Where its tasks would run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One engine at `at`."""
 
@@ -299,3 +311,5 @@ class Snapshot:
     """Whether the engine has a process of its own, which can be told to end; not so inside an application."""
     require_reason: bool = False
     """Whether an act needs a reason."""
+    drain: DrainView | None = None
+    """None: this engine starts none, and does not look."""

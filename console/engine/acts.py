@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from console.core.actions import Scope
+from console.core.errors import DrainError
 from console.engine.steered import Steered
 
 Others = Callable[[Steered], Awaitable[int]]
@@ -26,6 +27,16 @@ async def nobody(_paired: Steered) -> int:
     return 0
 
 
+class Drains(Protocol):
+    """What starts a drain, and ends one. Both raise DrainError."""
+
+    async def start(self, *, why: str) -> str:
+        """A sentence, once it is under way."""
+
+    def end(self) -> str:
+        """A sentence, once it was told to."""
+
+
 @dataclass(slots=True)
 class Reach:
     """What acts act on: the pairing, and the engine, which can be told to end (with a reason) or to be read-only."""
@@ -34,6 +45,7 @@ class Reach:
     end: Callable[[str], None]
     read_only: bool = False
     others: Others = nobody
+    drains: Drains | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +104,18 @@ async def _move_stranded(reach: Reach, deed: Deed) -> str:
     return await reach.paired.move_stranded(deed.target)
 
 
+async def _drain(reach: Reach, deed: Deed) -> str:
+    if reach.drains is None:
+        raise DrainError("this engine starts no drain; the command does: paired drain")
+    return await reach.drains.start(why=deed.why)
+
+
+async def _end_drain(reach: Reach, _deed: Deed) -> str:
+    if reach.drains is None:
+        raise DrainError("this engine ends no drain; who started it does")
+    return reach.drains.end()
+
+
 async def _lock(reach: Reach, _deed: Deed) -> str:
     reach.read_only = True
     return "the engine is read-only: it takes no order but the one that makes it writable"
@@ -116,8 +140,10 @@ ACTS: Final[dict[str, Act]] = {
     "clean-up": _clean_up,
     "redrive": _redrive,
     "move-stranded": _move_stranded,
+    "drain": _drain,
+    "end-drain": _end_drain,
     "read-only": _lock,
     "read-write": _unlock,
     "stop": _stop,
 }
-"""By the action's id. What has no row here is never possible (its `why_not` says so)."""
+"""By the action's id: every action of the table has one."""

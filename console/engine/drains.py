@@ -5,6 +5,8 @@ Written by `paired drain`, read by the engine for its snapshot. What is old is o
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +18,12 @@ _NAME: Final = "drain.json"
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """How far it is, as a sentence, at seconds since 1970."""
+    """How far it is, as a sentence, at seconds since 1970; and which process says so, where."""
 
     at: float
     text: str
+    pid: int = msgspec.field(default_factory=os.getpid)
+    host: str = msgspec.field(default_factory=socket.gethostname)
 
 
 def tell(spool: Path, news: News) -> None:
@@ -34,10 +38,10 @@ def fall_silent(spool: Path) -> None:
     (spool / _NAME).unlink(missing_ok=True)
 
 
-def news(spool: Path, *, now: float) -> str:
-    """What a drain that runs says; empty: none does."""
+def latest(spool: Path, *, now: float) -> News | None:
+    """What a drain that runs says; None: none does."""
     try:
         found = msgspec.json.decode((spool / _NAME).read_bytes(), type=News)
     except (OSError, msgspec.MsgspecError):
-        return ""
-    return found.text if abs(now - found.at) <= FRESH else ""
+        return None
+    return found if abs(now - found.at) <= FRESH else None

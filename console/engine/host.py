@@ -51,6 +51,7 @@ from console.engine import drains, records
 from console.engine.acts import Reach
 from console.engine.control import ControlServer
 from console.engine.crew import Crew
+from console.engine.draining import Draining
 from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import KEPT, Journal
@@ -97,6 +98,7 @@ class EngineHost:
         policy: the times in force, for the screen.
         caption: what a demo is showing just now.
         surroundings: adds to the evidence of readiness what only this process can see.
+        draining: what starts drains; None: this engine starts none.
         keep: bytes of the journal that are kept.
         note: told each event; must not block.
         clock: seconds since the epoch.
@@ -111,6 +113,7 @@ class EngineHost:
         policy: Policy,
         caption: Callable[[], str] = str,
         surroundings: Surroundings = nothing_more,
+        draining: Draining | None = None,
         keep: int = KEPT,
         note: Note = nobody,
         clock: Callable[[], float] = time.time,
@@ -121,6 +124,7 @@ class EngineHost:
         self._clock = clock
         self._socket = socket
         self._spool = spool
+        self._draining = draining
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
@@ -222,8 +226,13 @@ class EngineHost:
 
     def _reaching(self, paired: Steered) -> Reach:
         if self._reach is None:
-            others = partial(queues_used, besides=self._socket)
-            self._reach = Reach(paired, self.stop, read_only=self._identity.read_only, others=others)
+            self._reach = Reach(
+                paired,
+                self.stop,
+                read_only=self._identity.read_only,
+                others=partial(queues_used, besides=self._socket),
+                drains=self._draining,
+            )
         return self._reach
 
     def record(self, event: Event) -> int:
@@ -307,8 +316,8 @@ class EngineHost:
 
     def _beside(self, syphon: SyphonView) -> SyphonView:
         """The syphon's view, with a drain that moves the same messages."""
-        said = drains.news(self._spool, now=self._clock())
-        return replace(syphon, text=f"{syphon.text}; {said}") if said else syphon
+        said = drains.latest(self._spool, now=self._clock())
+        return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
 
     def _snapshot(self, paired: Steered) -> Snapshot:
         identity = self._identity
@@ -337,6 +346,7 @@ class EngineHost:
             unused=paired.unused_view(),
             own_process=identity.own_process,
             require_reason=identity.require_reason,
+            drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
 
     def _mind_what_gives_way(self) -> None:

@@ -28,6 +28,7 @@ from console.core.namespaces import NamespaceInfo, remarks
 from console.core.options import Policy
 from console.engine.connecting import Clients, open_clients
 from console.engine.crew import Crew
+from console.engine.draining import Draining
 from console.engine.first_contact import check_entities, check_ports
 from console.engine.hook import Hook
 from console.engine.host import EngineHost, nobody
@@ -160,6 +161,9 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
     assert this is not None
     _on_end(this.cancel)
     around = Around(config, places)
+    draining = Draining(
+        config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: _warn(host, "drain", text)
+    )
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
     async with (
         EngineHost(
@@ -168,6 +172,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             socket=places.socket,
             policy=config.policy,
             surroundings=around.add,
+            draining=draining,
             keep=config.journal_mb * 1024**2,
             note=hook.note if hook is not None else nobody,
         ) as host,
@@ -195,6 +200,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         finally:
             faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
             await crew.close()
+            await draining.close()
             await _close(paired)
 
 

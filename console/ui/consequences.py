@@ -282,6 +282,21 @@ def _and_parked(snapshot: Snapshot, _aim: Aim) -> str:
     return f"; {_syphon(snapshot)}"
 
 
+def _drained(snapshot: Snapshot, _aim: Aim) -> str:
+    place = snapshot.drain.place if snapshot.drain is not None else NOT_KNOWN
+    return f"processes of Spark ({place}) move what is parked to {snapshot.primary}; order may change"
+
+
+def _queues_parked(snapshot: Snapshot, _aim: Aim) -> str:
+    return f"{_parked(snapshot)}, in {plural(len(snapshot.queues), 'backlog queue')}"
+
+
+def _beside(snapshot: Snapshot, _aim: Aim) -> str:
+    status = snapshot.syphon.status
+    here = "runs no syphon" if status is SyphonStatus.OFF else f"has its syphon {status}"
+    return f"this engine {here}; a drain beside a syphon that is known here is refused"
+
+
 def _writable(snapshot: Snapshot, _aim: Aim) -> str:
     return f"everybody who may reach {snapshot.engine} can order it again; it was made read-only for a reason"
 
@@ -333,8 +348,11 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Cost", _always("2 billed operations a message that is moved")),
     ),
     "drain": (
-        ("From now on", _always("nothing: the command paired drain does it")),
+        ("From now on", _drained),
         (REACHES, _reaches),
+        ("Parked", _queues_parked),
+        ("Beside", _beside),
+        ("Cost", _always("as by the syphon: 2 billed operations more for each parked message; and Java, some 1 GB")),
     ),
     "read-write": (
         ("From now on", _writable),
@@ -348,7 +366,7 @@ _UNDO: Final[dict[str, tuple[str, Say]]] = {
     "clean-up": ("", _always("none: a deleted queue is gone; pairing makes one anew if it needs it")),
     "redrive": ("pause-syphon", _always(", leaves them parked; what cannot be delivered dies again")),
     "move-stranded": ("", _always("none: what a destination accepted stays there; order may change")),
-    "drain": ("", _always("nothing to undo")),
+    "drain": ("end-drain", _always(", in order; what was moved stays moved")),
     "read-write": ("read-only", _always("")),
 }
 """The action that undoes it, if one does, and what else there is to say of that."""

@@ -29,7 +29,7 @@ from console.engine.launch import wait_until_gone
 from console.engine.lock import running
 from console.engine.places import Places, places_of
 from console.secret import masked
-from console.verbs.parameters import Config, Why
+from console.verbs.parameters import Config, Why, Yes
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
@@ -37,9 +37,6 @@ DOWN_TIMEOUT: Final = 90.0
 
 Engine = Annotated[
     str | None, Parameter(help='An engine of this machine by its name; "all": each; else the pairing.toml\'s.')
-]
-Yes = Annotated[
-    str | None, Parameter(help="What would be typed on the screen: the target's name; the number of several.")
 ]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
 Queue = Annotated[str | None, Parameter(help="One backlog queue, by its index.")]
@@ -154,6 +151,11 @@ def move_stranded(
     return _order(Wish(verb="move-stranded", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
 
 
+def end_drain(*, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+    """Have the drain of a pairing settle what it has in hand, and end."""
+    return _order(Wish(verb="end-drain", scope=Scope.ALL, why=why), engine, config)
+
+
 syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
 read_only = App(name="read-only", help="Have an engine refuse orders, or take them again.")
 
@@ -201,7 +203,7 @@ def down(*, engine: Engine = None, config: Config = None) -> int:
     return max(_end(places) for places in asked_for(engine, config))
 
 
-VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded)
+VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded, end_drain)
 GROUPS: Final = (syphon, read_only)
 
 

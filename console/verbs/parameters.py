@@ -12,3 +12,6 @@ Config = Annotated[
 ]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 Why = Annotated[str, Parameter(help="The reason, for the audit.")]
+Yes = Annotated[
+    str | None, Parameter(help="What would be typed on the screen: the target's name; the number of several.")
+]

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from console.config import PairingConfig, find_config, load_config
 from console.core.errors import ConfigurationError
 from console.engine.places import places_of
-from console.verbs.parameters import Config, JsonLine, Why
+from console.verbs.parameters import Config, JsonLine, Why, Yes
 
 ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
 
@@ -29,11 +29,13 @@ def drain(
     ] = None,
     beside_syphon: Annotated[bool, Parameter(help="Though an engine here moves the same messages.")] = False,
     conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")] = (),
+    yes: Yes = None,
     why: Why = "",
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """Move a large backlog with the executors of a Spark cluster; Ctrl-C ends it in order."""
+    """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing. Ctrl-C ends it
+    in order."""
     from console.pipeline.drain.command import plan_of, run_drain  # with the SDK behind it
 
     settings = load_config(find_config(config))
@@ -47,6 +49,7 @@ def drain(
         beside_syphon=beside_syphon,
         conf=conf,
         why=why,
+        yes=yes or "",
     )
     return run_drain(plan, json_line=json)
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
 import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from console.engine.drains import FRESH, News, fall_silent, news, tell
+import pytest
+
+from console.core.errors import DrainError
+from console.engine.draining import NO_SPARK, Draining
+from console.engine.drains import FRESH, News, fall_silent, latest, tell
 
 from .conftest import Engine, newest_snapshot
 
@@ -13,19 +22,19 @@ SAID = "a drain runs beside: 12 moved"
 
 
 def test_what_is_old_or_torn_is_nothing(tmp_path: Path) -> None:
-    assert news(tmp_path, now=100.0) == ""
+    assert latest(tmp_path, now=100.0) is None
     tell(tmp_path, News(at=100.0, text=SAID))
-    assert news(tmp_path, now=101.0) == SAID
-    assert news(tmp_path, now=101.0 + FRESH) == ""
+    assert latest(tmp_path, now=101.0) == News(at=100.0, text=SAID)
+    assert latest(tmp_path, now=101.0 + FRESH) is None
     (tmp_path / "drain.json").write_bytes(b'{"at":')
-    assert news(tmp_path, now=101.0) == ""
+    assert latest(tmp_path, now=101.0) is None
 
 
 def test_a_drain_that_is_over_says_nothing_and_may_end_twice(tmp_path: Path) -> None:
     tell(tmp_path, News(at=100.0, text=SAID))
     fall_silent(tmp_path)
     fall_silent(tmp_path)
-    assert news(tmp_path, now=100.0) == ""
+    assert latest(tmp_path, now=100.0) is None
 
 
 async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(engine: Engine) -> None:
@@ -38,3 +47,104 @@ async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(eng
         snapshot = await newest_snapshot(client, lambda each: SAID not in each.syphon.text)
         assert snapshot.syphon.text == hosted.pairing.syphon.text
         await client.close()
+
+
+# -- one that is ordered from the engine -------------------------------------------------------------------------------
+
+STANDS_IN = """
+import json, signal, sys, time
+from pathlib import Path
+from console.engine.drains import News, tell
+spool, end = Path(sys.argv[1]), sys.argv[2]
+if end == "refused":
+    sys.exit("paired: orders@here syphons the same backlog queues")
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+while not told and end == "when told":
+    tell(spool, News(at=time.time(), text="12 moved"))
+    time.sleep(0.05)
+tell(spool, News(at=time.time(), text="12 moved"))
+print(json.dumps({"complete": end == "at once", "moved": 12, "text": "it was told to end"}))
+sys.exit(end != "at once")
+"""
+"""In place of `paired drain`: says how far it is, ends in order at SIGTERM, and says what came of it."""
+
+
+Drains = Callable[[str], Draining]
+
+
+@pytest.fixture
+async def drains(tmp_path: Path) -> AsyncIterator[Drains]:
+    made: list[Draining] = []
+
+    def drain(end: str) -> Draining:
+        command = (sys.executable, "-c", STANDS_IN, str(tmp_path), end)
+        made.append(
+            Draining(tmp_path / "pairing.toml", pairing="orders", spool=tmp_path, say=said.append, command=command)
+        )
+        return made[-1]
+
+    said.clear()
+    yield drain
+    for one in made:
+        await one.close()
+
+
+said: list[str] = []
+
+
+async def told(words: str) -> None:
+    async with asyncio.timeout(30):
+        while not any(words in text for text in said):
+            await asyncio.sleep(0.02)
+
+
+async def test_it_runs_beside_the_engine_and_ends_in_order_when_told(drains: Drains) -> None:
+    draining = drains("when told")
+    assert draining.view(time.time()).text == ""
+    started = await draining.start(why="the outage of Tuesday")
+    assert "the syphon's line says how far it is" in started
+    assert draining.view(time.time()).text == "12 moved"
+    with pytest.raises(DrainError, match="drains already"):
+        await draining.start(why="")
+    assert "settles what it has in hand" in draining.end()
+    await told("not all is drained (it was told to end): 12 messages moved")
+
+
+async def test_what_it_moved_is_said_when_it_is_done(drains: Drains) -> None:
+    await drains("at once").start(why="")
+    await told("the drain is done: 12 messages moved")
+
+
+async def test_why_it_does_not_begin_is_the_answer(drains: Drains) -> None:
+    draining = drains("refused")
+    with pytest.raises(DrainError, match="orders@here syphons the same backlog queues"):
+        await draining.start(why="")
+    assert draining.view(time.time()).text == ""
+    with pytest.raises(DrainError, match="no drain of this pairing runs"):
+        draining.end()
+
+
+async def test_it_ends_with_the_engine(drains: Drains) -> None:
+    draining = drains("when told")
+    await draining.start(why="")
+    await draining.close()
+    assert any("12 messages moved" in text for text in said)
+
+
+def test_one_that_a_person_started_is_ended_too_unless_it_is_elsewhere(
+    tmp_path: Path, drains: Drains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draining, killed = drains("at once"), []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    tell(tmp_path, News(at=time.time(), text="12 moved", pid=4711))
+    draining.end()
+    assert killed == [(4711, signal.SIGTERM)]
+    tell(tmp_path, News(at=time.time(), text="12 moved", pid=4711, host="far"))
+    with pytest.raises(DrainError, match="runs on far: end it there"):
+        draining.end()
+
+
+def test_without_spark_the_act_is_grey_and_says_so(drains: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("console.engine.draining.find_spec", lambda _: None)
+    assert drains("at once").view(time.time()).trouble == NO_SPARK

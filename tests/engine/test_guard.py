@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from console.core.actions import ACTIONS, ARMED_FOR, Action, Scope
+from console.core.actions import ACTIONS, ARMED_FOR, BY_ID, Action, Scope, why_not
 from console.core.entity import State
 from console.core.events import Commanded, CommandEnded, Event
-from console.core.snapshot import BilledView, Snapshot, SyphonStatus
+from console.core.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
 from console.engine.acts import ACTS, Reach
 from console.engine.guard import Guard
 from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone
 from console.engine.standing import Orders
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous]
-DOABLE = [action for action in ACTIONS if action.id in ACTS]
 TARGETS = {
     Scope.ALL: (),
     Scope.ENTITY: ("orders",),
@@ -30,6 +29,21 @@ TARGETS = {
 
 def by_id(action: Action) -> str:
     return action.id
+
+
+@dataclass
+class FakeDrains:
+    """Counts as an act of the pairing's."""
+
+    acts: list[tuple[str, ...]]
+
+    async def start(self, *, why: str) -> str:
+        self.acts.append(("drain", why))
+        return "process 7 drains"
+
+    def end(self) -> str:
+        self.acts.append(("end-drain",))
+        return "process 7 was told to end"
 
 
 class Audit:
@@ -69,7 +83,9 @@ class Site:
 
     def __post_init__(self) -> None:
         self.audit = Audit(self.pairing, on_disk=self.on_disk)
-        self.reach = Reach(self.pairing, self.ends.append, read_only=self.read_only)
+        self.drain = DrainView()
+        drains = FakeDrains(self.pairing.acts)
+        self.reach = Reach(self.pairing, self.ends.append, read_only=self.read_only, drains=drains)
         tokens = count(1)
         self.guard = Guard(
             self.reach,
@@ -88,7 +104,7 @@ class Site:
             engine="orders@web-1", boot="b1", pid=1, seq=0, at=5.0, pairing="shop", environment="", primary="contoso",
             secondary="contoso-backup", read_only=self.reach.read_only, entities=pairing.entity_views(),
             queues=pairing.queue_views(), syphon=pairing.syphon_view(), billed=BilledView(), times="",
-            unused=pairing.unused_view(), own_process=self.own_process,
+            unused=pairing.unused_view(), own_process=self.own_process, drain=self.drain,
         )  # fmt: skip
 
     def arm(self, verb: str, *targets: str, by: str = "ada", scope: str = "") -> Answer:
@@ -109,6 +125,10 @@ class Site:
             self.pairing.force("orders", by="setup")
         if action.id == "resume-syphon":
             self.pairing.syphon = replace(self.pairing.syphon, status=SyphonStatus.PAUSED)
+        if action.id == "drain":
+            self.pairing.syphon = replace(self.pairing.syphon, status=SyphonStatus.PAUSED)
+        if action.id == "end-drain":
+            self.drain = DrainView(text="12 moved")
         self.reach.read_only = action.lifts_read_only
         self.pairing.acts.clear()
         self.audit.said.clear()
@@ -168,7 +188,7 @@ async def test_a_fault_of_ours_is_answered_and_ends_the_audit(site: Site) -> Non
 # -- what is not dangerous, and what is ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", DOABLE, ids=by_id)
+@pytest.mark.parametrize("action", ACTIONS, ids=by_id)
 async def test_every_action_of_the_table_does_something(site: Site, action: Action) -> None:
     site.make_possible(action)
     was = site.reach.read_only
@@ -179,11 +199,33 @@ async def test_every_action_of_the_table_does_something(site: Site, action: Acti
     assert site.audit.kinds == [Commanded, CommandEnded]
 
 
-def test_what_has_no_act_is_never_possible(site: Site) -> None:
-    missing = [action for action in ACTIONS if action.id not in ACTS]
-    assert [action.id for action in missing] == ["drain"]
-    assert all(action.special(site.look(), action.scope, "") for action in missing)
-    assert set(ACTS) <= {action.id for action in ACTIONS}
+def test_every_row_of_the_table_has_its_act() -> None:
+    assert set(ACTS) == {action.id for action in ACTIONS}
+
+
+@pytest.mark.parametrize(
+    ("drain", "syphon", "depth", "reason"),
+    [
+        (None, SyphonStatus.PAUSED, 5, "this engine starts none; the command does: paired drain"),
+        (DrainView(trouble="no Spark"), SyphonStatus.PAUSED, 5, "no Spark"),
+        (DrainView(text="12 moved"), SyphonStatus.PAUSED, 5, "there is one already: 12 moved"),
+        (DrainView(), SyphonStatus.RUNNING, 5, "the syphon moves the same messages: pause it first"),
+        (DrainView(), SyphonStatus.OFF, 0, "nothing was parked when the queues were read"),
+        (DrainView(), SyphonStatus.OFF, None, ""),
+        (DrainView(), SyphonStatus.PAUSED, 5, ""),
+    ],
+)
+def test_a_drain_is_possible_with_spark_a_backlog_and_no_syphon(
+    site: Site, drain: DrainView | None, syphon: SyphonStatus, depth: int | None, reason: str
+) -> None:
+    found = site.look()
+    found = replace(
+        found,
+        drain=drain,
+        syphon=replace(found.syphon, status=syphon),
+        queues=tuple(replace(queue, depth=depth) for queue in found.queues),
+    )
+    assert why_not(BY_ID["drain"], found, Scope.ALL, ()) == reason
 
 
 @pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
@@ -273,7 +315,7 @@ async def test_armings_that_nobody_fires_are_forgotten(site: Site) -> None:
 # -- read-only -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", [action for action in DOABLE if not action.lifts_read_only], ids=by_id)
+@pytest.mark.parametrize("action", [action for action in ACTIONS if not action.lifts_read_only], ids=by_id)
 async def test_read_only_refuses_every_action_and_audits_the_attempt(
     pairing: Any, tmp_path: Path, action: Action
 ) -> None:

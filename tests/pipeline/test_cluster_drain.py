@@ -51,7 +51,7 @@ async def drain(standing: Grounds, spark: Cluster, *options: str) -> asyncio.sub
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "console", "drain", "--config", str(standing.config.path), "--master", spark.master,
-        "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        "--yes", standing.config.name, "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
 

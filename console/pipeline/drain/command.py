@@ -32,6 +32,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 
 from console.config import PairingConfig
+from console.core.actions import typed_right
 from console.core.errors import ConfigurationError, DrainError
 from console.core.events import Commanded, CommandEnded
 from console.core.snapshot import SyphonStatus
@@ -84,6 +85,8 @@ class DrainPlan:
     rate: float | None = None
     journal: Path | None = None
     beside_syphon: bool = False
+    yes: str = ""
+    """What a person named the pairing as; nothing is done unless that is its name."""
     why: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     in_hand: int = IN_HAND
@@ -107,6 +110,7 @@ def plan_of(
     beside_syphon: bool,
     conf: Sequence[str],
     why: str,
+    yes: str,
 ) -> DrainPlan:
     """What a command line asks for. Raises ConfigurationError: which option, and what it may be."""
     if parallelism is not None and parallelism < 1:
@@ -127,6 +131,7 @@ def plan_of(
         beside_syphon=beside_syphon,
         settings=settings,
         why=why,
+        yes=yes,
     )
 
 
@@ -197,6 +202,24 @@ async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple
     return tuple(syphons), tuple(unknown)
 
 
+async def _is_read_only(plan: DrainPlan) -> bool:
+    """As the pairing's engine here says, which may have been switched; where none runs, as pairing.toml does."""
+    for standing in await look_at(one for one in engines_here() if one.name == plan.places.name):
+        if standing.snapshot is not None:
+            return standing.snapshot.read_only
+    return plan.config.read_only
+
+
+def would(plan: DrainPlan, found: Found) -> str:
+    """What a drain would do, for who has not named the pairing yet."""
+    lying = "not known how many" if found.lying is None else f"{found.lying:,}"
+    beside = f"engines that move the same messages here: {', '.join(found.syphons) or 'none'}"
+    return (
+        f"messages parked in {len(found.queues)} backlog queues: {lying}\n"
+        f"moved by tasks of Spark on {plan.master}, to where they were sent; order may change\n{beside}\n"
+    )
+
+
 def refusal(found: Found) -> str:
     """Why a drain would be beside a syphon; empty if none is known."""
     if not found.syphons:
@@ -220,7 +243,12 @@ class _Drain:
     async def run(self) -> Outcome:
         """Raises PairedError."""
         plan = self._plan
+        if await _is_read_only(plan):
+            raise DrainError(f"refused: the pairing {plan.config.name} is read-only, and a drain changes something")
         found = await look(plan.config, plan.places)
+        if not typed_right(plan.yes, plan.config.name):
+            sys.stdout.write(would(plan, found))
+            raise DrainError(f"nothing was done: drain needs --yes {plan.config.name}")
         if found.syphons and not plan.beside_syphon:
             raise DrainError(refusal(found))
         for text in (*found.unknown, CANNOT_KNOW):
