@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
-
-import msgspec
 
 from console.bench import tables
 from console.bench.drain import DrainBenchPlan, measure_drain
 from console.bench.engine import EnginePlan, measure_engine
 from console.bench.failover import measure_failover
-from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.pipeline import PipelinePlan, measure_pipeline
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
@@ -23,7 +19,8 @@ from console.bench.screen import ScreenPlan, measure_screen
 from console.bench.send import SendPlan, measure_send
 from console.bench.syphon import SyphonPlan, measure_syphon
 
-Figures = TypeVar("Figures")
+Found = TypeVar("Found")
+Figures = TypeVar("Figures", bound=tables.Figures)
 
 LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
@@ -42,7 +39,7 @@ def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
     """
     _check(messages, size)
     figures = _run(measure_sandbox(Plan(messages=messages, size=size)))
-    sys.stdout.write(as_json(figures) if json_line else as_table(figures))
+    sys.stdout.write(tables.sandbox_json(figures) if json_line else tables.sandbox_table(figures))
     return 0
 
 
@@ -56,46 +53,40 @@ def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
     if plan.memory and plan.memory < LEAST_FOR_MEMORY:
         raise BenchError(f"--memory is {plan.memory}; it must be {LEAST_FOR_MEMORY:,} at least, or 0")
     figures = _run(measure_syphon(plan))
-    sys.stdout.write(tables.as_json("syphon", figures) if json_line else tables.syphon_table(figures))
-    return 0
+    return _tell("syphon", figures, tables.syphon_table, json_line)
 
 
 def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
     """Measure what a healthy send costs; exit status as above. Raises BenchError."""
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     figures = _run(measure_send(plan))
-    sys.stdout.write(tables.as_json("send", figures) if json_line else tables.send_table(figures))
-    return 0
+    return _tell("send", figures, tables.send_table, json_line)
 
 
 def run_bench_drain(plan: DrainBenchPlan, *, json_line: bool) -> int:
     """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
     _check(1, plan.size, plan.latency_ms, plan.rounds)
     figures = _run(measure_drain(plan))
-    sys.stdout.write(tables.as_json("drain", figures) if json_line else tables.drain_table(figures))
-    return 0
+    return _tell("drain", figures, tables.drain_table, json_line)
 
 
 def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
     """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
     figures = _run(measure_engine(plan))
-    sys.stdout.write(tables.as_json("engine", figures) if json_line else tables.engine_table(figures))
-    return 0
+    return _tell("engine", figures, tables.engine_table, json_line)
 
 
 def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
     """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
     figures = _run(measure_screen(plan))
-    sys.stdout.write(tables.as_json("console", figures) if json_line else tables.screen_table(figures))
-    return 0
+    return _tell("console", figures, tables.screen_table, json_line)
 
 
 def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line: bool) -> int:
     """Measure how long a send waits at a failover, `messages` times; exit status as above. Raises BenchError."""
     _check(messages, size, latency_ms)
     figures = _run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
-    sys.stdout.write(tables.as_json("failover", figures) if json_line else tables.failover_table(figures))
-    return 0
+    return _tell("failover", figures, tables.failover_table, json_line)
 
 
 def run_bench_pipeline(*, events: int, seconds: float, json_line: bool) -> int:
@@ -103,14 +94,13 @@ def run_bench_pipeline(*, events: int, seconds: float, json_line: bool) -> int:
     if events < SMALLEST or seconds < LEAST_SECONDS:
         raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
     figures = _run(measure_pipeline(PipelinePlan(events=events, small=events // 10, seconds=seconds)))
-    sys.stdout.write(tables.as_json("pipeline", figures) if json_line else tables.pipeline_table(figures))
-    return 0
+    return _tell("pipeline", figures, tables.pipeline_table, json_line)
 
 
-def _run(work: Coroutine[Any, Any, Figures]) -> Figures:
+def _run(work: Coroutine[Any, Any, Found]) -> Found:
     """To its end; when this process is told to end, what was started for the measurement is ended first."""
 
-    async def main() -> Figures:
+    async def main() -> Found:
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -122,6 +112,11 @@ def _run(work: Coroutine[Any, Any, Figures]) -> Figures:
         raise BenchError("the measurement was ended by SIGTERM") from error
 
 
+def _tell(bench: str, figures: Figures, table: Callable[[Figures], str], json_line: bool) -> int:
+    sys.stdout.write(tables.as_json(bench, figures) if json_line else table(figures))
+    return 0
+
+
 def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
     if messages < 1:
         raise BenchError(f"--messages is {messages}; it must be 1 at least")
@@ -131,45 +126,3 @@ def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -
         raise BenchError(f"--size is {size}; it must be between 0 and {LARGEST} bytes")
     if not 0 <= latency_ms <= MOST_LATENCY_MS:
         raise BenchError(f"--latency-ms is {latency_ms:g}; it must be between 0 and {MOST_LATENCY_MS:g}")
-
-
-def as_json(figures: SandboxFigures) -> str:
-    """One line."""
-    return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
-
-
-def as_table(figures: SandboxFigures) -> str:
-    """The same for people."""
-    held, idle, trip = figures.held, figures.idle, figures.round_trip
-    gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
-    rows = [
-        _rate_row("ingest", figures.ingest),
-        _rate_row("moves", figures.move),
-        ("a million held", gigabytes, f"at most {held.target / 1e9:g} GB", held.reached, f"{held.messages:,} measured"),
-        (
-            f"{idle.links:,} idle links",
-            f"{100 * idle.cpu_share:.2f} % of a core",
-            f"under {100 * idle.target:g} %",
-            idle.reached,
-            f"over {idle.seconds:g} s",
-        ),
-        (
-            "round trip in a flood",
-            f"p99 {trip.p99_ms:.1f} ms",
-            f"at most {trip.target:g} ms",
-            trip.reached,
-            f"p50 {trip.p50_ms:.1f} ms, {trip.flood_per_second:,.0f}/s beside",
-        ),
-    ]
-    lines = [
-        f"{what:22} {found:26} {target:18} {'reached' if reached else 'missed':8} {more}"
-        for what, found, target, reached, more in rows
-    ]
-    meant = "" if figures.size == TARGET_SIZE else f"; the targets are meant for {TARGET_SIZE:,}"
-    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes{meant}", *lines]) + "\n"
-
-
-def _rate_row(what: str, rate: Rate) -> tuple[str, str, str, bool, str]:
-    share = f"it ran {100 * rate.server_share:.0f} % of the time"
-    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs; {share}"
-    return what, f"{rate.per_second:,.0f}/s", f"at least {rate.target:,.0f}/s", rate.reached, more

@@ -11,6 +11,7 @@ import msgspec
 from console.bench.drain import DrainFigures
 from console.bench.engine import EngineFigures
 from console.bench.failover import FailoverFigures
+from console.bench.figures import TARGET_SIZE, Rate, SandboxFigures
 from console.bench.pipeline import Once, PipelineFigures
 from console.bench.rounds import Pace
 from console.bench.screen import ScreenFigures
@@ -208,3 +209,45 @@ def pipeline_table(figures: PipelineFigures) -> str:
     for name, (target, reached) in figures.targets.items():
         rows.append(f"{name:28} {target:>9,g} {'reached' if reached else 'missed'}")
     return "\n".join([f"the pipeline; load of the machine before: {figures.load_average:g}", *rows]) + "\n"
+
+
+def sandbox_json(figures: SandboxFigures) -> str:
+    """One line; each part has its target beside it."""
+    return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
+
+
+def sandbox_table(figures: SandboxFigures) -> str:
+    """For people."""
+    held, idle, trip = figures.held, figures.idle, figures.round_trip
+    gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
+    rows = [
+        _rate("ingest", figures.ingest),
+        _rate("moves", figures.move),
+        ("a million held", gigabytes, f"at most {held.target / 1e9:g} GB", held.reached, f"{held.messages:,} measured"),
+        (
+            f"{idle.links:,} idle links",
+            f"{100 * idle.cpu_share:.2f} % of a core",
+            f"under {100 * idle.target:g} %",
+            idle.reached,
+            f"over {idle.seconds:g} s",
+        ),
+        (
+            "round trip in a flood",
+            f"p99 {trip.p99_ms:.1f} ms",
+            f"at most {trip.target:g} ms",
+            trip.reached,
+            f"p50 {trip.p50_ms:.1f} ms, {trip.flood_per_second:,.0f}/s beside",
+        ),
+    ]
+    lines = [
+        f"{what:22} {found:26} {target:18} {'reached' if reached else 'missed':8} {more}"
+        for what, found, target, reached, more in rows
+    ]
+    meant = "" if figures.size == TARGET_SIZE else f"; the targets are meant for {TARGET_SIZE:,}"
+    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes{meant}", *lines]) + "\n"
+
+
+def _rate(what: str, rate: Rate) -> tuple[str, str, str, bool, str]:
+    share = f"it ran {100 * rate.server_share:.0f} % of the time"
+    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs; {share}"
+    return what, f"{rate.per_second:,.0f}/s", f"at least {rate.target:,.0f}/s", rate.reached, more

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from console import cli
-from console.bench.command import as_json, as_table
 from console.bench.figures import MILLION, Held, Rate, Round, RoundTrip, SandboxFigures
 from console.bench.sandbox import Plan, measure_sandbox
+from console.bench.tables import sandbox_json, sandbox_table
 
 ROOT = Path(__file__).parents[2]
 RATE_KEYS = {
@@ -34,7 +34,7 @@ def figures() -> SandboxFigures:
 
 @pytest.fixture
 def told(figures: SandboxFigures) -> dict[str, Any]:
-    line = as_json(figures)
+    line = sandbox_json(figures)
     assert line.endswith("\n")
     assert line.count("\n") == 1
     found = json.loads(line)
@@ -85,7 +85,7 @@ def test_the_other_figures_say_over_what_they_were_taken(told: dict[str, Any]) -
 
 
 def test_people_get_a_row_for_each(figures: SandboxFigures) -> None:
-    rows = as_table(figures).splitlines()
+    rows = sandbox_table(figures).splitlines()
     assert [row.split("  ")[0] for row in rows[1:]] == [
         "ingest", "moves", "a million held", "5 idle links", "round trip in a flood",
     ]  # fmt: skip
