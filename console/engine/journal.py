@@ -2,7 +2,8 @@
 
 `append` hands the line to the operating system at once: a killed engine loses nothing that was appended. Once a second
 what was appended is made to survive the machine as well (`sync` does so now). A file is whole after 64k events, 8 MB
-or some seconds, whichever comes first; a quiet engine makes no empty files.
+or ten seconds, whichever comes first, and once a second if it has a thousand events: who follows a busy engine is
+close behind, and a quiet one makes few files, and none of nothing.
 
 When the disk refuses, the engine goes on: lines are counted instead of written, `healthy` is False, `trouble` says
 why, and once a second the disk is tried. Of whole files so many bytes are kept, the newest; older ones are deleted now
@@ -30,6 +31,8 @@ MOST_LINES: Final = 64 * 1024
 MOST_BYTES: Final = 8 * 1024 * 1024
 ROLL_AFTER: Final = 10.0
 """Seconds that a file with events stays open."""
+ENOUGH_LINES: Final = 1000
+"""Events with which it does not wait for that, but for the next round."""
 ROUND: Final = 1.0
 """Seconds between two rounds of syncing, rolling and trying the disk again."""
 KEPT: Final = 4 * 1024**3
@@ -166,14 +169,17 @@ class Journal:
     async def _round(self) -> None:
         if not self.healthy:
             await self._try_disk()
-        due = self._opened_at + self._roll_after
-        if self._file is not None and asyncio.get_running_loop().time() >= due:
+        if self._file is not None and self._is_enough(self._file):
             self._roll()
         if self._full or self._synced < self.lines:
             await self._settle()
         if (now := asyncio.get_running_loop().time()) >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             await self._trim()
+
+    def _is_enough(self, file: SpoolFile) -> bool:
+        due = self._opened_at + self._roll_after
+        return file.lines >= ENOUGH_LINES or asyncio.get_running_loop().time() >= due
 
     async def _trim(self) -> None:
         try:

@@ -41,7 +41,7 @@ where trouble is null and message_id is not null and entity is not null
 """Receipts as rows that add up."""
 
 MERGE: Final = """
-select key, max(message_id) as message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
+select key, message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
        cast(sum(direct) as bigint) as direct, cast(sum(diverted) as bigint) as diverted,
        cast(sum(in_doubt) as bigint) as in_doubt, cast(sum(refused) as bigint) as refused,
        cast(sum(moved) as bigint) as moved, cast(sum(dead_lettered) as bigint) as dead_lettered,
@@ -50,8 +50,10 @@ select key, max(message_id) as message_id, max(entity) as entity, max(stream) as
        min(diverted_ts) as diverted_ts, max(moved_ts) as moved_ts, min(received_ts) as received_ts,
        min(received_seq) as received_seq, max(last_ts) as last_ts
 from {partials}
-group by key
+group by message_id, key
 """
+
+"""By the message's id first: ids differ early, where keys begin with the entity's name, and Spark compares them so."""
 
 JUDGED: Final = """
 with receivers as (select count(*) > 0 as receivers_told from {merged} where received > 0),
@@ -63,17 +65,13 @@ told as (
     from {merged}
 ),
 ordered as (
-    select *, max(place) over (
+    select *, max(case when received > 0 then place end) over (
                   partition by lower(entity), stream order by received_ts, received_seq
                   rows between unbounded preceding and 1 preceding
               ) as newest_before
-    from told where received > 0
+    from told
 ),
-lined as (
-    select *, coalesce(place < newest_before, false) as out_of_order from ordered
-    union all
-    select *, cast(null as bigint) as newest_before, false as out_of_order from told where received = 0
-),
+lined as (select *, received > 0 and coalesce(place < newest_before, false) as out_of_order from ordered),
 arrived as (
     select lined.*, receivers_told,
            case when receivers_told then received > 0 else direct + moved > 0 end as has_arrived,

@@ -120,6 +120,11 @@ def merged(spans: tuple[Span, ...]) -> tuple[Span, ...]:
     return tuple(result)
 
 
+def held(spans: tuple[Span, ...]) -> int:
+    """How many records they hold; of merged ones."""
+    return sum(span.last - span.first + 1 for span in spans)
+
+
 def read(folder: Path) -> Manifest:
     """The manifest of the tables in `folder`.
 

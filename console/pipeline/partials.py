@@ -1,8 +1,8 @@
-"""A batch's share of minutes, backlog, syphon and cost: rows that add up to the tables, from sums that Spark made.
+"""A batch's share of minutes, backlog, syphon and cost: rows that add up to the tables, from the events as written.
 
-Two small inputs: `sums`, a row for each 10 seconds, kind, entity, queue, route and reason (Spark's, over every receipt
-and count); and `story`, the events that are few enough to be looked at one by one. duckdb does the rest, in the
-pipeline's own process. Nothing here knows Spark, and nothing depends on how events were cut into batches.
+Two steps: `sums`, a row for each 10 seconds, kind, entity, queue, route and reason, over every receipt and count; and
+`story`, the events that are few enough to be looked at one by one. duckdb does both, in the pipeline's own process.
+Nothing here knows Spark, and nothing depends on how events were cut into batches.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import duckdb
 
 from console.pipeline.schema import TABLES
 
+THREADS: Final = 2
 SLOT: Final = 10_000_000
 MINUTE: Final = 60_000_000
 COUNTED: Final = (
     "sends", "failures", "operations", "delivered", "diverted", "in-doubt", "refused", "moved", "dead-lettered",
     "received",
 )  # fmt: skip
-"""Kinds that Spark sums up; all others are the story."""
+"""Kinds that are summed up; all others are the story."""
 MEASURES: Final = (
     "accepted", "failed", "count", "sends", "parked", "pings", "receives", "moves", "settlements",
     "sent_bytes", "parked_bytes", "moved_bytes",
@@ -27,14 +28,15 @@ MEASURES: Final = (
 """Fields of counted kinds that are summed."""
 PARTIALS: Final = ("minutes", "backlog", "syphon", "cost")
 
-SUMS: Final = f"""
-select engine, ts - ts % {SLOT} as slot, kind, entity, queue, route, cast(failure as string) as failure,
+_LISTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED)
+_SUMS: Final = f"""
+create temp table sums as
+select engine, ts - ts % {SLOT} as slot, kind, entity, queue, route, failure,
        case when kind = 'dead-lettered' then reason end as reason, count(*) as n, max(ts) as last_ts,
-       {", ".join(f"sum(`{name}`) as `{name}`" for name in MEASURES)}
-from {{events}} where trouble is null and kind in ({", ".join(f"'{kind}'" for kind in COUNTED)})
-group by 1, 2, 3, 4, 5, 6, 7, 8
+       {", ".join(f'sum("{name}")::bigint as "{name}"' for name in MEASURES)}
+from events where trouble is null and kind in ({_LISTED}) group by all
 """
-"""Spark's part: one aggregation, all of it in its generated code."""
+_TOLD: Final = f"create temp table story as select * from events where trouble is null and kind not in ({_LISTED})"
 
 _MINUTE_OF: Final = f"{{0}} - {{0}} % {MINUTE}"
 
@@ -125,17 +127,17 @@ MERGED: Final = {
 """What many files of a table come to in one: the same sums."""
 
 
-def split(sums: Any, story: Any, entities: set[tuple[str, str]]) -> dict[str, Any]:
+def split(events: str, entities: set[tuple[str, str]]) -> dict[str, Any]:
     """The batch's rows of each partial table, and of the story the entities' own part under "story". Arrow tables.
 
     Args:
-        sums: what SUMS gives.
-        story: the events that are not COUNTED, as schema.EVENTS.
-        entities: engines and entities known so far; added to from both.
+        events: where its Parquet files are, as duckdb takes it.
+        entities: engines and entities known so far; added to.
     """
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.register("sums", sums)
-        connection.register("story", story)
+    with duckdb.connect(config={"threads": THREADS}) as connection:
+        connection.read_parquet(events).create_view("events")
+        connection.execute(_SUMS)
+        connection.execute(_TOLD)
         named = connection.execute(
             "select distinct engine, entity from sums where kind in ('sends', 'diverted', 'delivered') "
             "union select distinct engine, entity from story where kind = 'state-changed'"

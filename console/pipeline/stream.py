@@ -12,6 +12,7 @@ Spark's file source takes whole files only, in the order of their times, and nev
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +23,12 @@ import msgspec
 from console.core.errors import PipelineError
 from console.engine.spool import CLOSED, SUFFIX
 from console.pipeline import judging
+from console.pipeline.contents import Contents, look_into
 from console.pipeline.judging import write_arrow
 from console.pipeline.lake import STORY, Lake, batch_name
-from console.pipeline.manifest import File, Manifest, Source, merged
-from console.pipeline.partials import COUNTED, PARTIALS, STORY_COLUMNS, SUMS, split
-from console.pipeline.reading import numbers, typed, unseen
+from console.pipeline.manifest import File, Source, merged
+from console.pipeline.partials import PARTIALS, STORY_COLUMNS, split
+from console.pipeline.reading import typed, unseen
 from console.pipeline.schema import EPISODES, EVENTS, spark_ddl
 
 MOST_BYTES: Final = 128 * 1024 * 1024
@@ -95,20 +97,20 @@ class Pipeline:
                 judging.tidy(self._spark, self._lake)
 
     def _take_lines(self, lines: Any, source: Source) -> None:
-        lake, number = self._lake, self._lake.manifest.batch + 1
-        events, file, new = self._write_events(lines, lake.manifest, batch_name(number))
-        if not file.rows:
-            again = new["repeated"]
+        lake, batch = self._lake, self._lake.manifest.batch + 1
+        place, found, again = self._write_events(lines, lake.place("events", batch_name(batch)))
+        if not found.rows:
             lake.commit(lambda now: {"sources": {**now.sources, JOURNAL: source}, "repeated": now.repeated + again})
             return
-        spans, repeats = numbers(events)
-        if repeats:
-            events, file = self._without_repeats(events, file, repeats)
+        newest = max(
+            (file.last_ts for file in lake.manifest.of("events")), default=0
+        )  # lines without a time are of now
+        file = File(place.name, found.rows, found.last_ts or newest, batch)
         entities = set(lake.manifest.entities)
-        made = self._partials(events, entities)
+        made = split(f"{place}/*.parquet", entities)
         files = {table: self._write_partial(table, made[table], file) for table in PARTIALS}
         if made[STORY].num_rows:
-            write_arrow(made[STORY], lake.folder / STORY / f".{batch_name(number)}.parquet")
+            write_arrow(made[STORY], lake.folder / STORY / f".{batch_name(batch)}.parquet")
         lake.commit(
             lambda now: {
                 "files": {
@@ -116,49 +118,26 @@ class Pipeline:
                     "events": (*now.of("events"), file),
                     **{table: (*now.of(table), *part) for table, part in files.items()},
                 },
-                "seen": merged(now.seen + spans),
-                "troubled": tuple(sorted({*now.troubled, *new["troubled"]})),
-                "repeated": now.repeated + new["repeated"] + repeats,
+                "seen": merged(now.seen + found.spans),
+                "troubled": tuple(sorted({*now.troubled, *found.troubled})),
+                "repeated": now.repeated + again,
                 "sources": {**now.sources, JOURNAL: source},
                 "entities": tuple(sorted(entities)),
             }
         )
 
-    def _write_events(self, lines: Any, manifest: Manifest, name: str) -> tuple[Any, File, dict[str, Any]]:
-        """The batch's events as written, their file, and what was found on the way."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        came, one = Observation("came"), f.lit(1)
-        all_of = typed(lines).observe(came, f.count(one).alias("rows"))
-        place = self._lake.place("events", name)
-        fresh = unseen(all_of, manifest.seen, manifest.troubled)
-        fresh.write.mode("overwrite").option("compression", "zstd").parquet(str(place))
-        events = self._events(place)  # what counts is what was written
-        rows, last, troubled = events.select(
-            f.count(one), f.max("ts"), f.collect_set(f.when(f.col("seq").isNull(), f.col("file")))
-        ).first()
-        newest = max((file.last_ts for file in manifest.of("events")), default=0)  # lines without a time are of now
-        found = {"troubled": troubled, "repeated": max(0, (came.get.get("rows") or 0) - rows)}
-        return events, File(name, rows, last or newest, manifest.batch + 1), found
-
-    def _without_repeats(self, events: Any, file: File, repeats: int) -> tuple[Any, File]:
-        """The same events, each number once: rare, and so not looked for on the way."""
-        place = self._lake.place("events", f"{file.name}-once")
-        numbered = events.where("seq is not null").dropDuplicates(["engine", "boot", "seq"])
-        numbered.unionByName(events.where("seq is null")).write.mode("overwrite").parquet(str(place))
-        return self._events(place), File(place.name, file.rows - repeats, file.last_ts, file.batch)
-
-    def _events(self, place: Path) -> Any:
-        return self._spark.read.schema(spark_ddl(EVENTS)).parquet(str(place))
-
-    def _partials(self, events: Any, entities: set[tuple[str, str]]) -> dict[str, Any]:
-        from pyspark.sql import functions as f
-
-        events.createOrReplaceTempView("batch_events")
-        sums = self._spark.sql(SUMS.format(events="batch_events")).toArrow()
-        story = events.where(f.col("trouble").isNull() & ~f.col("kind").isin(list(COUNTED))).toArrow()
-        return split(sums, story, entities)
+    def _write_events(self, lines: Any, place: Path) -> tuple[Path, Contents, int]:
+        """The batch's events, each once: where they are, what they are, and how many came that the tables hold."""
+        typed(lines).write.mode("overwrite").parquet(str(place))  # the one job of Spark's, unless something came twice
+        came, manifest = look_into(place), self._lake.manifest
+        if not came.repeats(manifest):
+            return place, came, 0
+        once = place.with_name(f"{place.name}-once")
+        events = self._spark.read.schema(spark_ddl(EVENTS)).parquet(str(place))
+        unseen(events, manifest.seen, manifest.troubled).write.mode("overwrite").parquet(str(once))
+        shutil.rmtree(place, ignore_errors=True)
+        found = look_into(once)
+        return once, found, came.rows - found.rows
 
     def _write_partial(self, table: str, rows: Any, events: File) -> tuple[File, ...]:
         if not rows.num_rows:

@@ -80,6 +80,19 @@ async def test_a_file_with_events_is_whole_after_so_many_seconds(
         await until(lambda: numbers(tmp_path) == [1])
 
 
+async def test_a_file_with_enough_events_is_whole_after_the_next_round(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ENOUGH_LINES", 3)
+    async with Journal(tmp_path, engine="e", roll_after=3600) as journal:
+        for seq in range(1, 4):
+            journal.append(line(seq))
+        await until(lambda: numbers(tmp_path) == [1, 2, 3])
+        journal.append(line(4))
+    assert len(list((tmp_path / "events").iterdir())) == 2
+
+
 async def test_syncing_reaches_the_disk_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))

@@ -1,11 +1,10 @@
-"""A batch's share of each table: from Spark's sums and the few other events, in duckdb; cuts make no difference."""
+"""A batch's share of each table: from its events, in duckdb; cuts make no difference."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
@@ -13,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from console.core import events as e
 from console.pipeline import partials
 from console.pipeline.schema import TABLES
-from tests.pipeline.journals import as_rows, load, put, tables_of
+from tests.pipeline.journals import as_rows, put, tables_of
 
 EVENTS: list[e.Event] = [
     e.StateChanged(at=600, entity="orders", was="healthy", now="failed over", why="timeout"),
@@ -37,21 +36,16 @@ EVENTS: list[e.Event] = [
 ]  # fmt: skip
 
 
-def split(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """As the pipeline does, with duckdb in Spark's place."""
-    entities: set[tuple[str, str]] = set()
-    with duckdb.connect() as connection:
-        load(connection, "batch", "events", rows)
-        query = partials.SUMS.format(events="batch").replace("as string", "as varchar").replace("`", '"')
-        sums = connection.sql(query).to_arrow_table()
-        counted = ", ".join(f"'{kind}'" for kind in partials.COUNTED)
-        story = connection.sql(f"select * from batch where kind not in ({counted})").to_arrow_table()
-        return partials.split(sums, story, entities)
+def split(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """As the pipeline does, of a file that Spark has not written."""
+    path = folder / f"batch-{rows[0]['seq']}.parquet"
+    put(path, "events", rows)
+    return partials.split(str(path), set())
 
 
 def seen(folder: Path, batches: list[list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """What readers see after these batches."""
-    made = [split(rows) for rows in batches]
+    made = [split(folder, rows) for rows in batches]
     files = {table: [row for part in made for row in part[table].to_pylist()] for table in partials.PARTIALS}
     order = {"minutes": "entity", "backlog": "queue", "syphon": "queue", "cost": "cause"}
     with tables_of(folder, [], **files) as tables:
@@ -88,7 +82,7 @@ def test_how_events_are_cut_into_batches_makes_no_difference(tmp_path: Path) -> 
 
 def test_many_files_made_one_say_the_same(tmp_path: Path) -> None:
     rows = as_rows(EVENTS)
-    made = [split(part) for part in (rows[:20], rows[20:38], rows[38:])]
+    made = [split(tmp_path, part) for part in (rows[:20], rows[20:38], rows[38:])]
     merged: dict[str, list[dict[str, Any]]] = {}
     for table in partials.PARTIALS:
         paths = [tmp_path / f"{table}-{number}.parquet" for number in range(len(made))]
@@ -103,7 +97,7 @@ def test_many_files_made_one_say_the_same(tmp_path: Path) -> None:
 
 
 def test_the_story_is_what_episodes_are_made_of(tmp_path: Path) -> None:
-    rows = split(as_rows(EVENTS))["story"].to_pylist()
+    rows = split(tmp_path, as_rows(EVENTS))["story"].to_pylist()
     assert [row["kind"] for row in rows if row["kind"] == "engine-stopped"] == ["engine-stopped"]
     assert {row["key"] for row in rows} == {"orders"}
     tallied = {

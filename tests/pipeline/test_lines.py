@@ -1,0 +1,80 @@
+"""Journal lines as rows: every field of an event in its column, and every kind of bad line as a row that says so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from console.bench.journals import events
+from console.core.events import Record
+from console.engine import records
+from console.pipeline.lines import events_of
+from console.pipeline.schema import EVENTS
+from tests.pipeline.journals import as_rows
+
+GOOD: dict[str, Any] = {
+    "v": 1, "engine": "e", "boot": "b", "seq": 7, "ts": 9, "kind": "ping-accepted", "entity": "orders",
+    "number": 3, "took": 0.5,
+}  # fmt: skip
+
+
+def rows(*lines: bytes) -> list[dict[str, Any]]:
+    table = events_of(list(lines), ["f.jsonl"] * len(lines))
+    assert table.column_names == list(EVENTS)
+    return [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()]
+
+
+def line(**changes: Any) -> bytes:
+    return json.dumps({**GOOD, **changes}).encode()
+
+
+def test_what_an_engine_writes_is_what_the_tables_hold() -> None:
+    told = list(events(3000, per_second=10, start=1_790_000_000.0))
+    written = [
+        records.encode(Record(engine="e1", boot="b1", seq=seq, event=event)) for seq, event in enumerate(told, start=1)
+    ]
+    wanted = [{name: value for name, value in row.items() if value is not None} for row in as_rows(told)]
+    assert rows(*written) == wanted
+
+
+@pytest.mark.parametrize(
+    ("bad", "trouble"),
+    [
+        (line()[:40], "torn"),
+        (line() + line(), "torn"),
+        (b'"a text"', "torn"),
+        (b"[1]", "torn"),
+        (b"null", "foreign"),
+        (b"\x00\x00\x00", "torn"),
+        (line(seq="seven"), "torn"),
+        (line(took="long"), "torn"),
+        (line(seq=7.5), "torn"),
+        (line(seq=1 << 70), "torn"),
+        (line(entity="\x7f").replace(b"\\u007f", b"\xff"), "torn"),
+        (b"{}", "foreign"),
+        (b'{"somebody": {"else": ["s"]}}', "foreign"),
+        (line(kind=None), "foreign"),
+        (line(seq=0), "foreign"),
+        (line(v=2), "newer version"),
+        (line(kind="from-tomorrow"), "unknown kind"),
+    ],
+)
+def test_a_bad_line_is_a_row_that_says_so_and_spoils_no_other(bad: bytes, trouble: str) -> None:
+    before, found, after = rows(line(seq=1), bad, line(seq=2))
+    assert (before, after) == ({**GOOD, "seq": 1}, {**GOOD, "seq": 2})
+    assert (found["trouble"], found["file"]) == (trouble, "f.jsonl")
+    assert found["line"] == bad.decode(errors="replace")
+    assert ("seq" in found) == (trouble in ("newer version", "unknown kind"))
+
+
+def test_blank_lines_are_nothing_and_fields_of_tomorrow_are_left_out() -> None:
+    assert rows(b"", b"  ", line(tomorrow=[{"a": 1}]), b"\r") == [GOOD]
+    assert rows(b"") == []
+
+
+def test_a_whole_number_is_a_measure_too() -> None:
+    assert rows(line(took=1)) == [{**GOOD, "took": 1.0}]
