@@ -12,7 +12,7 @@ from console.bench import tables
 from console.bench.drain import DrainBenchPlan, measure_drain
 from console.bench.engine import EnginePlan, measure_engine
 from console.bench.failover import measure_failover
-from console.bench.pipeline import PipelinePlan, measure_pipeline
+from console.bench.pipeline import PARTS, PipelinePlan, measure_pipeline
 from console.bench.process import BenchError
 from console.bench.sandbox import Plan, measure_sandbox
 from console.bench.screen import ScreenPlan, measure_screen
@@ -89,11 +89,13 @@ def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line
     return _tell("failover", figures, tables.failover_table, json_line)
 
 
-def run_bench_pipeline(*, events: int, seconds: float, json_line: bool) -> int:
+def run_bench_pipeline(*, events: int, seconds: float, only: str | None, json_line: bool) -> int:
     """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
     if events < SMALLEST or seconds < LEAST_SECONDS:
         raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
-    figures = _run(measure_pipeline(PipelinePlan(events=events, small=events // 10, seconds=seconds)))
+    if only not in (None, *PARTS):
+        raise BenchError(f"--only is {only!r}; known are {', '.join(PARTS)}")
+    figures = _run(measure_pipeline(PipelinePlan(events=events, small=events // 10, seconds=seconds, only=only)))
     return _tell("pipeline", figures, tables.pipeline_table, json_line)
 
 

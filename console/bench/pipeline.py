@@ -37,6 +37,7 @@ CORE_TARGET: Final = 0.5
 LIVE_RATE: Final = 1_000
 TRIGGER: Final = 5.0
 ROLL: Final = 2.0
+PARTS: Final = ("once", "cluster", "live")
 WARM: Final = 40.0
 """Seconds of following before anything is measured: a JVM is slow at first."""
 MOST: Final = 1_800.0
@@ -45,12 +46,17 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
-    """What to measure: events in the large journal, seconds of following; with a cluster, or without."""
+    """What to measure: events in the large journal, seconds of following; only one part of it, or all."""
 
     events: int = 1_000_000
     small: int = 100_000
     seconds: float = 60.0
-    with_cluster: bool = True
+    only: str | None = None
+    """One of PARTS."""
+
+    def has(self, part: str) -> bool:
+        """Whether it is to be measured."""
+        return self.only in (None, part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +88,26 @@ class Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFigures:
-    """What was found; `growth`: the large journal's time for an event by the small one's."""
+    """What was found, None: not asked for; `growth`: the large journal's time for an event by the small one's."""
 
-    large: Once
-    small: Once
+    large: Once | None
+    small: Once | None
     cluster: Once | None
-    growth: float
-    live: Live
+    growth: float | None
+    live: Live | None
     load_average: float
     """Of the machine, when the measurement began."""
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
         """By name: what it should be, and whether it is."""
-        return {
-            "large.per_second": (RATE_TARGET, self.large.per_second >= RATE_TARGET),
-            "live.lag_max_s": (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET),
-            "live.cores": (CORE_TARGET, self.live.cores <= CORE_TARGET),
-        }
+        found: dict[str, tuple[float, bool]] = {}
+        if self.large is not None:
+            found["large.per_second"] = (RATE_TARGET, self.large.per_second >= RATE_TARGET)
+        if self.live is not None:
+            found["live.lag_max_s"] = (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET)
+            found["live.cores"] = (CORE_TARGET, self.live.cores <= CORE_TARGET)
+        return found
 
     @property
     def reached(self) -> bool:
@@ -122,18 +130,20 @@ def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as name:
         folder = Path(name)
-        small = _once(folder / "small", plan.small, ended)
-        spread = None
-        if plan.with_cluster:
-            (folder / "daemons").mkdir()
-            with cluster(folder / "daemons", workers=2) as standing:
-                spread = _once(folder / "spread", plan.small, ended, master=standing.master)
-        large = _once(folder / "large", plan.events, ended)
-        live = _live(folder / "live", plan.seconds, ended)
-    growth = (large.tables_s / large.events) / (small.tables_s / small.events)
+        small = _once(folder / "small", plan.small, ended) if plan.has("once") else None
+        spread = _spread(folder, plan.small, ended) if plan.has("cluster") else None
+        large = _once(folder / "large", plan.events, ended) if plan.has("once") else None
+        live = _live(folder / "live", plan.seconds, ended) if plan.has("live") else None
+    growth = round(small.per_second / large.per_second, 3) if small and large else None
     return PipelineFigures(
-        large=large, small=small, cluster=spread, growth=round(growth, 3), live=live, load_average=round(load, 1)
+        large=large, small=small, cluster=spread, growth=growth, live=live, load_average=round(load, 1)
     )
+
+
+def _spread(folder: Path, count: int, ended: threading.Event) -> Once:
+    (folder / "daemons").mkdir()
+    with cluster(folder / "daemons", workers=2) as standing:
+        return _once(folder / "spread", count, ended, master=standing.master)
 
 
 def _once(folder: Path, count: int, ended: threading.Event, master: str | None = None) -> Once:

@@ -197,15 +197,19 @@ def pipeline_table(figures: PipelineFigures) -> str:
             f"after {found.start_s:.1f} s until Spark stood"
         )
 
-    live = figures.live
-    rows = [row("all tables, --once", figures.large), row("a tenth of it", figures.small)]
-    if figures.cluster is not None:
-        rows.append(row("a tenth, on two executors", figures.cluster))
-    rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
-    rows.append(
-        f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "
-        f"{live.cores:.2f} cores at {live.events_per_second:,}/s"
-    )
+    named = {
+        "all tables, --once": figures.large,
+        "a tenth of it": figures.small,
+        "a tenth, on two executors": figures.cluster,
+    }
+    rows = [row(what, found) for what, found in named.items() if found is not None]
+    if figures.growth is not None:
+        rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
+    if (live := figures.live) is not None:
+        rows.append(
+            f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "
+            f"{live.cores:.2f} cores at {live.events_per_second:,}/s"
+        )
     for name, (target, reached) in figures.targets.items():
         rows.append(f"{name:28} {target:>9,g} {'reached' if reached else 'missed'}")
     return "\n".join([f"the pipeline; load of the machine before: {figures.load_average:g}", *rows]) + "\n"

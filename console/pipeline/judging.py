@@ -9,6 +9,7 @@ undelivered) stay until they are.
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -90,6 +91,7 @@ def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int
         name = f"{name}-kept"
         kept = spark.sql(f"select * from judged where last_ts >= {horizon} or status not in {_SETTLED}")
         kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", name)))
+        shutil.rmtree(place, ignore_errors=True)
     written = write_arrow(verdicts, lake.place("verdicts", f"{name}.parquet"))
     batch = manifest.batch + 1
     return {

@@ -134,11 +134,12 @@ def bench_pipeline(
     json: JsonLine = False,
     events: Annotated[int, Parameter(help="Of the large journal; the small one has a tenth.")] = 1_000_000,
     seconds: Annotated[float, Parameter(help="For which a journal is followed; forty more to warm up.")] = 60.0,
+    only: Annotated[str | None, Parameter(help="Of it: once, cluster or live.")] = None,
 ) -> int:
     """How fast Spark makes a journal into tables, in two sizes and on a cluster, and how far behind it follows one."""
     from console.bench.command import run_bench_pipeline  # with the SDK and the sandbox behind it
 
-    return run_bench_pipeline(events=events, seconds=seconds, json_line=json)
+    return run_bench_pipeline(events=events, seconds=seconds, only=only, json_line=json)
 
 
 @bench.command(name="failover")
