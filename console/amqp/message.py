@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
@@ -44,6 +45,8 @@ _PLACES: Final = {
     for constructor in _SMALL + _WIDE
 }
 """How sections begin as a rule: which place in `Sections` each takes, and whether its size is one byte or four."""
+_BODY: Final = 5
+_LARGE: Final = 16 * 1024
 
 
 class Sections(NamedTuple):
@@ -74,9 +77,14 @@ def split(message: bytes) -> Sections:
     return _split_plain(message) or _split_any(message)
 
 
-def _split_plain(message: bytes) -> Sections | None:
+def split_for_joining(message: bytes) -> Sections:
+    """As `split`, where the sections are put together again: a large body is a view of the message, and not copied."""
+    return _split_plain(message, _LARGE) or _split_any(message)
+
+
+def _split_plain(message: bytes, large: float = inf) -> Sections | None:
     """`split` for sections that begin as usual and stand in their order, each once; None for all others."""
-    found: list[bytes | None] = [None, None, None, None, None, b"", None]
+    found: list[Any] = [None, None, None, None, None, b"", None]
     length, at, last = len(message), 0, -1
     try:
         while at < length:
@@ -84,7 +92,7 @@ def _split_plain(message: bytes) -> Sections | None:
             end = at + 5 + message[at + 4] if is_small else at + 8 + _unpack32(message, at + 4)[0]
             if end > length or place <= last:
                 return None
-            found[place] = message[at:end]
+            found[place] = memoryview(message)[at:end] if end - at >= large and place == _BODY else message[at:end]
             at, last = end, place
     except (LookupError, struct.error):
         return None

@@ -204,7 +204,7 @@ class SenderLink(Link):
         first = message.sent < 0
         at = max(0, message.sent)
         room = session.frame_room - TRANSFER_ROOM
-        piece = message.payload[at : at + room]
+        piece: Any = memoryview(message.payload)[at : at + room]  # copied when it leaves
         message.sent = at + len(piece)
         more = message.sent < len(message.payload)
         if first:

@@ -183,6 +183,7 @@ class Ours:
         tasks = Tasks()
         await tasks.open()
         steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, self._on_event)
+        steering.together = self._journal.together
         syphon = Syphon(steering, self._venue.primary, self._venue.secondary, (self.source,))
         try:
             syphon.start()

@@ -196,6 +196,7 @@ class EngineHost:
             OSError: the control socket cannot be made.
         """
         self._paired = paired
+        paired.write_together(self._journal.together)
         for order in self._before:
             self._warn("orders", f"stands no longer: {order}; it ended with the application's process")
         if self._before:

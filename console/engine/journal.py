@@ -1,6 +1,7 @@
 """The journal: every event of an engine as a line in rolling files, there before anything relies on it.
 
-`append` hands the line to the operating system at once: a killed engine loses nothing that was appended. Once a second
+`append` hands the line to the operating system at once, and what is appended `together` when that is left: a killed
+engine loses nothing that was appended. Once a second
 what was appended is made to survive the machine as well (`sync` does so now). A file is whole after 64k events, 8 MB
 or ten seconds, whichever comes first, and once a second if it has a thousand events: who follows a busy engine is
 close behind, and a quiet one makes few files, and none of nothing.
@@ -16,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -77,6 +79,7 @@ class Journal:
         self._crew = Crew()
         self._settling = asyncio.Lock()
         self._synced = 0
+        self._held: list[bytes] | None = None
         self.lines = 0
         self.lost = 0
         self.deleted = 0
@@ -113,10 +116,37 @@ class Journal:
         if not self.healthy:  # tried again in the next round, not for every event
             self.lost += 1
             return
+        if self._held is None:
+            self._write(line)
+        else:
+            self._held.append(line)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is appended inside is handed to the operating system as one when this is left. Await nothing in it."""
+        if self._held is not None:
+            yield
+            return
+        held = self._held = []
         try:
-            self._writable().append(line)
+            yield
+        finally:
+            self._held = None
+            if held:
+                self._write(*held)
+
+    def _write(self, *lines: bytes) -> None:
+        """The lines that were counted last."""
+        written = 0
+        try:
+            file = self._writable(self.lines - len(lines) + 1)
+            before = file.lines
+            try:
+                file.append(*lines)
+            finally:
+                written = file.lines - before
         except OSError as error:
-            self.lost += 1
+            self.lost += len(lines) - written
             self._fail(error)
 
     def view(self) -> JournalView:
@@ -130,13 +160,14 @@ class Journal:
             await self._settle(wanted)
         return self.healthy
 
-    def _writable(self) -> SpoolFile:
+    def _writable(self, number: int) -> SpoolFile:
+        """The file for line `number` and those that follow."""
         file = self._file
         if file is not None and (file.lines >= MOST_LINES or file.bytes >= MOST_BYTES):
             self._roll()
         if self._file is None:
             self._opened_at = asyncio.get_running_loop().time()
-            self._file = SpoolFile(self._folder, f"{self._stem}-{self.lines:012d}{spool.SUFFIX}")
+            self._file = SpoolFile(self._folder, f"{self._stem}-{number:012d}{spool.SUFFIX}")
         return self._file
 
     def _roll(self) -> None:

@@ -46,15 +46,19 @@ class SpoolFile:
         self.lines = 0
         self.bytes = 0
 
-    def append(self, line: bytes) -> None:
-        """Hands a line to the operating system: from here on it survives this process, though not the machine."""
-        data = line + b"\n"
+    def append(self, *lines: bytes) -> None:
+        """Hands lines to the operating system: from here on they survive this process, though not the machine."""
+        data = b"\n".join((*lines, b""))
         written = os.write(self._fd, data)
-        if written != len(data):  # the disk filled up in the middle of the line
-            os.ftruncate(self._fd, self.bytes)
+        whole, count = written, len(lines)
+        if written != len(data):  # the disk filled up, as a rule in the middle of a line
+            whole = data.rfind(b"\n", 0, written) + 1
+            count = data.count(b"\n", 0, whole)
+            os.ftruncate(self._fd, self.bytes + whole)
+        self.lines += count
+        self.bytes += whole
+        if count != len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        self.lines += 1
-        self.bytes += written
 
     def sync(self) -> None:
         """Waits until what was appended survives the machine."""

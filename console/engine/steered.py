@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from console.core.readiness import Evidence
@@ -22,6 +24,9 @@ class Steered(Protocol):
     @property
     def secondary_name(self) -> str:
         """The secondary namespace's name."""
+
+    def write_together(self, how: Callable[[], AbstractContextManager[None]]) -> None:
+        """Announces events that come at the same time inside of `how()`."""
 
     def watch(self, path: str) -> None:
         """Lists an entity that may send nothing yet."""

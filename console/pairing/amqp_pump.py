@@ -384,8 +384,9 @@ class AmqpPump:
             by_path.setdefault(parcel.path, []).append(parcel.message_id)
             self._forget(parcel)
             self._moved[parcel.number] = parcel.message_id
-        for path, ids in by_path.items():
-            moving.moved(self._steering, self.progress, path, self.index, ids)
+        with self._steering.together():
+            for path, ids in by_path.items():
+                moving.moved(self._steering, self.progress, path, self.index, ids)
         while len(self._moved) > REMEMBERED:
             self._moved.popitem(last=False)
         self._settling.complete(parcels)

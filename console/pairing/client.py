@@ -39,7 +39,7 @@ from console.pairing.receiver import PairedReceiver
 from console.pairing.sender import PairedSender
 from console.pairing.soundings import Soundings
 from console.pairing.standby import Standby
-from console.pairing.steering import Steering
+from console.pairing.steering import Steering, Together
 from console.pairing.syphon import Syphon
 from console.pairing.tasks import Tasks
 from console.pairing.unused import Unused
@@ -328,6 +328,10 @@ class PairedServiceBusClient:
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
         self._syphons_elsewhere = engines
+
+    def write_together(self, how: Together) -> None:
+        """From now on events that come at the same time are announced inside of `how()`, to be written as one."""
+        self._steering.together = how
 
     # -- inside -----------------------------------------------------------------------------------------------
 

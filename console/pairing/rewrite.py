@@ -30,6 +30,7 @@ from console.amqp.message import (
     edit_map,
     read_map,
     split,
+    split_for_joining,
 )
 from console.amqp.types import Described, Symbol, Timestamp, UInt
 from console.core.envelope import (
@@ -110,7 +111,7 @@ def opened(data: bytes) -> Opened:
         EnvelopeError: it is no message, or its envelope cannot be translated back; the text says why.
     """
     try:
-        header, delivery, annotations, properties, mine, body, footer = split(data)
+        header, delivery, annotations, properties, mine, body, footer = split_for_joining(data)
         held, annotations = _annotations(annotations)
         enclosed, mine = _application_properties(mine)
         if delivery is not None:

@@ -11,6 +11,7 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
@@ -37,6 +38,7 @@ from console.pairing.tasks import Tasks
 log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], object]
+Together = Callable[[], AbstractContextManager[None]]
 RECENT_PINGS: Final = 20
 """Pings of an entity whose outcome is remembered."""
 OPERATIONS_EVERY: Final = 10.0
@@ -160,6 +162,9 @@ class Steering:
         self._operations_at = 0.0
         self.tallies: dict[str, Tally] = {}
         self.hands: Hands | None = None
+        self.together: Together = nullcontext
+        """Around events that are announced one after the other: whoever writes them down may do it once, before it is
+        left."""
         self._on_event = on_event
         self._change: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None

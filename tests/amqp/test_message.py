@@ -33,6 +33,7 @@ from console.amqp.message import (
     read_properties,
     read_value,
     split,
+    split_for_joining,
     unbatch,
     write_annotations,
     write_application_properties,
@@ -132,6 +133,14 @@ def test_the_usual_message_is_split_the_quick_way() -> None:
         footer=described(FOOTER, encode({Symbol("f"): 1})),
     )
     assert _split_plain(sections.join()) == sections
+
+
+def test_a_large_body_is_not_copied_where_the_message_is_put_together_again() -> None:
+    whole = Sections(properties=write_properties(Properties(message_id="a")), body=write_data(bytes(50_000))).join()
+    found = split_for_joining(whole)
+    assert found == split(whole)
+    assert isinstance(found.body, memoryview)
+    assert found.join() == whole
 
 
 @given(MESSAGES, st.data())

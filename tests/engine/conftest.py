@@ -141,6 +141,9 @@ class FakePairing:
     async def inspect(self) -> Evidence:
         return self.evidence
 
+    def write_together(self, how: Any) -> None:
+        """Announces nothing."""
+
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         self.syphons_elsewhere = engines
 

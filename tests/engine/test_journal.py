@@ -226,7 +226,7 @@ class FullDisk:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.full = False
         write, probe = SpoolFile.append, spool.probe
-        patch.setattr(SpoolFile, "append", lambda file, data: self._refuse() or write(file, data))
+        patch.setattr(SpoolFile, "append", lambda file, *lines: self._refuse() or write(file, *lines))
         patch.setattr(spool, "probe", lambda folder: self._refuse() or probe(folder))
 
     def _refuse(self) -> None:
@@ -270,6 +270,36 @@ async def test_half_a_line_never_stays_in_a_file(tmp_path: Path, monkeypatch: py
         assert journal.lost == 1
     (file,) = (tmp_path / "events").iterdir()
     assert file.read_bytes() == line(1) + b"\n"
+
+
+async def test_what_is_appended_together_is_one_write_and_there_when_it_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or write(fd, data))
+    async with Journal(tmp_path, engine="e") as journal:
+        with journal.together():
+            for seq in range(1, 4):
+                journal.append(line(seq))
+            assert not written
+        assert written == [b"".join(line(seq) + b"\n" for seq in range(1, 4))]
+        journal.append(line(4))
+    assert numbers(tmp_path) == [1, 2, 3, 4]
+
+
+async def test_a_disk_that_fills_up_keeps_the_whole_lines_of_those_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    async with Journal(tmp_path, engine="e") as journal:
+        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[: 2 * len(line(1)) + 10]))
+        with journal.together():
+            for seq in range(1, 5):
+                journal.append(line(seq))
+        monkeypatch.undo()
+        assert (journal.lines, journal.lost, journal.healthy) == (4, 2, False)
+    assert numbers(tmp_path) == [1, 2]
 
 
 async def test_a_disk_that_does_not_answer_counts_as_one_that_refuses(

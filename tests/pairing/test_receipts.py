@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -57,6 +57,23 @@ async def test_a_receipt_is_written_before_the_settlement_that_depends_on_it(wor
     put(world, [parked("", "without a destination")])
     await until(lambda: world.told(DeadLettered))
     assert witness.lying == [1, 1]
+
+
+async def test_receipts_that_are_written_as_one_are_so_before_their_settlements(world: World) -> None:
+    """A receipt is written before the settlement that depends on it."""
+    lying: list[int] = []
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        yield
+        lying.append(len(lying_in(world, queue_path(), namespace="secondary")))
+
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.write_together(together)
+    put(world, [parked("orders", "moved")])
+    await until(lambda: world.told(Moved))
+    await until(lambda: world.parked(1) == 0)
+    assert lying == [1]
 
 
 @pytest.mark.parametrize(("journal", "delivered"), [("diverted", []), ("all", ["direct"])])

@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -73,6 +73,10 @@ class Receipts:
             records.encode(Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event))
         )
         return self._seq
+
+    def together(self) -> AbstractContextManager[None]:
+        """Events that are recorded inside are written as one, before it is left."""
+        return self._journal.together()
 
     def tell(self, progress: Progress) -> None:
         """How far the attempt is, for who watches. Raises OSError."""

@@ -111,6 +111,7 @@ class _Task:
             await tasks.open()
             machine = Pairing(self._policy(config.policy), queues=len(order.queues))
             steering = Steering(machine, tasks, judge, receipts.record)
+            steering.together = receipts.together
             wires = Wires(steering, clients.primary, clients.secondary)
             pump = self._pump(steering, wires)
             watch = asyncio.create_task(_watch(wires, steering), name="the watch over destinations")
