@@ -36,6 +36,10 @@ PRIMARY: Final = Route()
 BACKLOG_TRIES: Final = 2
 """Without a limit of the caller's, the backlog gets this many times `send_timeout`: when one queue used up all of its
 time, there is as much for another."""
+LEAST: Final = 1.0
+SHARE: Final = 0.2
+"""After a rest for "server busy", an attempt with fewer seconds left than LEAST, or than this share of `send_timeout`
+where that is shorter, is not made: it would time out for want of time, and throttling would have failed over."""
 _PROVEN: Final = frozenset({State.HEALTHY})
 """A call that was held tries the primary again once another send has proven it."""
 
@@ -91,7 +95,7 @@ class Journey:
             the backlog.
     """
 
-    __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_refused", "_sender")
+    __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_refused", "_rested", "_sender")
 
     def __init__(self, sender: Sender, policy: Policy, *, at: float, timeout: float | None = None) -> None:
         self._sender = sender
@@ -100,6 +104,8 @@ class Journey:
         self._deadline = at + (policy.send_timeout if timeout is None else timeout)
         self._on_backlog = False
         self._last: Verdict | None = None
+        self._rested = False
+        """Whether it has waited for a route that is busy."""
         self._refused = False
         """Whether the latest failure was the primary's, and one that counts. A backlog queue's is not the caller's."""
 
@@ -155,5 +161,9 @@ class Journey:
                 return GiveUp.BUSY
             return GiveUp.NO_BACKLOG if route.queue is not None else GiveUp.FAILED
         if self._sender.rests(route, at):
+            self._rested = True
             return Wait(min(self._sender.busy[route], self._deadline))
-        return Try(route, min(self._policy.send_timeout, self._deadline - at))
+        left = min(self._policy.send_timeout, self._deadline - at)
+        if self._rested and left < min(LEAST, SHARE * self._policy.send_timeout):
+            return GiveUp.BUSY
+        return Try(route, left)

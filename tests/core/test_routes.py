@@ -122,6 +122,18 @@ class TestBusyPrimary:
         call.now = 8
         assert call.next() is GiveUp.BUSY
 
+    @pytest.mark.parametrize(("timeout", "then"), [(10.5, GiveUp.BUSY), (11.5, Try(PRIMARY, 1.5))])
+    def test_what_is_left_after_the_rest_has_to_suffice_for_an_attempt(self, timeout: float, then: Next) -> None:
+        """Section 10: "throttling: sends after waiting; no failover"; an attempt for want of time would time out."""
+        call = Call(timeout=timeout)
+        call.fails(Verdict.THROTTLED)
+        assert call.next() == Wait(10)
+        call.now = 10
+        assert call.next() == then
+
+    def test_a_call_that_is_short_by_its_callers_wish_is_tried_all_the_same(self) -> None:
+        assert Call(timeout=0.125).next() == Try(PRIMARY, 0.125)
+
     def test_a_namespace_that_stays_busy_is_what_the_caller_is_told(self) -> None:
         call = Call()
         for _ in range(3):
