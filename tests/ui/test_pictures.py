@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from console.core.entity import State
+from console.core.snapshot import Snapshot, SyphonStatus
 from console.ui.profile import PROFILES, ProfileName
 from console.ui.view import Neighbour, Neighbours, Records
 
+PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "failed-over-80x24": ((80, 24), {}, ()),
     "failed-over-140x40": ((140, 40), {}, ()),
     "failed-over-light": ((80, 24), {"theme": "light"}, ()),
-    "failed-over-plain": ((80, 24), {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}, ()),
+    "failed-over-plain": ((80, 24), PLAIN, ()),
     "failed-over-contrast": ((80, 24), {"theme": "contrast"}, ()),
     "unreachable": ((80, 24), {"lose": True}, ()),
     "force": ((80, 24), {}, ("down", "f")),
@@ -26,7 +30,7 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "marked-and-sorted": ((80, 24), {}, ("s", "space", "space")),
     "entity-80x24": ((80, 24), {}, ("down", "enter")),
     "entity-140x40": ((140, 40), {}, ("down", "enter")),
-    "entity-plain": ((80, 24), {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}, ("down", "enter")),
+    "entity-plain": ((80, 24), PLAIN, ("down", "enter")),
     "entity-unreachable": ((80, 24), {"lose": True}, ("down", "enter")),
     "backlog-80x24": ((80, 24), {}, ("3", *["down"] * 8)),
     "backlog-140x40": ((140, 40), {}, ("3", *["down"] * 8)),
@@ -37,9 +41,67 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "cost-140x40": ((140, 40), {}, ("5",)),
     "engines-80x24": ((80, 24), {}, ("7", "down", "space")),
     "engines-140x40": ((140, 40), {}, ("7", "a")),
+    "states-140x40": ((140, 40), {}, ()),
+    "states-colour-blind": ((80, 24), {"theme": "colour-blind"}, ()),
+    "states-sixteen": ((80, 24), {"theme": "sixteen"}, ()),
+    "states-plain": ((80, 24), PLAIN, ()),
+    "all-healthy": ((80, 24), {}, ()),
+    "read-only": ((80, 24), {}, ()),
+    "demo-caption": ((80, 24), {}, ()),
+    "alarms": ((80, 24), {}, ()),
+    "old-figures": ((80, 24), {}, ()),
+    "palette": ((80, 24), {}, ("colon", *"paus")),
+    "release": ((80, 24), {}, ("down", "b")),
+    "clean-up": ((80, 24), {}, ("3", "end", "c")),
+    "redrive": ((80, 24), {}, ("3", *["down"] * 8, "r")),
+    "backlog-plain": ((80, 24), PLAIN, ("3", *["down"] * 8)),
+    "timeline-plain": ((80, 24), PLAIN, ("4",)),
 }
-PAGES = ("dashboard-60x20", "filter", "marked", "entity", "backlog", "timeline", "cost")
+PAGES = (
+    "dashboard-60x20",
+    "filter",
+    "marked",
+    "entity",
+    "backlog",
+    "timeline",
+    "cost",
+    "palette",
+    "redrive",
+    "clean-up",
+)
 """Pictures of an engine that tells everything it can; the others are of one that tells what it always did."""
+
+
+def every_state(made: Any) -> Snapshot:
+    """An entity in each state."""
+    suspect = "connection lost 14:01:58; fails over at 14:02:58 unless a send succeeds"
+    pinned = 'pinned by kim 13:50:00 "let it fail"; stays until released'
+    unknown = "nothing sent by this engine, no probe: state not known"
+    entities = (
+        made.entity("orders"),
+        made.entity("invoices", State.SUSPECT, since=made.at("14:01:58"), why=suspect, sends_per_second=0.0),
+        made.failed_over("payments"),
+        made.forced("audit"),
+        made.entity("refunds", State.PINNED, since=made.at("13:50:00"), why=pinned),
+        made.entity("returns", State.UNKNOWN, why=unknown, sends_per_second=0.0, accepted=0),
+    )
+    return replace(made.outage(), entities=entities)
+
+
+SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
+    "states": every_state,
+    "release": lambda made: replace(made.outage(), entities=(made.entity("orders"), made.forced("payments"))),
+    "all-healthy": lambda made: made.snapshot(),
+    "read-only": lambda made: made.outage(read_only=True),
+    "demo-caption": lambda made: made.outage(caption="the data centre is silent: sends time out, then fail over"),
+    "alarms": lambda made: replace(
+        made.outage(),
+        syphon=made.syphon(SyphonStatus.OFF, text="this engine has none"),
+        alarms=("1,221 messages are parked and no syphon is known", "not ready to fail over: no backlog queue is open"),
+    ),
+    "old-figures": lambda made: replace(made.outage(), queues=made.queues({3: 1_204}, read_at=made.at("13:58:00"))),
+}
+"""What an engine tells on a picture whose name begins so; the others tell of the outage."""
 
 
 def prepare(
@@ -62,6 +124,9 @@ def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any, m
     size, options, keys = SCREENS[name]
     if name.startswith(PAGES):
         outage_news = (Records(made.records()), made.backlog())
+    for situation, told in SITUATIONS.items():
+        if name.startswith(situation):
+            outage_news = (Records(made.records()), told(made))
     if name.startswith("engines"):
         gone = "no engine answers at /run/user/1000/paired/audit.sock (Connection refused): start one with paired up"
         billing = Neighbour("billing", "degraded", made.outage(at=made.AT - 4))

@@ -85,7 +85,8 @@ def _row(
     if hidden:
         text = f"+{len(hidden)}" if draw is _index else total(hidden, CELL)
         spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
-    spans.append(Span(fit(total(snapshot.queues, TOTAL), TOTAL, "right"), Role.MUTED if draw is _index else Role.TITLE))
+    muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
+    spans.append(Span(fit(total(snapshot.queues, TOTAL), TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
     return Line(cut(spans, width))
 
 
@@ -133,6 +134,8 @@ _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("parked", _depth, _sum_of(lambda queue: queue.depth)),
     ("rotation", _rotation, _sum_in),
 )
+_READ: Final = (_depth, _dead)
+"""Read from the namespace, now and then: a sum is as old as the oldest figure in it."""
 _TALL_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     *_ROWS[:2],
     ("dead", _dead, _sum_of(lambda queue: queue.dead_lettered)),
