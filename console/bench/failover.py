@@ -31,7 +31,7 @@ from console.pairing import (
 from console.sandbox import Sandbox
 from console.sandbox.faults import Direction, FaultTerms
 
-ROUNDS: Final = 11
+ROUNDS: Final = 100
 SENDERS: Final = 4
 SIZE: Final = 1024
 PATIENCE: Final = 30.0

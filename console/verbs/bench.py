@@ -146,7 +146,7 @@ def bench_pipeline(
 def bench_failover(
     *,
     json: JsonLine = False,
-    messages: Annotated[int, Parameter(help="How many failovers; each takes a second or two.")] = 20,
+    messages: Annotated[int, Parameter(help="How many failovers; each takes a second or two.")] = 100,
     size: Size = 1024,
     latency_ms: LatencyMs = 0.0,
 ) -> int:
