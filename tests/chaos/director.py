@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from console.core.errors import PairedError
+from console.core.errors import ControlError, PairedError
 from console.core.ledger import Answer
 from console.core.snapshot import Snapshot
 from console.engine.client import ControlClient
@@ -131,6 +131,8 @@ class Director:
                     await self._rng.choice(self._senders).kill()
         await self._sandbox.mend()
         await self._start_the_killed()
+        if episode.act is Act.PINGING:
+            await self._release(episode.entity)
         if await self._prove(f"episode {number} ({episode.title})"):
             self._list.write(Recovered(at=now(), episode=number))
         await asyncio.sleep(CALM)
@@ -187,6 +189,16 @@ class Director:
         await asyncio.sleep(episode.seconds)
         await asyncio.gather(self._engine.kill(), victim.kill())
         await control.close()
+
+    async def _release(self, entity: str) -> None:
+        """The operator takes back what the killed engine was told: it stands in the one after it, too."""
+        control = await self._engine.control()
+        try:
+            await control.order("release", targets=(entity,), typed=entity, by=BY)
+        except ControlError as error:
+            self._found(f"the order to force {entity} did not outlive its engine: {error}")
+        finally:
+            await control.close()
 
     async def _between(self, episode: Episode) -> None:
         """Messages of one entity are parked while all syphons are paused; when they go on, the backlog queues swallow
