@@ -89,9 +89,9 @@ class ReadinessWatch:
         evidence = await self._surrounded(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
         found = judge(evidence)
-        was, self.latest = self.latest, found
-        if was is None or was.ready != found.ready:
-            self._turned(found, first=was is None)
+        before, self.latest = self.alarm, found
+        if bool(self.alarm) != bool(before):
+            self._record(e.Warned(at=found.at, about="readiness", text=self.alarm or "a failover would work again"))
 
     async def _surrounded(self, evidence: Evidence) -> Evidence:
         try:
@@ -99,9 +99,3 @@ class ReadinessWatch:
         except Exception:  # what the pairing saw itself is worth more
             log.exception("the engine's surroundings could not be looked at")
             return evidence
-
-    def _turned(self, found: Readiness, *, first: bool) -> None:
-        if found.ready and first:
-            return
-        text = "a failover would work again" if found.ready else alarm(found)
-        self._record(e.Warned(at=found.at, about="readiness", text=text))

@@ -50,6 +50,20 @@ async def test_the_first_look_comes_at_once_and_says_nothing_where_all_is_well(
     assert (watch.alarm, said) == ("", [])
 
 
+async def test_parked_messages_without_a_syphon_are_an_alarm_of_their_own_and_no_empty_event(
+    pairing: FakePairing, said: list[Event]
+) -> None:
+    found = evidence()
+    parked = tuple(replace(queue, messages=300) for queue in found.queues)
+    pairing.evidence = replace(found, queues=parked, syphon=SyphonStatus.OFF)
+    watch = ReadinessWatch(nothing_more, said.append)
+    task = await running(watch, pairing)
+    task.cancel()
+    assert watch.latest is not None
+    assert not watch.latest.ready
+    assert (watch.alarm, said) == ("", [])
+
+
 @pytest.mark.usefixtures("quick")
 async def test_the_turn_of_the_answer_is_an_event_both_ways(
     pairing: FakePairing, said: list[Event], until: Until
