@@ -156,6 +156,12 @@ class SyphonView:
     """Backlog queues that an operator paused one by one."""
     paused_destinations: tuple[str, ...] = ()
 
+    @property
+    def paused_parts(self) -> str:
+        """What an operator paused one by one, as a sentence; empty where nothing is."""
+        parts = (*(f"backlog/{index}" for index in self.paused_queues), *self.paused_destinations)
+        return f"paused by an operator: {', '.join(parts)}" if parts else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedQueue:

@@ -164,7 +164,8 @@ class EngineHost:
             self._before = await asyncio.to_thread(self._orders.read)
         except ValueError as error:
             self._warn(
-                "orders", f"what operators ordered of the engine before cannot be read ({error}); look how things stand"
+                "standing",
+                f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
             )
         return self
 
@@ -186,7 +187,7 @@ class EngineHost:
         wait before it is done, so that no pump takes a step that somebody forbade (standing.py)."""
         before, self._before = self._before, ()
         for order in before:
-            self._warn("orders", await self._orders.take_up(order, self._reaching(paired)))
+            self._warn("standing", await self._orders.take_up(order, self._reaching(paired)))
 
     async def adopt(self, paired: Steered) -> None:
         """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
@@ -198,7 +199,7 @@ class EngineHost:
         self._paired = paired
         paired.write_together(self._journal.together)
         for order in self._before:
-            self._warn("orders", f"stands no longer: {order}; it ended with the application's process")
+            self._warn("standing", f"stands no longer: {order}; it ended with the application's process")
         if self._before:
             await self._orders.keep()
         self._guard = Guard(

@@ -103,6 +103,12 @@ def _counted(event: e.SendsCounted) -> Sentence:
     return Sentence(event.entity, f"{accepted} by {event.route} in {duration(event.seconds)}")
 
 
+def _part(event: e.SyphonPaused | e.SyphonResumed) -> str:
+    """Which queue or destination, where not all of it is meant."""
+    part = f"backlog/{event.queue}" if event.queue is not None else event.destination
+    return f"{part}: " if part else ""
+
+
 def _reason(why: str) -> str:
     return f' "{why}"' if why else ""
 
@@ -147,7 +153,7 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.Forced: lambda it: Sentence(it.entity, f"forced by {it.by}{_reason(it.why)}"),
     e.Pinned: lambda it: Sentence(it.entity, f"pinned by {it.by}{_reason(it.why)}"),
     e.Released: lambda it: Sentence(it.entity, f"released by {it.by}{_reason(it.why)}"),
-    e.SyphonPaused: lambda it: Sentence("syphon", f"paused by {it.by}{_reason(it.why)}"),
-    e.SyphonResumed: lambda it: Sentence("syphon", f"resumed by {it.by}{_reason(it.why)}"),
+    e.SyphonPaused: lambda it: Sentence("syphon", f"{_part(it)}paused by {it.by}{_reason(it.why)}"),
+    e.SyphonResumed: lambda it: Sentence("syphon", f"{_part(it)}resumed by {it.by}{_reason(it.why)}"),
     e.Warned: lambda it: Sentence(it.about, it.text),
 }

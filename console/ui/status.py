@@ -64,6 +64,8 @@ def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     ]
     if snapshot.syphon.status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
         said.append(f"syphon {snapshot.syphon.status}: {snapshot.syphon.text}")
+    if snapshot.syphon.paused_parts:
+        said.append(f"syphon {snapshot.syphon.paused_parts}")
     return tuple(said)
 
 

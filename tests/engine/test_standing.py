@@ -46,7 +46,7 @@ async def boot(folder: Path, pairing: FakePairing, *, take_up: bool = True) -> A
 def said(folder: Path) -> list[str]:
     """What the timeline says about orders that stood."""
     events = (record.event for record in read_records(folder / "spool"))
-    return [event.text for event in events if isinstance(event, Warned) and event.about == "orders"]
+    return [event.text for event in events if isinstance(event, Warned) and event.about == "standing"]
 
 
 async def ordered(host: EngineHost, *orders: tuple[Any, ...]) -> None:

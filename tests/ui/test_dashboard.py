@@ -280,3 +280,9 @@ async def test_an_engines_clock_that_jumps_leaves_the_screen_alive_and_true(
             assert console.app.view.fresh, "that news come is told by a clock that does not jump"
             assert f"as of {clock(at)} UTC" in console.rows()[0]
             assert f"{7 + number} parked" in console.rows()[1]
+
+
+async def test_what_is_paused_one_by_one_is_said_beside_the_syphon(open_console: Any, made: Any) -> None:
+    paused = made.syphon(paused_queues=(3,), paused_destinations=("payments",))
+    async with open_console(made.snapshot(syphon=paused)) as console:
+        assert "paused by an operator: backlog/3, payments; nothing to move" in console.screen()

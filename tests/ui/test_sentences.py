@@ -36,6 +36,18 @@ def test_every_kind_has_a_sentence_that_says_whom_and_what(kind: type[e.Event]) 
             assert f"<{name}>" in str(said), f"{kind.kind} does not say its {name}"
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"queue": 3}, "backlog/3: paused by ada"),
+        ({"destination": "payments"}, "payments: paused by ada"),
+        ({}, "paused by ada"),
+    ],
+)
+def test_a_pause_says_of_what(part: dict[str, Any], said: str) -> None:
+    assert sentence(e.SyphonPaused(at=1.0, by="ada", **part)).text == said
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_kind_has_a_role(kind: type[e.Event]) -> None:
     assert role(made_up(kind)) in Role

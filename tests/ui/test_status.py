@@ -45,6 +45,11 @@ def test_alarms_pulled_queues_and_a_syphon_that_does_not_move_are_complaints(mad
     )
 
 
+def test_a_queue_or_destination_that_is_paused_is_a_complaint(made: Any) -> None:
+    found = made.snapshot(syphon=made.syphon(paused_queues=(3,), paused_destinations=("payments",)))
+    assert complaints(found, made.AT) == ("syphon paused by an operator: backlog/3, payments",)
+
+
 def test_figures_of_long_ago_are_never_healthy(made: Any) -> None:
     """Numbers on the screen carry when they were read."""
     assert complaints(made.snapshot(), made.AT + 60) == ("these figures are of 14:02:11: the engine makes no new ones",)

@@ -37,5 +37,7 @@ class SyphonLine(Lines):
             Span(fit(count(syphon.moved), 7), Role.TITLE),
             Span(dead, Role.SUSPECT),
         ]
-        reason = shorten(syphon.text, width - LABEL)
-        return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, look.role if look.weight else Role.MUTED)))
+        held = syphon.paused_parts
+        reason = shorten(f"{held}; {syphon.text}" if held else syphon.text, width - LABEL)
+        role = look.role if look.weight else Role.FORCED if held else Role.MUTED
+        return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, role)))
