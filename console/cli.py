@@ -30,7 +30,7 @@ from console.secret import masked
 from console.ui.profile import Wishes
 from console.verbs import orders, spark
 from console.verbs.bench import bench
-from console.verbs.parameters import Config, JsonLine
+from console.verbs.parameters import Config, Engines, JsonLine
 
 NOBODY_READS: Final = 128 + signal.SIGPIPE
 """As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
@@ -114,13 +114,12 @@ def up(
 @app.command
 def attach(
     *,
-    engine: orders.Engine = None,
-    config: Config = None,
+    engines: Engines = Engines(),  # noqa: B008 - frozen
     read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
     screen: ScreenWishes = None,
 ) -> int:
     """Open the dashboard on a running engine."""
-    places = orders.asked_for(engine, config)[0]
+    places = orders.asked_for(engines)[0]
     _needs_terminal("a dashboard is nothing without one")
     return _dashboard(orders.listening(places), places, screen, read_only=read_only)
 

@@ -9,15 +9,26 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from console.bench import tables
-from console.bench.drain import DrainBenchPlan, measure_drain
-from console.bench.engine import EnginePlan, measure_engine
+from console.bench.drain import measure_drain
+from console.bench.engine import measure_engine
 from console.bench.failover import measure_failover
-from console.bench.pipeline import PARTS, PipelinePlan, measure_pipeline
+from console.bench.pipeline import measure_pipeline
+from console.bench.plans import (
+    DrainPlan,
+    EnginePlan,
+    FailoverPlan,
+    PipelinePlan,
+    SandboxPlan,
+    ScreenPlan,
+    SendPlan,
+    SyphonPlan,
+)
 from console.bench.process import BenchError
-from console.bench.sandbox import Plan, measure_sandbox
-from console.bench.screen import ScreenPlan, measure_screen
-from console.bench.send import SendPlan, measure_send
-from console.bench.syphon import SyphonPlan, measure_syphon
+from console.bench.sandbox import measure_sandbox
+from console.bench.screen import measure_screen
+from console.bench.send import measure_send
+from console.bench.syphon import measure_syphon
+from console.config import PairingConfig
 
 Found = TypeVar("Found")
 Figures = TypeVar("Figures", bound=tables.Figures)
@@ -25,45 +36,44 @@ Figures = TypeVar("Figures", bound=tables.Figures)
 LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
 MOST_LATENCY_MS: Final = 1000.0
-PEERS: Final = ("rabbitmq",)
 SMALLEST: Final = 10_000
 LEAST_SECONDS: Final = 10.0
 MOST_DESTINATIONS: Final = 5000
 LEAST_FOR_MEMORY: Final = 1000
 
 
-def run_bench_sandbox(*, messages: int, size: int, json_line: bool) -> int:
+def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
     """Measure the sandbox; the exit status is 0 whether or not targets are reached: the figures say that.
 
-    messages: how many are held in the end. size: bytes of a body. Raises BenchError.
+    Raises BenchError.
     """
-    _check(messages, size)
-    figures = _run(measure_sandbox(Plan(messages=messages, size=size)))
+    _check(plan.messages, plan.size)
+    figures = _run(measure_sandbox(plan))
     sys.stdout.write(tables.sandbox_json(figures) if json_line else tables.sandbox_table(figures))
     return 0
 
 
-def run_bench_syphon(plan: SyphonPlan, *, json_line: bool) -> int:
-    """Measure how fast a backlog is moved; exit status as above. Raises BenchError."""
+def run_bench_syphon(plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool) -> int:
+    """Measure how fast a backlog is moved; exit status as above. config: whose namespaces; None: sandboxes.
+
+    Raises BenchError."""
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    if plan.peer not in (None, *PEERS):
-        raise BenchError(f"--peer is {plan.peer!r}; known are {', '.join(PEERS)}")
     if not 1 <= plan.destinations <= MOST_DESTINATIONS:
         raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MOST_DESTINATIONS:,}")
     if plan.memory and plan.memory < LEAST_FOR_MEMORY:
         raise BenchError(f"--memory is {plan.memory}; it must be {LEAST_FOR_MEMORY:,} at least, or 0")
-    figures = _run(measure_syphon(plan))
+    figures = _run(measure_syphon(plan, config))
     return _tell("syphon", figures, tables.syphon_table, json_line)
 
 
-def run_bench_send(plan: SendPlan, *, json_line: bool) -> int:
-    """Measure what a healthy send costs; exit status as above. Raises BenchError."""
+def run_bench_send(plan: SendPlan, config: PairingConfig | None, *, json_line: bool) -> int:
+    """Measure what a healthy send costs; exit status and `config` as above. Raises BenchError."""
     _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    figures = _run(measure_send(plan))
+    figures = _run(measure_send(plan, config))
     return _tell("send", figures, tables.send_table, json_line)
 
 
-def run_bench_drain(plan: DrainBenchPlan, *, json_line: bool) -> int:
+def run_bench_drain(plan: DrainPlan, *, json_line: bool) -> int:
     """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
     _check(1, plan.size, plan.latency_ms, plan.rounds)
     figures = _run(measure_drain(plan))
@@ -82,20 +92,18 @@ def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
     return _tell("console", figures, tables.screen_table, json_line)
 
 
-def run_bench_failover(*, messages: int, size: int, latency_ms: float, json_line: bool) -> int:
-    """Measure how long a send waits at a failover, `messages` times; exit status as above. Raises BenchError."""
-    _check(messages, size, latency_ms)
-    figures = _run(measure_failover(rounds=messages, size=size, latency_ms=latency_ms))
+def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:
+    """Measure how long a send waits at a failover; exit status as above. Raises BenchError."""
+    _check(plan.messages, plan.size, plan.latency_ms)
+    figures = _run(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
     return _tell("failover", figures, tables.failover_table, json_line)
 
 
-def run_bench_pipeline(*, events: int, seconds: float, only: str | None, json_line: bool) -> int:
+def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:
     """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
-    if events < SMALLEST or seconds < LEAST_SECONDS:
+    if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
         raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
-    if only not in (None, *PARTS):
-        raise BenchError(f"--only is {only!r}; known are {', '.join(PARTS)}")
-    figures = _run(measure_pipeline(PipelinePlan(events=events, small=events // 10, seconds=seconds, only=only)))
+    figures = _run(measure_pipeline(plan))
     return _tell("pipeline", figures, tables.pipeline_table, json_line)
 
 

@@ -22,6 +22,7 @@ import msgspec
 
 from console.bench.letters import Letters
 from console.bench.movers import fill
+from console.bench.plans import DrainPlan
 from console.bench.process import BenchError
 from console.bench.venue import Venue, venue
 
@@ -34,15 +35,6 @@ LAP: Final = 12.0
 LONGEST: Final = 900.0
 LEAST: Final = 0.8
 """Of linear."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainBenchPlan:
-    """size: bytes of a body. latency_ms: how much longer a round trip takes."""
-
-    size: int = 1024
-    latency_ms: float = 20.0
-    rounds: int = 2
 
 
 class Lap(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +91,7 @@ class DrainFigures:
         return all(reached for _, reached in self.targets.values())
 
 
-async def measure_drain(plan: DrainBenchPlan) -> DrainFigures:
+async def measure_drain(plan: DrainPlan) -> DrainFigures:
     """Raises BenchError."""
     if find_spec("pyspark") is None:
         raise BenchError("Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it")
@@ -112,7 +104,7 @@ async def measure_drain(plan: DrainBenchPlan) -> DrainFigures:
     return _figures(plan, laps)
 
 
-async def _fill(where: Venue, plan: DrainBenchPlan) -> None:
+async def _fill(where: Venue, plan: DrainPlan) -> None:
     """As much into each queue as a task can move in all of its laps."""
     most = IN_HAND / (plan.latency_ms / 1000 or 0.001) * LAP * plan.rounds * len(TASKS)
     letters = Letters(plan.size, destination=TARGET)
@@ -120,7 +112,7 @@ async def _fill(where: Venue, plan: DrainBenchPlan) -> None:
         await fill(where, queue, letters, int(most))
 
 
-async def _laps(folder: Path, where: Venue, plan: DrainBenchPlan) -> list[Lap]:
+async def _laps(folder: Path, where: Venue, plan: DrainPlan) -> list[Lap]:
     assert where.sandbox is not None
     config = folder / "pairing.toml"
     sides = (("primary", where.sandbox.namespace), ("secondary", where.sandbox.secondary))
@@ -154,7 +146,7 @@ async def _laps(folder: Path, where: Venue, plan: DrainBenchPlan) -> list[Lap]:
     return msgspec.json.decode((folder / "laps.json").read_bytes(), type=list[Lap])
 
 
-def _figures(plan: DrainBenchPlan, laps: list[Lap]) -> DrainFigures:
+def _figures(plan: DrainPlan, laps: list[Lap]) -> DrainFigures:
     rates = {tasks: median(lap.per_second for lap in laps if lap.tasks == tasks) for tasks in TASKS}
     alone = rates[1]
     return DrainFigures(

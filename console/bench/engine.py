@@ -22,6 +22,7 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 
 from console.bench.consoles import consoles
+from console.bench.plans import EnginePlan
 from console.bench.process import BenchError
 from console.bench.rounds import in_turn
 from console.bench.venue import Venue, venue
@@ -39,15 +40,6 @@ WINDOW: Final = 5.0
 LATENESS_TARGET_MS: Final = 100.0
 SETTLE: Final = 2.0
 """Seconds from attaching to the start of a lap: what a console missed is told to it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnginePlan:
-    """entities: that ping. seconds: of a lap; a console that reads nothing does so for as long."""
-
-    entities: int = 30
-    seconds: float = 60.0
-    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from typing import Final
 
 from console.bench.cluster import SETTINGS, cluster
 from console.bench.journals import events, write_journal
+from console.bench.plans import PipelinePlan
 from console.bench.process import BenchError
 from console.core.errors import NoTablesError
 from console.core.events import Record
@@ -37,26 +38,10 @@ CORE_TARGET: Final = 0.5
 LIVE_RATE: Final = 1_000
 TRIGGER: Final = 5.0
 ROLL: Final = 2.0
-PARTS: Final = ("once", "cluster", "live")
 WARM: Final = 40.0
 """Seconds of following before anything is measured: a JVM is slow at first."""
 MOST: Final = 1_800.0
 _TICK: Final = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelinePlan:
-    """What to measure: events in the large journal, seconds of following; only one part of it, or all."""
-
-    events: int = 1_000_000
-    small: int = 100_000
-    seconds: float = 60.0
-    only: str | None = None
-    """One of PARTS."""
-
-    def has(self, part: str) -> bool:
-        """Whether it is to be measured."""
-        return self.only in (None, part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

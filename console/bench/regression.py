@@ -12,9 +12,10 @@ import asyncio
 import sys
 from typing import Final
 
+from console.bench.plans import SendPlan, SyphonPlan
 from console.bench.process import BenchError
-from console.bench.send import SendFigures, SendPlan, measure_send
-from console.bench.syphon import SyphonFigures, SyphonPlan, measure_syphon
+from console.bench.send import SendFigures, measure_send
+from console.bench.syphon import SyphonFigures, measure_syphon
 
 MESSAGES: Final = 4000
 SENT: Final = 64

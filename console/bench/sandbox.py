@@ -10,7 +10,6 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,7 @@ from console.bench.figures import (
 from console.bench.flooder import flooder
 from console.bench.letters import Letters
 from console.bench.loads import Flood, Move, RoundTrips
+from console.bench.plans import SandboxPlan
 from console.bench.process import SandboxProcess, allow_connections, sandbox_process
 
 SOURCE: Final = "bench-source"
@@ -39,30 +39,7 @@ CONNECTING: Final = 50
 """Connections that are opened at the same time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is measured. `messages` are held at the end; a round of ingest or moves takes at most `per_round`.
-
-    size: bytes of a body. idle_timeout: seconds within which each idle client wants to be heard, shorter than any SDK
-    asks for, so that what keeps a link alive is in the figure.
-    """
-
-    messages: int = 100_000
-    size: int = 1024
-    rounds: int = 5
-    per_round: int = 20_000
-    links: int = 1000
-    idle_timeout: float = 10.0
-    idle_seconds: float = 6.0
-    round_trip_seconds: float = 3.0
-    round_trips: int = 100
-
-    @property
-    def messages_per_round(self) -> int:
-        return min(self.messages, self.per_round)
-
-
-async def measure_sandbox(plan: Plan) -> SandboxFigures:
+async def measure_sandbox(plan: SandboxPlan) -> SandboxFigures:
     """All figures. Raises BenchError."""
     allow_connections(plan.links)
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
@@ -76,7 +53,7 @@ async def measure_sandbox(plan: Plan) -> SandboxFigures:
     return SandboxFigures(size=plan.size, ingest=ingest, move=move, held=held, idle=idle, round_trip=round_trip)
 
 
-async def _ingest_and_move(sandbox: SandboxProcess, plan: Plan) -> tuple[Rate, Rate]:
+async def _ingest_and_move(sandbox: SandboxProcess, plan: SandboxPlan) -> tuple[Rate, Rate]:
     """Interleaved: what a round of ingest has brought in, the round of moves after it takes on."""
     letters = Letters(plan.size)
     taken, moved = [], []
@@ -116,13 +93,13 @@ async def _timed(sandbox: SandboxProcess, count: int, run: Callable[[], Awaitabl
     )
 
 
-async def _held(sandbox: SandboxProcess, plan: Plan) -> Held:
+async def _held(sandbox: SandboxProcess, plan: SandboxPlan) -> Held:
     empty = sandbox.resident_bytes()
     await _ingest(sandbox, HOLD, Letters(plan.size), plan.messages)
     return Held.of(plan.messages, empty=empty, full=sandbox.resident_bytes())
 
 
-async def _idle(sandbox: SandboxProcess, plan: Plan) -> Idle:
+async def _idle(sandbox: SandboxProcess, plan: SandboxPlan) -> Idle:
     clients: list[Client] = []
     try:
         while len(clients) < plan.links:
@@ -153,7 +130,7 @@ async def _idle_client(sandbox: SandboxProcess, idle_timeout: float) -> Client:
     return client
 
 
-async def _round_trip(sandbox: SandboxProcess, plan: Plan) -> RoundTrip:
+async def _round_trip(sandbox: SandboxProcess, plan: SandboxPlan) -> RoundTrip:
     async with flooder(sandbox.namespace, HOLD, plan.size) as flood:
         client = await Client.connect(sandbox.namespace, "beside")
         try:

@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from console.bench.plans import ScreenPlan
 from console.bench.process import BenchError, cpu_seconds
 from console.bench.screen_ends import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
 
@@ -39,16 +40,6 @@ LOOKS: Final = 2.0
 SETTLE: Final = 0.3
 KEY_TARGET_MS: Final = 100.0
 FIRST_TARGET_S: Final = 1.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenPlan:
-    """entities: of the engine. keys: how often each of KEYS is typed. seconds: without a key, to count bytes."""
-
-    entities: int = 1000
-    keys: int = 40
-    seconds: float = 10.0
-    runs: int = 3
 
 
 @dataclass(frozen=True, slots=True)

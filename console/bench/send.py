@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessage
 
+from console.bench.plans import SendPlan
 from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
 from console.bench.venue import Venue, venue
 from console.config import PairingConfig
@@ -45,17 +46,6 @@ ADDED_TARGET_US: Final = 15.0
 CALLERS_TARGET: Final = 1.5
 
 Send = Callable[[ServiceBusMessage], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendPlan:
-    """messages: sent in a round by each way with one caller, and in a lap by all callers of the others."""
-
-    messages: int = 300
-    size: int = 1024
-    latency_ms: float = 0.0
-    rounds: int = 7
-    config: PairingConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +81,13 @@ class SendFigures:
         return all(reached for _, reached in self.targets.values())
 
 
-async def measure_send(plan: SendPlan) -> SendFigures:
-    """All figures. Raises BenchError."""
+async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> SendFigures:
+    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
     added = await measure_added(plan.size)
     laps: dict[str, list[Lap]] = {name: [] for name in (*ALONE, *TOGETHER)}
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
-            venue(plan.config, primary=(ENTITY, PLAIN), secondary=(), latency_ms=plan.latency_ms)
+            venue(config, primary=(ENTITY, PLAIN), secondary=(), latency_ms=plan.latency_ms)
         )
         ways = await _ways(stack, where)
         for way in ways.values():

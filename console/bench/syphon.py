@@ -18,6 +18,7 @@ from typing import Final
 from console.bench.letters import Letters, Mixed, Writer
 from console.bench.memory import Memory, measure_memory
 from console.bench.movers import AHEAD, BATCH, WINDOW, Careful, Mover, Naive, Raw, fill, ours, sdk_links, wires
+from console.bench.plans import SyphonPlan
 from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
 from console.bench.venue import Venue, venue
 from console.config import PairingConfig
@@ -44,22 +45,6 @@ CPU_TARGET_US: Final = 30.0
 LATE: Final = 10.0
 """Milliseconds of latency from which on the targets for it are meant."""
 LARGE: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonPlan:
-    """What is measured. size: bytes of a body. peer: what moves messages beside us; only "rabbitmq" is known.
-    destinations: for how many a mixed backlog is moved as well; 1: for none. memory: how many messages are moved to see
-    how far the memory grows; 0: none."""
-
-    messages: int = 20_000
-    size: int = 1024
-    latency_ms: float = 0.0
-    rounds: int = 3
-    config: PairingConfig | None = None
-    peer: str | None = None
-    destinations: int = 1
-    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +95,14 @@ class SyphonFigures:
         return is_cheap and all(reached for _, reached in self.targets.values())
 
 
-async def measure_syphon(plan: SyphonPlan) -> SyphonFigures:
-    """All figures. Raises BenchError."""
+async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) -> SyphonFigures:
+    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
     laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
-    memory = await measure_memory(plan.memory, plan.size, plan.config) if plan.memory else None
+    memory = await measure_memory(plan.memory, plan.size, config) if plan.memory else None
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
             venue(
-                plan.config,
+                config,
                 primary=(TARGET, *_mixed_targets(plan)),
                 secondary=(*SOURCES.values(), MIXED),
                 latency_ms=plan.latency_ms,

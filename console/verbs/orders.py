@@ -29,18 +29,25 @@ from console.engine.launch import wait_until_gone
 from console.engine.lock import running
 from console.engine.places import Places, places_of
 from console.secret import masked
-from console.verbs.parameters import Config, Why, Yes
+from console.verbs.parameters import Consent, Engines, Why
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
 """Seconds that an engine has to end in order: sends in hand, pumps, links."""
 
-Engine = Annotated[
-    str | None, Parameter(help='An engine of this machine by its name; "all": each; else the pairing.toml\'s.')
-]
+Entity = Annotated[str, Parameter(help="Entities, by path.")]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
-Queue = Annotated[str | None, Parameter(help="One backlog queue, by its index.")]
-Destination = Annotated[str | None, Parameter(help="One destination, by its path.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Which part of the syphon; neither: all of it."""
+
+    queue: str | None = None
+    """One backlog queue, by its index."""
+    destination: str | None = None
+    """One destination, by its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +55,10 @@ class Wish:
     """What the command line asks for, before an engine's snapshot says what it comes to there."""
 
     verb: str
-    scope: Scope
+    consent: Consent
+    scope: Scope = Scope.ALL
     targets: tuple[str, ...] = ()
     matching: str | None = None
-    yes: str | None = None
-    why: str = ""
 
     @property
     def action(self) -> Action:
@@ -81,79 +87,58 @@ def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
 
 
 def failover(
-    *entities: str,
-    matching: Matching = None,
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
     """Send to the backlog until released; dangerous."""
-    return _order(_of_entities("force", entities, matching, yes, why), engine, config)
+    return _order(_of_entities("force", entities, matching, consent), engines)
 
 
 def pin(
-    *entities: str,
-    matching: Matching = None,
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
     """Send to the primary whatever fails; dangerous."""
-    return _order(_of_entities("pin", entities, matching, yes, why), engine, config)
+    return _order(_of_entities("pin", entities, matching, consent), engines)
 
 
 def release(
-    *entities: str,
-    matching: Matching = None,
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
     """Give entities back to the rules; dangerous."""
-    return _order(_of_entities("release", entities, matching, yes, why), engine, config)
+    return _order(_of_entities("release", entities, matching, consent), engines)
 
 
 def cleanup(
     *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index; none: they are listed.")],
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    consent: Consent = Consent(),
+    engines: Engines = Engines(),
 ) -> int:
     """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them."""
     if not queues:
-        return _list_unused(asked_for(engine, config))
-    return _order(Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
+        return _list_unused(asked_for(engines))
+    return _order(Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
 
 
 def redrive(
     *queues: Annotated[str, Parameter(help="Backlog queues, by index.")],
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    consent: Consent = Consent(),
+    engines: Engines = Engines(),
 ) -> int:
     """Put the dead letters of backlog queues back to work; dangerous."""
-    return _order(Wish(verb="redrive", scope=Scope.QUEUE, targets=queues, yes=yes, why=why), engine, config)
+    return _order(Wish(verb="redrive", scope=Scope.QUEUE, targets=queues, consent=consent), engines)
 
 
 def move_stranded(
     *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index.")],
-    yes: Yes = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
+    consent: Consent = Consent(),
+    engines: Engines = Engines(),
 ) -> int:
     """Move what lies in unused backlog queues to where it belongs; dangerous."""
-    return _order(Wish(verb="move-stranded", scope=Scope.UNUSED, targets=queues, yes=yes, why=why), engine, config)
+    return _order(Wish(verb="move-stranded", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
 
 
-def end_drain(*, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+def end_drain(*, why: Why = "", engines: Engines = Engines()) -> int:
     """Have the drain of a pairing settle what it has in hand, and end."""
-    return _order(Wish(verb="end-drain", scope=Scope.ALL, why=why), engine, config)
+    return _order(Wish(verb="end-drain", consent=Consent(why=why)), engines)
 
 
 syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
@@ -161,79 +146,67 @@ read_only = App(name="read-only", help="Have an engine refuse orders, or take th
 
 
 @syphon.command
-def pause(
-    *,
-    queue: Queue = None,
-    destination: Destination = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
-) -> int:
+def pause(*, part: Part = Part(), why: Why = "", engines: Engines = Engines()) -> int:
     """Leave parked messages where they are."""
-    return _order(_of_syphon("pause-syphon", queue, destination, why), engine, config)
+    return _order(_of_syphon("pause-syphon", part, why), engines)
 
 
 @syphon.command
-def resume(
-    *,
-    queue: Queue = None,
-    destination: Destination = None,
-    why: Why = "",
-    engine: Engine = None,
-    config: Config = None,
-) -> int:
+def resume(*, part: Part = Part(), why: Why = "", engines: Engines = Engines()) -> int:
     """Move parked messages again."""
-    return _order(_of_syphon("resume-syphon", queue, destination, why), engine, config)
+    return _order(_of_syphon("resume-syphon", part, why), engines)
 
 
 @read_only.command
-def on(*, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+def on(*, why: Why = "", engines: Engines = Engines()) -> int:
     """Refuse every order that changes something."""
-    return _order(Wish(verb="read-only", scope=Scope.ALL, why=why), engine, config)
+    return _order(Wish(verb="read-only", consent=Consent(why=why)), engines)
 
 
 @read_only.command
-def off(*, yes: Yes = None, why: Why = "", engine: Engine = None, config: Config = None) -> int:
+def off(*, consent: Consent = Consent(), engines: Engines = Engines()) -> int:
     """Take orders again; dangerous, and named by the pairing."""
-    return _order(Wish(verb="read-write", scope=Scope.ALL, yes=yes, why=why), engine, config)
+    return _order(Wish(verb="read-write", consent=consent), engines)
 
 
-def down(*, engine: Engine = None, config: Config = None) -> int:
+def down(*, engines: Engines = Engines()) -> int:
     """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
-    return max(_end(places) for places in asked_for(engine, config))
+    return max(_end(places) for places in asked_for(engines))
 
 
 VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded, end_drain)
 GROUPS: Final = (syphon, read_only)
 
 
-def _of_entities(verb: str, entities: tuple[str, ...], matching: str | None, yes: str | None, why: str) -> Wish:
+def _of_entities(verb: str, entities: tuple[str, ...], matching: str | None, consent: Consent) -> Wish:
     if bool(entities) == (matching is not None):
         raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
-    return Wish(verb=verb, scope=Scope.ENTITY, targets=entities, matching=matching, yes=yes, why=why)
+    return Wish(verb=verb, scope=Scope.ENTITY, targets=entities, matching=matching, consent=consent)
 
 
-def _of_syphon(verb: str, queue: str | None, destination: str | None, why: str) -> Wish:
-    if queue is not None and destination is not None:
+def _of_syphon(verb: str, part: Part, why: str) -> Wish:
+    said = Consent(why=why)
+    if part.queue is not None and part.destination is not None:
         raise ConfigurationError("--queue and --destination are two orders: give them one after the other")
-    if queue is not None:
-        return Wish(verb=verb, scope=Scope.QUEUE, targets=(queue,), why=why)
-    if destination is not None:
-        return Wish(verb=verb, scope=Scope.DESTINATION, targets=(destination,), why=why)
-    return Wish(verb=verb, scope=Scope.ALL, why=why)
+    if part.queue is not None:
+        return Wish(verb=verb, scope=Scope.QUEUE, targets=(part.queue,), consent=said)
+    if part.destination is not None:
+        return Wish(verb=verb, scope=Scope.DESTINATION, targets=(part.destination,), consent=said)
+    return Wish(verb=verb, consent=said)
 
 
 # -- the engines -----------------------------------------------------------------------------------------------------
 
 
-def asked_for(engine: str | None, config: Path | None) -> tuple[Places, ...]:
+def asked_for(engines: Engines) -> tuple[Places, ...]:
     """Those that are asked for and run.
 
     Raises:
         EngineNotRunningError: none does.
     """
+    engine = engines.engine
     if engine is None:
-        chosen: tuple[Places, ...] = (places_of(load_config(find_config(config)).name),)
+        chosen: tuple[Places, ...] = (places_of(load_config(find_config(engines.config)).name),)
     else:
         chosen = tuple(places for places in engines_here() if engine in (ALL, places.name))
     running = tuple(places for places in chosen if socket_of(places) is not None)
@@ -252,10 +225,10 @@ def listening(places: Places) -> Path:
     return socket
 
 
-def _order(wish: Wish, engine: str | None, config: Path | None) -> int:
+def _order(wish: Wish, engines: Engines) -> int:
     from console.ui.printing import print_lines  # with what measures text behind it
 
-    status = max(asyncio.run(_ask(places, wish)) for places in asked_for(engine, config))
+    status = max(asyncio.run(_ask(places, wish)) for places in asked_for(engines))
     if wish.scope is Scope.ENTITY and status == 0:
         print_lines(["senders elsewhere are not affected"])
     return status
@@ -285,7 +258,12 @@ async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
     client = await ControlClient.connect(socket)
     try:
         done = await client.order(
-            wish.verb, targets=targets, scope=wish.scope, by=user_name(), why=wish.why, typed=wish.yes or ""
+            wish.verb,
+            targets=targets,
+            scope=wish.scope,
+            by=user_name(),
+            why=wish.consent.why,
+            typed=wish.consent.yes or "",
         )
     finally:
         await client.close()
@@ -293,7 +271,8 @@ async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
 
 
 def _is_named(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return wish.yes is not None and actions.typed_right(wish.yes, actions.to_type(snapshot, wish.scope, targets))
+    yes = wish.consent.yes
+    return yes is not None and actions.typed_right(yes, actions.to_type(snapshot, wish.scope, targets))
 
 
 def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
@@ -305,7 +284,7 @@ def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     told = facts(wish.verb, snapshot, Aim(wish.scope, targets))
     print_lines([f"{fact.label:<13}{fact.text}" for fact in told])
     needed = actions.to_type(snapshot, wish.scope, targets)
-    given = "" if wish.yes is None else f", not {wish.yes}"
+    given = "" if wish.consent.yes is None else f", not {wish.consent.yes}"
     sys.stderr.write(f"paired: nothing was done: {wish.action.label} needs --yes {needed}{given}\n")
     return 2
 
@@ -319,7 +298,7 @@ def _end(places: Places) -> int:
     holder = running(places.lock)
     if holder is None:
         return _refused(places, "the engine has ended meanwhile")
-    stop = Wish(verb="stop", scope=Scope.ALL, yes=places.name, why="paired down")
+    stop = Wish(verb="stop", consent=Consent(yes=places.name, why="paired down"))
     try:
         asyncio.run(_fire(Path(holder.socket), stop, ()))
     except ControlError as error:

@@ -1,7 +1,8 @@
-"""Parameters that several verbs have: one type, one sentence of help."""
+"""Parameters that several verbs have: one type, one sentence of help; and those that go together, as one value."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,23 @@ Config = Annotated[
 ]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
 Why = Annotated[str, Parameter(help="The reason, for the audit.")]
-Yes = Annotated[
-    str | None, Parameter(help="What would be typed on the screen: the target's name; the number of several.")
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """What a person says to a dangerous order; without `yes` nothing is done."""
+
+    yes: str | None = None
+    """What would be typed on the screen: the target's name; the number of several."""
+    why: Why = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """Whom a verb speaks to, of the engines of this machine."""
+
+    engine: str | None = None
+    """An engine of this machine by its name; "all": each; else the pairing.toml's."""
+    config: Config = None

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from console.config import PairingConfig, find_config, load_config
 from console.core.errors import ConfigurationError
 from console.engine.places import places_of
-from console.verbs.parameters import Config, JsonLine, Why, Yes
+from console.verbs.parameters import Config, Consent, JsonLine
 
 ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
 
@@ -29,8 +29,7 @@ def drain(
     ] = None,
     beside_syphon: Annotated[bool, Parameter(help="Though an engine here moves the same messages.")] = False,
     conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")] = (),
-    yes: Yes = None,
-    why: Why = "",
+    consent: Consent = Consent(),
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
@@ -48,8 +47,8 @@ def drain(
         journal=journal,
         beside_syphon=beside_syphon,
         conf=conf,
-        why=why,
-        yes=yes or "",
+        why=consent.why,
+        yes=consent.yes or "",
     )
     return run_drain(plan, json_line=json)
 

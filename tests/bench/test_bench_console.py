@@ -8,7 +8,8 @@ import pytest
 
 from console import cli
 from console.bench import tables
-from console.bench.screen import FIRSTS, KEYS, ScreenFigures, ScreenPlan, measure_screen
+from console.bench.plans import ScreenPlan
+from console.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
 async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> None:

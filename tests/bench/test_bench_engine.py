@@ -8,7 +8,8 @@ import pytest
 
 from console import cli
 from console.bench import engine, tables
-from console.bench.engine import EngineFigures, EnginePlan, measure_engine
+from console.bench.engine import EngineFigures, measure_engine
+from console.bench.plans import EnginePlan
 
 
 async def test_it_sees_pings_and_sends_with_none_one_and_five_consoles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,12 @@ import pytest
 from console import cli
 from console.bench import shovel, syphon, tables
 from console.bench.failover import FailoverFigures, measure_failover
+from console.bench.plans import SendPlan, SyphonPlan
 from console.bench.process import BenchError
 from console.bench.regression import complaints
 from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
-from console.bench.send import SendFigures, SendPlan, measure_send
-from console.bench.syphon import SyphonFigures, SyphonPlan, measure_syphon
+from console.bench.send import SendFigures, measure_send
+from console.bench.syphon import SyphonFigures, measure_syphon
 
 
 def laps(*rates: float) -> list[Lap]:
@@ -92,7 +93,7 @@ def test_the_bench_of_failovers_runs() -> None:
     [
         (["syphon", "--messages", "0"], "--messages is 0"),
         (["syphon", "--rounds", "0"], "--rounds is 0"),
-        (["syphon", "--peer", "kafka"], "known are rabbitmq"),
+        (["syphon", "--peer", "kafka"], 'Choose from: "rabbitmq"'),
         (["syphon", "--destinations", "0"], "between 1 and 5,000"),
         (["syphon", "--memory", "5"], "1,000 at least"),
         (["send", "--latency-ms", "-1"], "--latency-ms is -1"),
