@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-import msgspec
-from rich.console import RenderableType
 from textual import events
-from textual._compositor import ChopsUpdate, LayoutUpdate
-from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.filter import LineFilter
 from textual.message import Message
-from textual.screen import Screen
 from textual.timer import Timer
-from textual.worker import WorkerFailed, get_current_worker
+from textual.worker import get_current_worker
 
 from console.core.billing import Price
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
-from console.ui import actions, choices, history, timeline, view
+from console.ui import actions, asking, choices, history, view
 from console.ui.actions import Action, Aim
-from console.ui.around import Others, Said
+from console.ui.around import Others
 from console.ui.bell import rings
-from console.ui.copying import MOST, Piece, file_name, write_new
-from console.ui.feed import NOT_ARMED, Feed, Fired
+from console.ui.feed import Feed
 from console.ui.figures import plural
 from console.ui.history import Past
 from console.ui.keys import TABLES, Keymap
-from console.ui.paint import Painted
-from console.ui.plain import InAscii, WithoutColours
+from console.ui.ordering import Ordering
 from console.ui.profile import PROFILES, Profile, ProfileName
-from console.ui.screens.arm import ARM_CSS, ArmDialog
+from console.ui.screens.arm import ARM_CSS
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
 from console.ui.screens.dashboard import DashboardScreen
@@ -47,10 +38,10 @@ from console.ui.screens.frame import Framed, sized
 from console.ui.screens.help import HelpScreen
 from console.ui.screens.history import HistoryScreen
 from console.ui.screens.palette import Actions, Copies, Palette
-from console.ui.screens.prompt import Prompt
 from console.ui.screens.showing import ShowsView
 from console.ui.screens.timeline import TimelineScreen
-from console.ui.theme import ROLES, PairedTheme, Themes, load_all
+from console.ui.terminal import Report, TerminalApp
+from console.ui.theme import ROLES, Themes, load_all
 from console.ui.view import Answer, News, Page, Records, Silent, View
 from console.ui.widgets.lines import ROLE_CLASSES, ROLE_CSS
 
@@ -59,17 +50,12 @@ SILENT_AFTER: Final = 3.0
 CHECK_EVERY: Final = 0.5
 NO_TABLES: Final = "this dashboard was not told where the pipeline's tables are"
 
-_WITHOUT_COLOURS: Final = WithoutColours()
-_IN_ASCII: Final = InAscii()
-
-Report = Callable[[BaseException], None]
-
 
 class NewsArrived(Message):
     """There are news to fold into the view."""
 
 
-class PairedApp(App[int]):
+class PairedApp(TerminalApp):
     """The dashboard of one engine.
 
     Args:
@@ -95,7 +81,6 @@ class PairedApp(App[int]):
     ENABLE_COMMAND_PALETTE = False  # the library's own: ours is an action like others
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
-        Binding("ctrl+l", "repaint", show=False, system=True),
     ]
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
@@ -124,22 +109,18 @@ class PairedApp(App[int]):
         report: Report | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(profile=profile, report=report)
         self._feed = feed
         self._others = others
-        self._by = by
-        self._now = now
-        self._monotonic = monotonic
-        self._report: Report = report or (lambda _: None)
+        self.now = now
+        self.monotonic = monotonic
+        self._ordering = Ordering(self, feed, others, by=by)
         self._on_ready = on_ready
         self._bell = bell
         self._tables: Path | None = tables
-        self._painted = Painted()
-        self._pointer = "default"
         self._news: list[News] = []
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
-        self._profile = profile
         self._shown_at = monotonic()
         self._later: Timer | None = None
         """Set while figures wait for their turn."""
@@ -162,7 +143,7 @@ class PairedApp(App[int]):
 
     def get_default_screen(self) -> DashboardScreen:
         """The dashboard."""
-        return DashboardScreen(self._newest)
+        return DashboardScreen(self.newest)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our roles' colours, for themes that don't name them."""
@@ -170,7 +151,7 @@ class PairedApp(App[int]):
 
     def on_mount(self) -> None:
         """Shows the empty view at once, then starts listening."""
-        self._show(sized(self.view, self.size))
+        self.show(sized(self.view, self.size))
         self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
         self.set_interval(CHECK_EVERY, self._check_silence)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote in between
@@ -179,7 +160,7 @@ class PairedApp(App[int]):
     def on_resize(self, event: events.Resize) -> None:
         """A terminal that became too small is told so, and one that grew is used."""
         self.action_repaint()
-        self._show(sized(self.view, event.size))
+        self.show(sized(self.view, event.size))
 
     def tell(self, news: News) -> None:
         """Takes news, from the feed; a burst of them is shown once."""
@@ -191,34 +172,36 @@ class PairedApp(App[int]):
         """Folds what came into the view."""
         news, self._news = self._news, []
         if any(isinstance(item, Snapshot) for item in news):
-            self._snapshot_came = self._monotonic()
+            self._snapshot_came = self.monotonic()
         folded = self.view
         for item in _together(news):
             folded = view.told(folded, item)
         if self._bell and rings(self.view, folded):
             self.bell()
-        waits = self._profile.figures_every - (self._monotonic() - self._shown_at)
+        waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
         if waits <= 0 or view.happened(self.view, folded):
-            self._show(folded)
+            self.show(folded)
             return
         self.view = folded
         if self._later is None:
             self._later = self.set_timer(waits, self._show_newest)
 
     def _check_silence(self) -> None:
-        silent_for = self._monotonic() - self._snapshot_came
+        silent_for = self.monotonic() - self._snapshot_came
         if silent_for > SILENT_AFTER and self.view.fresh:
-            self._show(view.told(self.view, Silent(self._now() - silent_for)))
+            self.show(view.told(self.view, Silent(self.now() - silent_for)))
 
-    def _newest(self) -> View:
+    def newest(self) -> View:
+        """What is shown, or is about to be."""
         return self.view
 
     def _show_newest(self) -> None:
-        self._show(self.view)
+        self.show(self.view)
 
-    def _show(self, new: View) -> None:
+    def show(self, new: View) -> None:
+        """From now on this is what is shown."""
         self.view = new
-        self._shown_at = self._monotonic()
+        self._shown_at = self.monotonic()
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -247,80 +230,27 @@ class PairedApp(App[int]):
         aim = aim or action.aim(self.view)
         reason = action.why_not(self.view, aim)
         if reason:
-            self._answer(f"{action.label} is not possible: {reason}", good=False)
+            self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            self.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
+            self.run_worker(self._ordering.arm(action, aim), name=action.id, group="arming", exclusive=True)
         elif action.order:
-            self._order(action, aim)
+            self._ordering.order(action, aim)
         else:
             _LOCAL[action.id](self)
 
     def action_say_how_to_quit(self) -> None:
         """Ctrl+C is too easily hit to leave by."""
-        self._answer(f"{self.view.keys.label(actions.BY_ID['quit'])} quits the dashboard", good=True)
+        self.answer(f"{self.view.keys.label(actions.BY_ID['quit'])} quits the dashboard", good=True)
 
-    async def _arm(self, action: Action, aim: Aim) -> None:
-        began, names = self._monotonic(), sorted(self.view.chosen)
-        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
-        try:
-            armed, ready = await asyncio.gather(
-                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
-            )
-        except ControlError as error:
-            self._answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
-            return
-        armed = msgspec.structs.replace(armed, seconds=armed.seconds - (self._monotonic() - began))
-        dialog = ArmDialog(action, aim, armed, self._newest, ready)
-        self.push_screen(dialog, partial(self._answered, action, aim, ready))
-
-    async def _arm_others(self, names: Sequence[str], verb: str, **order: Any) -> tuple[Said, ...]:
-        return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
-
-    def _answered(self, action: Action, aim: Aim, ready: tuple[Said, ...], fired: Fired | None) -> None:
-        if fired is not None:
-            self._order(action, aim, fired, ready)
-            self.choose(choices.unmarked)  # the next command is not to hit them unnoticed
-
-    def _order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED, ready: tuple[Said, ...] = ()) -> None:
-        slow = action.order is not None and action.order.slow
-        asked = f"{action.label} {aim}".rstrip()
-        if slow:  # others may be ordered meanwhile: the timeline says what comes of it
-            self._answer(f"{asked}: ordered; its end is said here and in the timeline", good=True)
-        else:
-            self._show(replace(self.view, waiting_for=asked, answer=None))
-        if not action.dangerous:
-            ready = tuple(Said(name=name, ok=True, text="") for name in sorted(self.view.chosen))
-        self.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
-
-    async def _command(self, action: Action, aim: Aim, fired: Fired, ready: tuple[Said, ...], slow: bool) -> None:
-        order = self._own(action, aim, fired)
-        if self._others is not None and ready:
-            elsewhere = self._others.command_at(
-                ready, action.id, scope=aim.scope, targets=aim.targets, by=self._by, why=fired.why
-            )
-            own, others = await asyncio.gather(order, elsewhere)
-        else:
-            own, others = await order, ()
-        answers = [(one.name, Answer(one.text, one.ok, self._now())) for one in (own, *others)]
-        waiting_for = self.view.waiting_for if slow else ""
-        answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
-        self._show(replace(self.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
-
-    async def _own(self, action: Action, aim: Aim, fired: Fired) -> Said:
-        try:
-            said = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
-        except ControlError as error:
-            return Said(name=self.view.pairing, ok=False, text=str(error))
-        return Said(name=self.view.pairing, ok=True, text=said)
-
-    def _answer(self, text: str, *, good: bool) -> None:
-        self._show(replace(self.view, answer=Answer(text, good, self._now())))
+    def answer(self, text: str, *, good: bool) -> None:
+        """Says what came of something, in the line for that."""
+        self.show(replace(self.view, answer=Answer(text, good, self.now())))
 
     # -- from keys to what is shown ----------------------------------------------------------------------------------
 
     def select(self, steps: int) -> None:
         """Moves the selection down by `steps`."""
-        self._show(choices.moved(self.view, steps))
+        self.show(choices.moved(self.view, steps))
         if self.view.page is Page.HISTORY:
             self._read_tables()
 
@@ -330,7 +260,7 @@ class PairedApp(App[int]):
 
     def turn_to(self, page: Page) -> None:
         """Shows a page."""
-        self._show(choices.turned_to(self.view, page))
+        self.show(choices.turned_to(self.view, page))
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if page is not Page.PAIRING:
@@ -341,7 +271,7 @@ class PairedApp(App[int]):
     def _kept(self, page: Page) -> str:
         """The page's screen by its name: made when it is first turned to, and kept, since making one takes longest."""
         if not self.is_screen_installed(page.value):
-            self.install_screen(_PAGES[page](self._newest), page.value)
+            self.install_screen(_PAGES[page](self.newest), page.value)
         return page.value
 
     def make_page(self, page: Page) -> None:
@@ -352,7 +282,7 @@ class PairedApp(App[int]):
     def go_back(self) -> None:
         """Back to the first page; there, all entities are listed again and none is marked."""
         if self.view.page is Page.PAIRING:
-            self._show(choices.unmarked(choices.filtered(self.view, "")))
+            self.show(choices.unmarked(choices.filtered(self.view, "")))
         else:
             self.turn_to(Page.PAIRING)
 
@@ -382,63 +312,21 @@ class PairedApp(App[int]):
         try:
             await self._others.attend(name)
         except ControlError as error:
-            self._answer(str(error), good=False)
+            self.answer(str(error), good=False)
             return
         self._news.clear()
-        self._snapshot_came = self._monotonic()
+        self._snapshot_came = self.monotonic()
         self._tables = None  # those of the engine before
-        self._show(view.attended(self.view, name))
+        self.show(view.attended(self.view, name))
         self.turn_to(Page.PAIRING)
 
     def choose(self, change: Callable[[View], View]) -> None:
         """Shows what a choice makes of the view."""
-        self._show(change(self.view))
-
-    def ask_filter(self) -> None:
-        """Asks for the words to list by, and lists by them while they are typed."""
-        page = self.view.page
-        if page not in (Page.PAIRING, Page.TIMELINE):
-            self.turn_to(Page.PAIRING)
-        before = self.view.story.filter if page is Page.TIMELINE else self.view.filter
-
-        def typed(words: str | None) -> None:
-            self._show(choices.filtered(self.view, before if words is None else words))
-
-        self.push_screen(Prompt("filter", before, changed=typed), typed)
-
-    def ask_find(self) -> None:
-        """Asks for words and goes to the next older event that has them."""
-        self.push_screen(Prompt("find", self.view.story.find), partial(self.find, newer=False))
-
-    def find(self, words: str | None, *, newer: bool) -> None:
-        """Goes to the next event with the words; says so where there is none."""
-        if not words:
-            return
-        story = timeline.found(self.view.log, self.view.story, words, newer=newer)
-        if story is None:
-            side = "newer" if newer else "older"
-            self._show(replace(self.view, story=replace(self.view.story, find=words)))
-            self._answer(f"no {side} event has “{words}”", good=False)
-        else:
-            self._show(replace(self.view, story=story))
-
-    def ask_time(self) -> None:
-        """Asks for a time and goes to the first event from then on."""
-
-        def typed(text: str | None) -> None:
-            if not text:
-                return
-            at = timeline.moment(text, self._now())
-            if at is None:
-                self._answer(f"“{text}” is no time: write 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
-            else:
-                self._show(replace(self.view, story=timeline.at_time(self.view.log, self.view.story, at)))
-
-        self.push_screen(Prompt("go to time (UTC)", ""), typed)
+        self.show(change(self.view))
 
     def show_help(self) -> None:
         """Opens the help."""
-        self.push_screen(HelpScreen(self._newest))
+        self.push_screen(HelpScreen(self.newest))
 
     def show_palette(self) -> None:
         """Opens the palette."""
@@ -448,75 +336,9 @@ class PairedApp(App[int]):
         """Opens the list of what there is to copy."""
         self.push_screen(Palette(Copies, "what to copy"))
 
-    def copy(self, piece: Piece) -> None:
-        """Hands it to the terminal's clipboard; whether that takes it no terminal says."""
-        size = len(piece.text.encode())
-        if size > MOST:
-            self._answer(f"{piece.label}: {size:,} bytes are too many for a clipboard; copy it to a file", good=False)
-            return
-        self.copy_to_clipboard(piece.text)
-        self._answer(f"{piece.label}: {size:,} bytes handed to the terminal's clipboard", good=True)
-
-    def ask_file(self, piece: Piece) -> None:
-        """Asks for a file that is not there yet, and writes it."""
-
-        def typed(name: str | None) -> None:
-            if name and name.strip():
-                self.run_worker(self._write(piece, Path(name.strip())), name="write", group="write")
-
-        self.push_screen(Prompt("write to the new file", file_name(piece, self._now())), typed)
-
-    async def _write(self, piece: Piece, path: Path) -> None:
-        try:
-            written = await asyncio.to_thread(write_new, path, piece.text)
-        except FileExistsError:
-            self._answer(f"{path} is there already, and was left as it is", good=False)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._answer(f"{path} cannot be written: {reason}", good=False)
-        else:
-            self._answer(f"{piece.label}: written to {written}", good=True)
-
     def next_theme(self) -> None:
         """Uses the theme after this one."""
         self.theme = self._themes.after(self.theme).name
-
-    # -- onto the terminal -----------------------------------------------------------------------------------------
-
-    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Writes what differs from what stands on the terminal (paint.py), not what the library repainted."""
-        if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
-            renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
-        super()._display(screen, renderable)
-
-    def _set_pointer_shape(self, shape: str) -> None:
-        """Writes it where it differs: the library does for every screen that is made."""
-        if shape != self._pointer:
-            self._pointer = shape
-            super()._set_pointer_shape(shape)
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """The library's, and ours for terminals without colours or without signs."""
-        bare = isinstance(self.current_theme, PairedTheme) and self.current_theme.monochrome
-        if self._profile.ascii:
-            return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
-        return [*super().get_line_filters(), _WITHOUT_COLOURS] if bare else super().get_line_filters()
-
-    def action_repaint(self) -> None:
-        """Writes everything again: the terminal may show something else than we wrote."""
-        self._painted.forget()
-        self.refresh()
-
-    # -- when something unforeseen happens -------------------------------------------------------------------------
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Textual's own way prints the traceback with its locals, secrets included: ours goes to `report`."""
-        self._return_code = 1
-        if self._exception is None:
-            self._exception = error
-            self._report(error.error if isinstance(error, WorkerFailed) else error)
-            self._exception_event.set()
-        self._close_messages_no_wait()
 
 
 def _together(news: list[News]) -> list[News]:
@@ -546,17 +368,17 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     **{page.value: partial(PairedApp.turn_to, page=page) for page in Page},
     "details": PairedApp.show_details,
     "back": PairedApp.go_back,
-    "filter": PairedApp.ask_filter,
+    "filter": asking.ask_filter,
     "sort": lambda app: app.choose(choices.sorted_next),
     "mark": lambda app: app.choose(choices.marked),
     "mark-all": lambda app: app.choose(choices.marked_all),
     "unmark": lambda app: app.choose(choices.unmarked),
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
-    "find": PairedApp.ask_find,
-    "find-older": lambda app: app.find(app.view.story.find, newer=False),
-    "find-newer": lambda app: app.find(app.view.story.find, newer=True),
-    "go-to-time": PairedApp.ask_time,
+    "find": asking.ask_find,
+    "find-older": lambda app: asking.find(app, app.view.story.find, newer=False),
+    "find-newer": lambda app: asking.find(app, app.view.story.find, newer=True),
+    "go-to-time": asking.ask_time,
     "page-up": lambda app: app.leaf(-1),
     "page-down": lambda app: app.leaf(1),
     "first": lambda app: app.select(-MANY),
@@ -568,15 +390,6 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "quit": lambda app: app.exit(0),
     "quit-with-engine": lambda app: app.exit(0),
 }
-
-
-def _summed_up(asked: str, answers: Sequence[tuple[str, Answer]]) -> Answer:
-    """One answer of one engine, or of several: those first where it went wrong."""
-    if len(answers) == 1:
-        return replace(answers[0][1], text=f"{asked}: {answers[0][1].text}")
-    good = sum(answer.good for _, answer in answers)
-    each = "; ".join(f"{name}: {it.text}" for name, it in sorted(answers, key=lambda pair: pair[1].good))
-    return Answer(f"{asked}: done by {good} of {len(answers)} engines; {each}", good == len(answers), answers[0][1].at)
 
 
 def _one_notice(said: Sequence[str]) -> str:

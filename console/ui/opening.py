@@ -12,11 +12,12 @@ from pathlib import Path
 
 from console.engine.client import user_name
 from console.ui.ahead import make_ahead
-from console.ui.app import PairedApp, Report
+from console.ui.app import PairedApp
 from console.ui.around import FeedWithNeighbours
 from console.ui.feed import EngineFeed
 from console.ui.preferences import Preferences, config_folder
 from console.ui.profile import PROFILES, Profile, Wishes, profile_for
+from console.ui.terminal import Report
 from console.ui.theme import folder, load_all, theme_for
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from console import cli
+from console.ui import asking
 from console.ui.actions import BY_ID
 from console.ui.app import PairedApp
 from console.ui.copying import MOST, Piece, file_name, pieces, write_new
@@ -134,7 +135,7 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        console.app.copy(Piece("timeline", "x" * (MOST + 1)))
+        asking.copy(console.app, Piece("timeline", "x" * (MOST + 1)))
         assert "74,995 bytes are too many for a clipboard" in console.screen()
 
 
@@ -145,15 +146,15 @@ async def test_a_file_is_asked_for_written_once_and_named(
     piece = Piece("name of payments", "payments")
     async with open_console(*outage_news, size=(140, 40)) as console:
         for expected in (f"name of payments: written to {tmp_path}", "is there already, and was left as it is"):
-            console.app.ask_file(piece)
+            asking.ask_file(console.app, piece)
             await console.pilot.pause()
             await console.press("enter")
             await until(console, expected)
-        console.app.ask_file(piece)
+        asking.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press(*["backspace"] * 60, *"none/x", "enter")
         await until(console, "none/x cannot be written: No such file or directory")
-        console.app.ask_file(piece)
+        asking.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press("escape")
     (written,) = tmp_path.iterdir()

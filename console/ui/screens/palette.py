@@ -11,7 +11,7 @@ from rich.markup import escape
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
-from console.ui import actions
+from console.ui import actions, asking
 from console.ui.actions import Action
 from console.ui.copying import pieces
 from console.ui.line import harmless
@@ -91,5 +91,5 @@ class Copies(Provider):
         app = cast("PairedApp", self.app)
         for piece in pieces(app.view):
             about = escape(piece.text.replace("\n", " · ")[:LONGEST])
-            yield piece.label, partial(app.copy, piece), about
-            yield f"{piece.label}, to a file", partial(app.ask_file, piece), about
+            yield piece.label, partial(asking.copy, app, piece), about
+            yield f"{piece.label}, to a file", partial(asking.ask_file, app, piece), about
