@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from console.core import entity as life
 from console.core.billing import probes_a_day
 from console.core.destinations import Destinations
+from console.core.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from console.core.entity import Entity, State, Trigger
 from console.core.errors import IllegalEventError
 from console.core.events import (
@@ -41,44 +42,13 @@ from console.core.events import (
 )
 from console.core.options import Policy
 from console.core.pace import Pace
+from console.core.pauses import Pauses
 from console.core.probing import Probes
 from console.core.rotation import Rotation
 from console.core.verdict import VERDICTS, Verdict
 
 AT_ONCE: Final = 50
 """Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendPing:
-    """Send ping `number` to the primary's entity; tell the machine PingAccepted or PingFailed."""
-
-    entity: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeQueue:
-    """Try a pulled backlog queue; tell the machine QueueProbed."""
-
-    queue: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeEntity:
-    """Send a ping to an entity of the primary that nothing is sent to; tell the machine EntityProbed."""
-
-    entity: str
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Write the event down and show it; wake whoever waits for a change."""
-
-    event: Event
-
-
-Effect = SendPing | ProbeQueue | ProbeEntity | Announce
 
 
 class Pairing:
@@ -97,10 +67,7 @@ class Pairing:
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
         )
         self.pace = Pace(rate=policy.syphon_rate, live_share=policy.syphon_live_share, rest=policy.throttle_wait)
-        self.syphon_paused = False
-        self.paused_queues: set[int] = set()
-        self.paused_destinations: dict[str, str] = {}
-        """Those paused one by one, by path without case: the path as it was named."""
+        self.pauses = Pauses()
         self.settled: set[str] = set()
         """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
         self._entities: dict[str, Entity] = {}
@@ -130,14 +97,14 @@ class Pairing:
 
     def may_deliver(self, path: str, *, at: float) -> bool:
         """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
-        if path.casefold() in self.paused_destinations:
+        if path.casefold() in self.pauses.destinations:
             return False
         found = self._entities.get(path.casefold())
         return (found is None or not found.diverting) and self.destinations.available(path, at)
 
     def may_pump(self, queue: int) -> bool:
         """Whether an operator lets messages be moved out of this backlog queue."""
-        return not self.syphon_paused and queue not in self.paused_queues
+        return not self.pauses.all and queue not in self.pauses.queues
 
     @property
     def next_deadline(self) -> float | None:
@@ -348,34 +315,16 @@ class Pairing:
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
 
     def _syphon_paused(self, event: SyphonPaused) -> list[Effect]:
-        if self._is_paused(event):
-            raise IllegalEventError(f"{_named(event)} is paused already")
         if event.queue is not None:
-            self.paused_queues.add(event.queue)
-        elif event.destination:
-            self.paused_destinations[event.destination.casefold()] = event.destination
-        else:
-            self.syphon_paused = True
+            self._refuse_unknown_queue(event.queue)
+        self.pauses.pause(event)
         return [Announce(event)]
 
     def _syphon_resumed(self, event: SyphonResumed) -> list[Effect]:
-        if not self._is_paused(event):
-            raise IllegalEventError(f"{_named(event)} is not paused")
-        if event.queue is not None:
-            self.paused_queues.discard(event.queue)
-        elif event.destination:
-            del self.paused_destinations[event.destination.casefold()]
-        else:
-            self.syphon_paused = False
-        return [Announce(event)]
-
-    def _is_paused(self, event: SyphonPaused | SyphonResumed) -> bool:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
-            return event.queue in self.paused_queues
-        if event.destination:
-            return event.destination.casefold() in self.paused_destinations
-        return self.syphon_paused
+        self.pauses.resume(event)
+        return [Announce(event)]
 
     def _known(self, path: str) -> Entity:
         found = self._entities.get(path.casefold())
@@ -421,13 +370,6 @@ class Pairing:
             if due in (entity.fails_over_at, entity.ping_due):
                 return
             heapq.heappop(self._deadlines)
-
-
-def _named(event: SyphonPaused | SyphonResumed) -> str:
-    """What was paused or resumed."""
-    if event.queue is not None:
-        return f"backlog queue {event.queue}"
-    return f"the syphon to {event.destination}" if event.destination else "the syphon"
 
 
 _HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from console.core.engine import ProbeEntity, ProbeQueue, SendPing
+from console.core.effects import ProbeEntity, ProbeQueue, SendPing
 from console.core.events import EntityProbed, PingAccepted, PingFailed, QueueProbed
 from console.core.verdict import Judgement, Verdict
 from console.pairing.gate import Gate

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
 from console.core.billing import Meter
-from console.core.engine import Announce, Effect, Pairing, ProbeEntity, ProbeQueue, SendPing
+from console.core.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
+from console.core.engine import Pairing
 from console.core.entity import DIVERTING
 from console.core.errors import PairingClosedError, PairingError
 from console.core.events import (

@@ -199,13 +199,13 @@ class Syphon:
             history=tuple(self._history),
             moved=self.moved,
             dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps),
-            paused_queues=tuple(sorted(self._steering.machine.paused_queues)),
-            paused_destinations=tuple(self._steering.machine.paused_destinations.values()),
+            paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
+            paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
         )
 
     def _status(self, depths: Mapping[int, int | None]) -> tuple[SyphonStatus, str]:
         now = self._steering.clock()
-        if self._steering.machine.syphon_paused:
+        if self._steering.machine.pauses.all:
             return SyphonStatus.PAUSED, "paused by an operator: parked messages stay"
         failing = [pump for pump in self.pumps if _failing(pump.progress, now)]
         if failing:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from console.core import entity as life
 from console.core.destinations import Circuit, Destinations
-from console.core.engine import Effect, SendPing
+from console.core.effects import Effect, SendPing
 from console.core.entity import State, Trigger
 from console.core.envelope import SESSION_ID, Enclosed
 from console.core.events import Event, PingAccepted, PingFailed, StateChanged

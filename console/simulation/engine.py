@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from console.core.engine import Announce, Pairing, ProbeQueue, SendPing
+from console.core.effects import Announce, ProbeQueue, SendPing
+from console.core.engine import Pairing
 from console.core.entity import Entity as Standing
 from console.core.entity import State, Trigger
 from console.core.errors import IllegalEventError

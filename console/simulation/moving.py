@@ -57,11 +57,11 @@ class Moving:
         """Cycle for ever; a failure ends a cycle, not the pump."""
         engine, clock = self.engine, self.clock
         while True:
-            while engine.machine.syphon_paused:
+            while engine.machine.pauses.all:
                 yield from engine.change(clock.now + 60.0)
             self._scanned_at = None
             try:
-                while not engine.machine.syphon_paused:
+                while not engine.machine.pauses.all:
                     yield from self.cycle()
             except Broken:
                 yield from clock.sleep(clock.now + engine.machine.policy.syphon_retry_interval)

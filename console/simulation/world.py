@@ -177,7 +177,7 @@ class World:
             for entity in engine.machine.entities():
                 if entity.state in (State.FORCED, State.PINNED):
                     engine.operate(Act(self.clock.now, index, "release", entity.path))
-            if engine.machine.syphon_paused:
+            if engine.machine.pauses.all:
                 engine.operate(Act(self.clock.now, index, "resume"))
             for entity in engine.machine.entities():
                 if entity.state is State.FAILED_OVER:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from console.core.engine import Announce, Effect, Pairing, ProbeQueue, SendPing
+from console.core.effects import Announce, Effect, ProbeQueue, SendPing
+from console.core.engine import Pairing
 from console.core.entity import Entity, State
 from console.core.errors import IllegalEventError
 from console.core.events import (
@@ -110,7 +111,7 @@ class Told:
     def picture(self) -> tuple[object, ...]:
         """Everything that can be asked of the machine, apart from it."""
         machine = self.machine
-        rules = (machine.syphon_paused, machine.next_deadline, machine.destinations.circuits())
+        rules = (machine.pauses.all, machine.next_deadline, machine.destinations.circuits())
         return deepcopy((machine.entities(), machine.rotation.places, *rules))
 
     def pings(self) -> list[SendPing]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.engine import AT_ONCE, SendPing
+from console.core.effects import SendPing
+from console.core.engine import AT_ONCE
 from console.core.entity import State
 from console.core.events import EngineStopped, QueuePulled, QueueRestored
 from console.core.verdict import VERDICTS, FailureKind, Verdict

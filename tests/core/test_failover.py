@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.engine import Announce, SendPing
+from console.core.effects import Announce, SendPing
 from console.core.entity import State
 from console.core.events import PingAccepted, PingFailed, PingSent, StateChanged
 from console.core.verdict import VERDICTS, FailureKind, Verdict

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from console.core.engine import Announce, Pairing, ProbeQueue, SendPing
+from console.core.effects import Announce, ProbeQueue, SendPing
+from console.core.engine import Pairing
 from console.core.entity import DIVERTING, State
 from console.core.errors import IllegalEventError
 from console.core.events import (
@@ -44,7 +45,7 @@ ROUTE = st.none() | st.integers(0, QUEUES - 1)
 
 
 def picture(pairing: Pairing) -> tuple[object, ...]:
-    rules = (pairing.syphon_paused, pairing.next_deadline, pairing.destinations.circuits())
+    rules = (pairing.pauses.all, pairing.next_deadline, pairing.destinations.circuits())
     return deepcopy((pairing.entities(), pairing.rotation.places, *rules))
 
 

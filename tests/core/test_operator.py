@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.engine import Announce, SendPing
+from console.core.effects import Announce, SendPing
 from console.core.entity import State
 from console.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
 from console.core.why import why
@@ -177,7 +177,7 @@ class TestSyphon:
             (SyphonResumed(at=pairing.at, by="anna"), False),
         ]:
             assert pairing.step(event) == [Announce(event)]
-            assert pairing.machine.syphon_paused is paused
+            assert pairing.machine.pauses.all is paused
 
     def test_pausing_or_resuming_twice_changes_nothing(self, told, refused) -> None:
         """An act that cannot be is refused."""

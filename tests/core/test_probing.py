@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from console.core.billing import probes_a_day
-from console.core.engine import ProbeEntity
+from console.core.effects import ProbeEntity
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.events import EntityProbed
