@@ -156,16 +156,16 @@ class TestByHand:
         pairing = told()
         pairing.reach(state)
         pairing.entity()
-        refused(pairing, getattr(pairing, act), f"orders is {state}: it cannot be that an operator")
+        assert f"orders is {state}: it cannot be that an operator" in refused(pairing, getattr(pairing, act))
 
     @pytest.mark.parametrize("act", ["forces", "pins", "releases"])
     def test_an_act_on_an_entity_nobody_knows_names_those_that_are_known(self, told, refused, act) -> None:
         """A misspelt name must not make an entity."""
         pairing = told()
-        refused(pairing, lambda: getattr(pairing, act)("ordres"), "knows no entity 'ordres'; it knows: none")
+        assert "knows no entity 'ordres'; it knows: none" in refused(pairing, lambda: getattr(pairing, act)("ordres"))
         pairing.accepts("orders")
         pairing.accepts("audit")
-        refused(pairing, lambda: getattr(pairing, act)("ordres"), "it knows: orders, audit")
+        assert "it knows: orders, audit" in refused(pairing, lambda: getattr(pairing, act)("ordres"))
 
 
 class TestSyphon:
@@ -182,6 +182,6 @@ class TestSyphon:
     def test_pausing_or_resuming_twice_changes_nothing(self, told, refused) -> None:
         """An act that cannot be is refused."""
         pairing = told()
-        refused(pairing, lambda: pairing.step(SyphonResumed(at=pairing.at, by="anna")), "not paused")
+        assert "not paused" in refused(pairing, lambda: pairing.step(SyphonResumed(at=pairing.at, by="anna")))
         pairing.step(SyphonPaused(at=pairing.at, by="anna"))
-        refused(pairing, lambda: pairing.step(SyphonPaused(at=pairing.at, by="anna")), "paused already")
+        assert "paused already" in refused(pairing, lambda: pairing.step(SyphonPaused(at=pairing.at, by="anna")))

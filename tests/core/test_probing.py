@@ -165,6 +165,6 @@ def test_an_answer_for_an_entity_that_is_not_probed_is_refused(
 ) -> None:
     pairing = told()
     pairing.accepts()
-    refused(pairing, lambda: answers(pairing), "is not probed")
+    assert "is not probed" in refused(pairing, lambda: answers(pairing))
     with pytest.raises(IllegalEventError, match="knows no entity"):
         answers(pairing, entity="nobody")

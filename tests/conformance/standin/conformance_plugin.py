@@ -27,8 +27,8 @@ def _write(**line: object) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-@pytest.fixture(scope="session")
-def test_proxy() -> None:
+@pytest.fixture(scope="session", name="test_proxy")
+def no_proxy() -> None:
     """Microsoft's recording proxy, which is not there."""
 
 
