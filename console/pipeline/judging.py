@@ -2,6 +2,7 @@
 
 Done at the end of `--once` and now and then while following a journal: when as much is new as a quarter of what is
 known, so that each message is looked at a few times and not at every judgement. The SQL is audit.py's, run by Spark.
+Batches may be taken meanwhile (beside.py): a work is of the manifest that it began with, and what came since stays.
 
 What is older than KEPT is forgotten: events, and messages that are settled. Messages that are not (parked, in doubt,
 undelivered) stay until they are.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from console.pipeline import audit, partials
-from console.pipeline.lake import Lake, batch_name
+from console.pipeline.lake import Lake
 from console.pipeline.manifest import File, Manifest
 from console.pipeline.schema import AUDIT, EVENTS, VERDICTS, spark_ddl
 
@@ -44,32 +45,41 @@ def crowded(manifest: Manifest) -> bool:
 
 def judge(spark: Any, lake: Lake) -> None:
     """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
-    with lake.writing:
-        manifest = lake.manifest
-        name = batch_name(manifest.batch + 1)
-        newest = max((file.last_ts for file in manifest.of("events")), default=0)
-        horizon = min(newest, int(time.time() * 1e6)) - KEPT  # a clock that ran ahead makes nothing old
-        recent = tuple(file for file in manifest.of("events") if file.last_ts >= horizon)
-        new = {
-            **_audited(spark, lake, manifest, name, horizon),
-            "events": _fewer(spark, lake, recent, name),
-            **{table: _merged(lake, manifest, table, name) for table in partials.MERGED},
-        }
-        lake.commit(lambda now: {"files": {**now.files, **new}, "judged": now.batch})
+    began = lake.manifest
+    name = _name(began)
+    newest = max((file.last_ts for file in began.of("events")), default=0)
+    horizon = min(newest, int(time.time() * 1e6)) - KEPT  # a clock that ran ahead makes nothing old
+    recent = tuple(file for file in began.of("events") if file.last_ts >= horizon)
+    new = {
+        **_audited(spark, lake, began, name, horizon),
+        "events": _fewer(spark, lake, recent, name),
+        **{table: _merged(lake, began, table, name) for table in partials.MERGED},
+    }
+    lake.commit(lambda now: {"files": replaced(now, began, new), "judged": began.batch})
 
 
 def tidy(spark: Any, lake: Lake) -> None:
     """Make fewer files, and judge nothing: what is not judged stays apart from what is. Raises what Spark says."""
-    with lake.writing:
-        manifest = lake.manifest
-        name = batch_name(manifest.batch + 1)
-        unjudged = manifest.unjudged()
-        judged = tuple(file for file in manifest.of("events") if file not in unjudged)
-        new = {
-            "events": (*judged, *_fewer(spark, lake, unjudged, name)),
-            **{table: _merged(lake, manifest, table, name) for table in partials.MERGED},
-        }
-        lake.commit(lambda now: {"files": {**now.files, **new}})
+    began = lake.manifest
+    name = _name(began)
+    unjudged = began.unjudged()
+    judged = tuple(file for file in began.of("events") if file not in unjudged)
+    new = {
+        "events": (*judged, *_fewer(spark, lake, unjudged, name)),
+        **{table: _merged(lake, began, table, name) for table in partials.MERGED},
+    }
+    lake.commit(lambda now: {"files": replaced(now, began, new)})
+
+
+def _name(began: Manifest) -> str:
+    """What the files of a work are called: a batch that is taken meanwhile has the next number."""
+    return f"j{began.batch:010d}"
+
+
+def replaced(now: Manifest, began: Manifest, new: dict[str, tuple[File, ...]]) -> dict[str, tuple[File, ...]]:
+    """All tables' files: the new ones in place of those that the work began with, and what came since."""
+    since = {table: tuple(file for file in now.of(table) if file not in began.of(table)) for table in new}
+    return {**now.files, **{table: (*files, *since[table]) for table, files in new.items()}}
 
 
 def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:

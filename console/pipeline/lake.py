@@ -79,7 +79,9 @@ class Lake:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._held)
+        with self._lock:  # who is in the middle of a commit ends it; who comes later is refused
+            os.close(self._held)
+            self._held = -1
 
     @property
     def checkpoints(self) -> Path:
@@ -95,8 +97,11 @@ class Lake:
 
         Raises:
             OSError: the disk refuses; the tables are as they were.
+            PipelineError: this is not the writer any more.
         """
         with self._lock:
+            if self._held < 0:
+                raise PipelineError(f"the tables in {self.folder} have another writer by now: this pipeline has ended")
             before = self.manifest
             new = change(before)
             after = msgspec.structs.replace(before, batch=before.batch + 1, written_at=time.time(), **new)

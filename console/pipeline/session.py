@@ -75,6 +75,7 @@ def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
     conf = work / "conf"
     conf.mkdir(mode=0o700, parents=True, exist_ok=True)
     (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))
+    (conf / "fairscheduler.xml").write_text(_FAIR)
     os.environ.update(
         JAVA_HOME=str(java.home),
         SPARK_CONF_DIR=str(conf),
@@ -96,6 +97,7 @@ def _settings(work: Path) -> dict[str, object]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
         "spark.local.dir": work / "scratch",
         "spark.sql.warehouse.dir": work / "warehouse",
         "spark.sql.catalogImplementation": "in-memory",
@@ -122,6 +124,13 @@ _SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""
 
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_FAIR: Final = """<?xml version="1.0"?>
+<allocations><pool name="default">
+  <schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare>
+</pool></allocations>
+"""
+"""Jobs take turns: otherwise a short one waits until a long one that began before it has no more tasks to give out."""
 
 _LOG4J: Final = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file

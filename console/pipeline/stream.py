@@ -23,6 +23,7 @@ import msgspec
 from console.core.errors import PipelineError
 from console.engine.spool import CLOSED, SUFFIX
 from console.pipeline import judging
+from console.pipeline.beside import Judge
 from console.pipeline.contents import Contents, look_into
 from console.pipeline.judging import write_arrow
 from console.pipeline.lake import STORY, Lake, batch_name
@@ -36,6 +37,8 @@ MOST_BYTES: Final = 128 * 1024 * 1024
 FOREVER: Final = "36500d"
 """An engine that was killed leaves a file that is found days later: no file is too old."""
 JOURNAL: Final = "journal"
+LOOK: Final = 0.2
+"""Seconds between two looks at how the queries do."""
 EPISODE_TRIGGER: Final = 0.4
 """Of the journal's trigger: the second query follows soon, and costs next to nothing when there is nothing."""
 
@@ -61,12 +64,14 @@ class Pipeline:
             self._start_journal({"processingTime": f"{int(trigger * 1000)} milliseconds"}),
             self._start_story({"processingTime": f"{int(trigger * EPISODE_TRIGGER * 1000)} milliseconds"}),
         ]
-        while not ended():
-            for query in queries:
-                if not query.isActive:
-                    query.awaitTermination()  # raises why
-                    return
-            time.sleep(0.2)
+        with Judge(self._spark, self._lake) as judge:
+            while not ended():
+                for query in queries:
+                    if not query.isActive:
+                        query.awaitTermination()  # raises why
+                        return
+                judge.look()
+                time.sleep(LOOK)
         for query in queries:
             query.stop()
 
@@ -91,10 +96,6 @@ class Pipeline:
             source = self._source(JOURNAL, batch)
             if source is not None:
                 self._take_lines(lines, source)
-            if judging.due(self._lake.manifest):
-                judging.judge(self._spark, self._lake)
-            elif judging.crowded(self._lake.manifest):
-                judging.tidy(self._spark, self._lake)
 
     def _take_lines(self, lines: Any, source: Source) -> None:
         lake, batch = self._lake, self._lake.manifest.batch + 1

@@ -117,3 +117,10 @@ def test_gone_files_are_looked_for_in_the_newest_manifest(tmp_path: Path) -> Non
         (tmp_path / "events" / "old.parquet").unlink()
         assert tables.row("select count(*) as n from events") == {"n": 1}
         assert tables.batch == 2
+
+
+def test_who_comes_after_the_end_commits_nothing(tmp_path: Path) -> None:
+    with Lake(tmp_path) as ended:
+        pass
+    with Lake(tmp_path), pytest.raises(PipelineError, match="another writer"):
+        ended.commit(lambda _: {})

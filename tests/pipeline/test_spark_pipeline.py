@@ -23,6 +23,7 @@ from console.core.errors import NoTablesError
 from console.engine.spool import CLOSED
 from console.pipeline import judging, stream
 from console.pipeline import manifest as manifests
+from console.pipeline.beside import Judge
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
 from console.pipeline.launch import Pipeline, start_pipeline
@@ -235,5 +236,11 @@ def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, mon
         assert len(lake.manifest.of("events")) == 1
         assert len(lake.manifest.of("minutes")) == 1
         assert said(tmp_path) == whole
-        judging.judge(spark, lake)
+        monkeypatch.setattr(judging, "MOST_FILES", 1)
+        with Judge(spark, lake) as judge:  # as beside a journal that is followed
+            end = time.monotonic() + LONG
+            while not lake.manifest.judged:
+                judge.look()
+                assert time.monotonic() < end
+                time.sleep(0.01)
         assert said(tmp_path) == whole
