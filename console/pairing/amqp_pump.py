@@ -6,8 +6,8 @@ What cannot go now is set aside by deferring it, never by abandoning it, since a
 received again by number, in large portions, when its destination takes messages again.
 
 Unlike the SDK's kind of pump this one carries every AMQP type. `Settling` (settling.py) knows how outcomes reach the
-queue, `AmqpCourier` knows destinations, `Aside` what is set aside, `Search` finds it and `Recall` brings it back; this
-file knows what is in hand.
+queue, `Locks` until when messages are held, `AmqpCourier` knows destinations, `Aside` what is set aside, `Search` finds
+it and `Recall` brings it back; this file knows what is in hand.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from console.core.verdict import FailureKind
 from console.pairing import moving
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.aside import SetAside
+from console.pairing.locks import Locks, lock_ends
 from console.pairing.moving import Progress
 from console.pairing.parcel import Parcel
 from console.pairing.ration import Ration, Unrationed
 from console.pairing.recall import Recall
 from console.pairing.rewrite import Opened, held_of, id_of, opened, original
 from console.pairing.searching import Search
-from console.pairing.settling import DEFERRED, Settling, renewed
+from console.pairing.settling import DEFERRED, Settling
 from console.pairing.steering import Steering
 from console.pairing.wire import Backoff, Wire, WireReceiver, is_idle_detach
 from console.pairing.wire.recovery import HEALTHY
@@ -45,10 +46,6 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """Of messages in hand and under way from the queue, as far as their size can be foreseen."""
 FIRST_SIZE: Final = 256 * 1024
 """What a message may have as long as none has been seen."""
-LOCK: Final = 60.0
-"""Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
-RENEWED_BEFORE: Final = 20.0
-"""Seconds before its end that a lock is renewed."""
 REMEMBERED: Final = 100_000
 """Messages that were moved and whose completion is not confirmed, remembered so as not to send them again."""
 TICK: Final = 1.0
@@ -96,10 +93,9 @@ class AmqpPump:
         self._backoff = Backoff(random.random)
         self._searching = Search(steering, wire, path, self.aside, self._on_its_way)
         self._recall = Recall(steering, wire, courier, self.aside, self, path=path, missed=self._searching.missed)
-        self._cannot_search = ""
         self._window_ends = 0.0
         self._is_open = False
-        self._cannot_renew = ""
+        self._locks = Locks(steering, wire, path)
         self._elapsed = steering.policy.ttl_policy == "elapsed"
 
     @property
@@ -189,10 +185,10 @@ class AmqpPump:
         self._steering.meter.receives += 1
         self._receiver = receiver
         self._searching.begin()
-        await self._search()
-        while not self._searching.is_far_enough and not self._cannot_search and receiver.is_up:
-            await self._renew(self._steering.clock())
-            await self._search()
+        await self._searching.look()
+        while not self._searching.is_far_enough and not self._searching.trouble and receiver.is_up:
+            await self._renew()
+            await self._searching.look()
         self._is_open = True
         self._replenish()
         while receiver.is_up:
@@ -215,9 +211,9 @@ class AmqpPump:
         if self._settling.quiet(now) >= timeout:
             raise WireError(f"{self.path} confirmed no settlement within {timeout:g} s")
         self.progress.failing_since = None
-        await self._renew(now)
+        await self._renew()
         if self._searching.is_due(now):
-            await self._search()
+            await self._searching.look()
         self._recall.begin(now)
         self._replenish()  # a ration may have grown, and no read says so
         if now >= self._window_ends:
@@ -228,7 +224,8 @@ class AmqpPump:
 
     def _said(self) -> str:
         said = moving.holding(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
-        return "; ".join(text for text in (said, self._recall.trouble, self._cannot_renew, self._cannot_search) if text)
+        troubles = (self._recall.trouble, self._locks.trouble, self._searching.trouble)
+        return "; ".join(text for text in (said, *troubles) if text)
 
     async def close(self) -> None:
         """What is under way has a moment to be accepted and completed; the locks of the rest are released."""
@@ -337,8 +334,7 @@ class AmqpPump:
         now: float,
     ) -> Parcel:
         path, held = found.enclosed.path, found.held
-        left = held.locked_until_ms / 1000 - now
-        ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
+        ends = lock_ends(held.locked_until_ms, now)
         number = held.sequence_number or -1 - delivery_id
         return Parcel(
             self, path, path.casefold(), number, found.message_id, payload, token, ends, receiver, delivery_id
@@ -435,42 +431,23 @@ class AmqpPump:
 
     # -- set aside ----------------------------------------------------------------------------------------------------
 
-    async def _search(self) -> None:
-        """Look on for what is set aside; a queue that cannot be peeked into is pumped all the same."""
-        try:
-            await self._searching.portion()
-        except WireError as error:
-            self._cannot_search = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
-        else:
-            self._cannot_search = ""
-
     def _on_its_way(self) -> set[int]:
         """Messages that are in hand, asked for, or about to be settled."""
         return self._in_hand.keys() | self._recall.asked | self._settling.numbers()
 
     # -- locks --------------------------------------------------------------------------------------------------------
 
-    async def _renew(self, now: float) -> None:
+    async def _renew(self) -> None:
         """Renew the locks that end soon; what waits without one is let go, and comes again by itself."""
-        ending = [parcel for parcel in self._in_hand.values() if parcel.lock_ends - now < RENEWED_BEFORE]
-        if not ending:
+        lost = await self._locks.renew(self._in_hand.values(), self._steering.clock())
+        if not lost:
             return
-        try:
-            async for parcel, ends_ms in renewed(self._wire, self.path, ending):
-                left = ends_ms / 1000 - now
-                parcel.lock_ends = now + (left if 0 < left <= 5 * LOCK else LOCK)
-        except WireError as error:
-            self._cannot_renew = f"cannot renew locks: {self._steering.judge(error).reason}"
-        else:
-            self._cannot_renew = ""
         now = self._steering.clock()
-        lost = {parcel.number for parcel in ending if parcel.lock_ends - now < TICK}
-        if lost:
-            for parcel in self._courier.withdraw(self):
-                if parcel.number not in lost:
-                    self._courier.give(parcel, now)
-                elif parcel.was_aside:
-                    self._forget(parcel)
-                    self.aside.of(parcel.path, parcel.key).add(parcel.number)
-                else:
-                    self._forget(parcel)
+        for parcel in self._courier.withdraw(self):
+            if parcel.number not in lost:
+                self._courier.give(parcel, now)
+            elif parcel.was_aside:
+                self._forget(parcel)
+                self.aside.of(parcel.path, parcel.key).add(parcel.number)
+            else:
+                self._forget(parcel)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from console.core.errors import EnvelopeError
+from console.core.errors import EnvelopeError, WireError
 from console.pairing.aside import SetAside
 from console.pairing.moving import MANAGED, Rescan
 from console.pairing.rewrite import held_of, opened
@@ -44,6 +44,8 @@ class Search:
         self._path = path
         self._aside = aside
         self._on_its_way = on_its_way
+        self.trouble = ""
+        """Why nothing can be looked for; empty: it can."""
         self._next = 1
         self._in_a_row = 0
         self._took = 0.0
@@ -67,8 +69,16 @@ class Search:
         """Whether there is something to look at."""
         return now >= self._rescan.due_at
 
-    async def portion(self) -> None:
-        """Look on from where the last portion ended. Raises WireError."""
+    async def look(self) -> None:
+        """Look on from where the last portion ended; a queue that cannot be peeked into is pumped all the same."""
+        try:
+            await self._portion()
+        except WireError as error:
+            self.trouble = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
+        else:
+            self.trouble = ""
+
+    async def _portion(self) -> None:
         began = self._steering.clock()
         if self._next == 1:
             self._rescan.began()

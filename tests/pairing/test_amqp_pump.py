@@ -26,7 +26,7 @@ from console.core.envelope import PATH
 from console.core.errors import WireRequestError, WireUnavailableError
 from console.core.events import DeadLettered, Moved, Warned
 from console.core.snapshot import SyphonStatus
-from console.pairing import amqp_pump, moving
+from console.pairing import amqp_pump, locks, moving
 from console.pairing.aside import Aside, SetAside
 from console.pairing.parcel import Parcel
 from console.pairing.pump import LOST_IN_THE_SDK
@@ -188,7 +188,7 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose lock would end is not sent late."""
-    monkeypatch.setattr(amqp_pump, "RENEWED_BEFORE", 120.0)
+    monkeypatch.setattr(locks, "RENEWED_BEFORE", 120.0)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     world.fault("unanswered", entity="orders")
