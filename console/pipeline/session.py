@@ -66,7 +66,7 @@ def first_line(error: BaseException) -> str:
     """Why Spark failed, without its pages of stack: the innermost cause that it names, else what it says first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [found.group(1) for line in lines if (found := _CAUSE.match(line))]
-    said = causes[-1] if causes else lines[0] if lines else ""
+    said = causes[-1] if causes else _QUERY.sub("", lines[0]) if lines else ""
     return f"{type(error).__name__}: {said[:400]}" if said else type(error).__name__
 
 
@@ -119,6 +119,9 @@ def _stop(spark: Any) -> None:
 
 
 _CAUSE: Final = re.compile(r"(?:Caused by: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
+
+_QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
+"""What every query says that has failed, around the reason."""
 
 _SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""

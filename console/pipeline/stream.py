@@ -29,6 +29,7 @@ from console.pipeline.judging import write_arrow
 from console.pipeline.lake import STORY, Lake, batch_name
 from console.pipeline.manifest import File, Source, merged
 from console.pipeline.partials import PARTIALS, STORY_COLUMNS, split
+from console.pipeline.query import Query
 from console.pipeline.reading import typed, unseen
 from console.pipeline.schema import EPISODES, EVENTS, spark_ddl
 
@@ -53,23 +54,21 @@ class Pipeline:
 
     def once(self) -> None:
         """Make the tables of what is there. Raises what Spark says."""
-        self._start_journal({"availableNow": True}).awaitTermination()
-        story = self._start_story({"availableNow": True})  # waits for its Python more than it works
+        self._query(JOURNAL, self._start_journal, {"availableNow": True}).finish()
+        story = self._query(STORY, self._start_story, {"availableNow": True})  # waits for its Python more than it works
         judging.judge(self._spark, self._lake)
-        story.awaitTermination()
+        story.finish()
 
     def follow(self, trigger: float, ended: Callable[[], bool]) -> None:
         """Keep the tables up with the journal until `ended`. Raises what Spark says."""
         queries = [
-            self._start_journal({"processingTime": f"{int(trigger * 1000)} milliseconds"}),
-            self._start_story({"processingTime": f"{int(trigger * EPISODE_TRIGGER * 1000)} milliseconds"}),
+            self._query(JOURNAL, self._start_journal, _every(trigger)),
+            self._query(STORY, self._start_story, _every(trigger * EPISODE_TRIGGER)),
         ]
         with Judge(self._spark, self._lake) as judge:
             while not ended():
                 for query in queries:
-                    if not query.isActive:
-                        query.awaitTermination()  # raises why
-                        return
+                    query.keep_up()
                 judge.look()
                 time.sleep(LOOK)
         for query in queries:
@@ -185,6 +184,9 @@ class Pipeline:
 
     # -- both ---------------------------------------------------------------------------------------------------------
 
+    def _query(self, name: str, start: Callable[[dict[str, Any]], Any], trigger: dict[str, Any]) -> Query:
+        return Query(name, lambda: start(trigger), lambda: self._lake.manifest.sources.get(name))
+
     def _start(self, name: str, rows: Any, take: Callable[[Any, int], None], trigger: dict[str, Any], mode: str) -> Any:
         writer = (
             rows.writeStream.queryName(name)
@@ -202,6 +204,10 @@ class Pipeline:
         if done is not None and done.checkpoint == checkpoint and batch <= done.batch:
             return None
         return Source(checkpoint, batch)
+
+
+def _every(seconds: float) -> dict[str, Any]:
+    return {"processingTime": f"{int(seconds * 1000)} milliseconds"}
 
 
 def journal_files(journal: Path) -> Path:

@@ -31,6 +31,11 @@ def test_without_a_cause_the_first_line_is() -> None:
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
+def test_of_a_query_that_failed_the_reason_is_said() -> None:
+    said = "[STREAM_FAILED] Query [id = d378, runId = e51f] terminated with exception: No worker. SQLSTATE: XXKST\n== Q"
+    assert first_line(RuntimeError(said)) == "RuntimeError: No worker."
+
+
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     java = Java(home=tmp_path, major=17, source="PATH")

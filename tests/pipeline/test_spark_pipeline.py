@@ -11,8 +11,10 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,64 @@ def jvm_of(pipeline: Pipeline) -> int:
     return next(pid for pid in below(pipeline.process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
 
 
+class Killer:
+    """Kills, of this process's Spark, each Python daemon's first new worker, and the first that prepares a batch."""
+
+    def __init__(self) -> None:
+        self.killed: list[str] = []
+        self._known = set(below(os.getpid()))
+        self._spared: set[int] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._kill, name="the killer", daemon=True)
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _kill(self) -> None:
+        while not self._ended.wait(0.005):
+            pids = below(os.getpid())
+            commands = {pid: command_of(pid) for pid in pids}
+            for pid in pids:
+                if pid not in self._known:
+                    self._known.add(pid)
+                    self._meet(pid, commands)
+
+    def _meet(self, pid: int, commands: dict[int, str]) -> None:
+        parent = parent_of(pid)
+        if "driver_worker" in commands[pid] and "preparing" not in self.killed:
+            self.killed.append("preparing")
+        elif "pyspark.daemon" in commands.get(parent, "") and parent not in self._spared:
+            self._spared.add(parent)
+            self.killed.append("working")
+        else:
+            return
+        kill(pid)
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
@@ -207,6 +267,19 @@ def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
     (folder / manifests.NAME).unlink()
     once(spark, journal, folder)
     assert said(folder) == made
+
+
+def test_python_processes_that_are_killed_change_nothing(
+    spark: Any, journal: Path, made: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Those that wait for work, those that work, and the one that prepares a batch of episodes."""
+    for pid in below(os.getpid()):
+        if "pyspark.daemon" in command_of(pid):
+            kill(pid)
+    with Killer() as killer:
+        once(spark, journal, tmp_path)
+    assert sorted(killer.killed) == ["preparing", "working", "working"]
+    assert said(tmp_path) == made
 
 
 def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:

@@ -1,0 +1,71 @@
+"""A query of Spark's that is begun again where it ends with an error: a Python worker that was killed or did not start
+in time ends it, and so does whatever else passes.
+
+Spark tries a task four times, but not the batch around it, and for the worker by which it prepares a batch it waits ten
+seconds, once. What a query had begun it does again under the same number; see stream.py for why that is no harm.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from console.pipeline.session import first_line
+
+TRIES: Final = 4
+"""In a row, of one batch: then the error is no passing one."""
+PAUSE: Final = 1.0
+"""Seconds before the next try."""
+
+
+class Query:
+    """A query that goes on.
+
+    Args:
+        name: what it is called.
+        start: starts it; the same checkpoint each time.
+        place: how far it is; what changes with each batch that is done.
+    """
+
+    def __init__(self, name: str, start: Callable[[], Any], place: Callable[[], object]) -> None:
+        self._name = name
+        self._start = start
+        self._place = place
+        self._failed_at: object = None
+        self._failures = 0
+        self._running = start()
+
+    def finish(self) -> None:
+        """Wait until it has done what was there. Raises what Spark says at last."""
+        while not self._done():
+            pass
+
+    def keep_up(self) -> None:
+        """Begin it again, should it have ended. Raises what Spark says at last."""
+        if not self._running.isActive:
+            self._done()
+
+    def stop(self) -> None:
+        """In order."""
+        self._running.stop()
+
+    def _done(self) -> bool:
+        try:
+            self._running.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: the last is raised
+            self._begin_again(error)
+            return False
+        return True
+
+    def _begin_again(self, error: Exception) -> None:
+        place = self._place()
+        self._failures = self._failures + 1 if place == self._failed_at else 1
+        self._failed_at = place
+        if self._failures >= TRIES:
+            raise error
+        sys.stdout.write(f"\n{self._name} is begun again ({self._failures} of {TRIES - 1}): {first_line(error)}\n")
+        sys.stdout.flush()
+        time.sleep(PAUSE)
+        self._running = self._start()
