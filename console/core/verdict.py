@@ -200,7 +200,8 @@ def _speaks_of_a_missing_entity(error: BaseException) -> bool:
 
 
 def judge(error: BaseException) -> Judgement:
-    """What an exception means for the entity it was met on (SPEC.md section 5)."""
+    """What an exception means for the entity it was met on (SPEC.md section 5). Never raises: what no row of the table
+    fits is `FailureKind.UNLISTED`, the caller's own."""
     kind = kind_of(error)
     return Judgement(kind, VERDICTS[kind], _reason(kind, error))
 

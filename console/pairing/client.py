@@ -155,20 +155,20 @@ class PairedServiceBusClient:
         return len(self._queues)
 
     def get_queue_sender(self, queue_name: str) -> PairedSender:
-        """A sender to a queue of the primary namespace, under the pairing."""
+        """A sender to a queue of the primary namespace, under the pairing. Raises PairingClosedError."""
         return self._sender(queue_name)
 
     def get_topic_sender(self, topic_name: str) -> PairedSender:
-        """A sender to a topic of the primary namespace, under the pairing."""
+        """A sender to a topic of the primary namespace, under the pairing. Raises PairingClosedError."""
         return self._sender(topic_name)
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options."""
+        """A receiver on the primary namespace; the SDK's options. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_queue_receiver(queue_name, **options))
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options."""
+        """A receiver on the primary namespace; the SDK's options. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
@@ -241,23 +241,34 @@ class PairedServiceBusClient:
     # -- what operators use -----------------------------------------------------------------------------------
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Fail an entity over by hand; a sentence that says how it stands now. Raises IllegalEventError."""
+        """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
+
+        Args:
+            path: the entity's, compared without case; it has been sent to or watched.
+            by, why: for the audit.
+
+        Returns: a sentence that says how it stands now.
+
+        Raises:
+            IllegalEventError: it is forced already, or nobody knows it; nothing has changed.
+        """
         self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
     def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keep an entity on the primary, whatever fails. Raises IllegalEventError."""
+        """Keep an entity on the primary, whatever fails. Arguments, returns and raises as `force`."""
         self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
     def release(self, path: str, *, by: str, why: str = "") -> str:
-        """Give an entity back to the rules. Raises IllegalEventError."""
+        """Give an entity back to the rules: to the primary if its last ping was accepted or it failed over by itself,
+        else failed over with automatic failback. Arguments, returns and raises as `force`."""
         self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
     def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Stop moving messages: out of one backlog queue, to one destination, or at all; parked ones stay. Raises
-        IllegalEventError."""
+        """Stop moving messages: out of one backlog queue (by index), to one destination (by path), or at all; parked
+        ones stay. Returns a sentence. Raises IllegalEventError: it is paused already, or there is no such queue."""
         steering = self._steering
         steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
         if queue is not None:
@@ -267,7 +278,8 @@ class PairedServiceBusClient:
         return "the syphon is paused: parked messages stay"
 
     def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Move messages again. Raises IllegalEventError."""
+        """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
+        paused."""
         steering = self._steering
         steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
         if queue is not None:
@@ -310,7 +322,7 @@ class PairedServiceBusClient:
         return replace(views.syphon(self._syphon, self._soundings.found), elsewhere=self._syphons_elsewhere)
 
     def billed(self) -> BilledView:
-        """Operations since the start."""
+        """Operations and bytes since the start, by cause."""
         return views.billed(self._steering.meter)
 
     def alarms(self) -> tuple[str, ...]:

@@ -18,7 +18,11 @@ from console.pairing.messages import is_ping
 
 
 class PairedReceiver:
-    """Wraps one `ServiceBusReceiver`; every other name is looked up on it."""
+    """Receives from the primary namespace, our pings left out (SPEC.md section 8). Made by the paired client.
+
+    Wraps one `ServiceBusReceiver`: every other name is looked up on it, and raises what it raises. Walking through it
+    with `async for` leaves out pings, too.
+    """
 
     def __init__(self, receiver: ServiceBusReceiver) -> None:
         self._receiver = receiver
@@ -41,7 +45,8 @@ class PairedReceiver:
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """As the SDK's; the list may be shorter, or empty, where pings were among the messages."""
+        """As the SDK's, wait in seconds and errors included; the list may be shorter, or empty before the wait is over,
+        where pings were among the messages."""
         received = await self._receiver.receive_messages(max_message_count, max_wait_time)
         return [message for message in received if not await self._was_ping(message)]
 

@@ -40,19 +40,33 @@ class PairedSender:
             self._portal.call(self._sender.close)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """A batch as the entity takes it."""
+        """A batch as the entity takes it, of so many bytes at most. Raises ValueError: it does not take as many."""
         return self._portal.call(self._sender.create_message_batch, max_size_in_bytes)
 
     def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
-        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them."""
+        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
+
+        Args:
+            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            timeout: seconds for the whole call; None: `send_timeout` at the primary, then twice that at the backlog.
+
+        Raises: as `console.PairedSender.send_messages`.
+        """
         self._portal.call(self._sender.send_messages, message, timeout=timeout)
 
     def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
     ) -> list[int]:
-        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog."""
+        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+
+        Raises: as `send_messages`.
+        """
         return self._portal.call(self._sender.schedule_messages, messages, schedule_time_utc, timeout=timeout)
 
     def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
-        """Cancel scheduled messages by the numbers the primary gave."""
+        """Cancel scheduled messages by the numbers the primary gave.
+
+        Raises:
+            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+        """
         self._portal.call(self._sender.cancel_scheduled_messages, sequence_numbers, timeout=timeout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
@@ -78,3 +80,10 @@ async def test_an_option_out_of_range_is_named_before_anything_is_contacted(worl
             await pair_namespaces(world.client("primary"), options)
     assert isinstance(refused.value, ConfigurationError)
     assert list(world.sandbox["secondary"].node.namespace.queues()) == []
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SendAvailabilityPairedNamespaceOptions)])
+def test_the_help_tells_of_every_option(name: str) -> None:
+    """What an editor shows of the class is where a developer looks first."""
+    told = SendAvailabilityPairedNamespaceOptions.__doc__ or ""
+    assert re.search(rf"^ +([\w, ]+, )?{name}(, [\w, ]+)?: ", told, re.MULTILINE)
