@@ -1,4 +1,4 @@
-"""A drain on a real cluster of two workers, one of which is killed in the middle; run with `pytest -n 0` on its own."""
+"""A drain and the pipeline on a real cluster of two workers, of which much is killed; run with `pytest -n 0` alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from console.bench.cluster import ROOT, SETTINGS, Cluster, cluster
+from console.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
+from console.bench.journals import write_journal
 from console.core.events import Commanded, CommandEnded
+from console.engine.spool import CLOSED
 from console.pipeline.drain.order import attempts
 from console.pipeline.drain.receipts import Tally, progress_of
 from console.pipeline.launch import start_pipeline
@@ -24,7 +27,7 @@ from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
 pytest.importorskip("pyspark")
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "1", reason="starts a cluster: PAIRED_SPARK=1 runs it"),
+    pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="starts a cluster: PAIRED_SPARK=1 runs it"),
     pytest.mark.timeout(600),
 ]
 COUNT = 20_000
@@ -140,3 +143,44 @@ async def test_an_interrupt_ends_a_drain_in_order(standing: Grounds, spark: Clus
     assert set(arrived.values()) == {1}
     assert standing.left() + len(arrived) == FEW
     assert not any(attempts(standing.places.spool / ".drain"))
+
+
+def executors(spark: Cluster) -> list[int]:
+    """The executors' processes that have Python at work below them."""
+    pids = [pid for index in range(len(spark.workers)) for pid in spark.executors(index)]
+    return [pid for pid in pids if any("pyspark.daemon" in _command(below) for below in with_descendants(pid)[1:])]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.skipif(os.environ.get("PAIRED_SPARK") != "all", reason="40 s on two cores: PAIRED_SPARK=all runs it")
+def test_an_executor_that_is_killed_changes_no_table(spark: Cluster, tmp_path: Path) -> None:
+    """The one there is: a worker of the cluster was killed above."""
+    write_journal(tmp_path, COUNT, per_second=50)
+    lines = (line for file in (tmp_path / CLOSED).iterdir() for line in file.read_text().splitlines())
+    written = Counter(json.loads(line)["kind"] for line in lines)
+    pipeline = start_pipeline(
+        journal=tmp_path, tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS
+    )
+    try:
+        while not (found := executors(spark)):
+            assert pipeline.wait(0.05) is None, pipeline.trouble()
+        for pid in with_descendants(found[0]):
+            os.kill(pid, signal.SIGKILL)
+        assert pipeline.wait(300) == 0, pipeline.trouble()
+    finally:
+        pipeline.stop()
+    with Tables.open(tmp_path / "tables") as tables:
+        kinds = tables.rows("select kind, count(*) as count, count(distinct seq) as numbers from events group by kind")
+        [receipts] = tables.rows("select sum(direct) as delivered, sum(diverted) as diverted from audit")
+        episodes = tables.rows("select distinct outcome from episodes")
+    assert {row["kind"]: (row["count"], row["numbers"]) for row in kinds} == {
+        kind: (count, count) for kind, count in written.items()
+    }
+    assert receipts == {"delivered": written["delivered"], "diverted": written["diverted"]}
+    assert episodes == [{"outcome": "failed back"}]
