@@ -1,9 +1,9 @@
 """How fast a journal becomes tables, and how far behind the tables are while one is written.
 
 `--once` is measured for two sizes, and for the smaller one on a cluster of one master and two workers on this machine
-besides: what is fixed and what grows can be told apart. Starting Spark is told apart from making the tables. Live, an
-engine's journal is played at its pace, in files that are closed every ROLL seconds; the lag is from an event's own time
-to the manifest that has it, at its worst just before the next manifest.
+besides: what is fixed and what grows can be told apart. Starting Spark is told apart from making the tables. Live, a
+journal as engines have it is written at its events' pace; the lag is from an event's own time to the manifest that has
+it, at its worst just before the next manifest.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -28,16 +27,17 @@ from console.bench.process import BenchError
 from console.core.errors import NoTablesError
 from console.core.events import Record
 from console.engine import records
-from console.engine.spool import CLOSED, SUFFIX
+from console.engine.journal import Journal
+from console.engine.spool import prepare
 from console.pipeline import manifest as manifests
 from console.pipeline.launch import Pipeline, start_pipeline
 
 RATE_TARGET: Final = 25_000
 LAG_TARGET: Final = 10.0
 CORE_TARGET: Final = 0.5
-LIVE_RATE: Final = 1_000
 TRIGGER: Final = 5.0
-ROLL: Final = 2.0
+PLAYED: Final = 0.05
+"""Seconds between two looks at what is to be written."""
 WARM: Final = 40.0
 """Seconds of following before anything is measured: a JVM is slow at first."""
 MOST: Final = 1_800.0
@@ -63,7 +63,6 @@ class Live:
 
     events_per_second: int
     trigger_s: float
-    roll_s: float
     seconds: float
     batches: int
     lag_median_s: float
@@ -118,7 +117,7 @@ def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
         small = _once(folder / "small", plan.small, ended) if plan.has("once") else None
         spread = _spread(folder, plan.small, ended) if plan.has("cluster") else None
         large = _once(folder / "large", plan.events, ended) if plan.has("once") else None
-        live = _live(folder / "live", plan.seconds, ended) if plan.has("live") else None
+        live = _live(folder / "live", plan, ended) if plan.has("live") else None
     growth = round(small.per_second / large.per_second, 3) if small and large else None
     return PipelineFigures(
         large=large, small=small, cluster=spread, growth=growth, live=live, load_average=round(load, 1)
@@ -158,24 +157,26 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
     )
 
 
-def _live(folder: Path, seconds: float, ended: threading.Event) -> Live:
-    whole = folder / "journal" / CLOSED
-    whole.mkdir(parents=True)
-    pipeline = start_pipeline(journal=folder / "journal", tables=folder / "tables", trigger=TRIGGER)
-    try:
-        return _followed(pipeline, whole, folder / "tables", seconds, ended)
-    finally:
-        pipeline.stop()
+def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
+    journal, over = folder / "journal", threading.Event()
+    prepare(journal)
+    pipeline = start_pipeline(journal=journal, tables=folder / "tables", trigger=TRIGGER)
+    with ThreadPoolExecutor(max_workers=1) as engine:
+        played = engine.submit(asyncio.run, _play(journal, plan.rate, over))
+        try:
+            return _followed(pipeline, folder / "tables", plan, ended)
+        finally:
+            pipeline.stop()
+            over.set()
+            played.result()
 
 
-def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float, ended: threading.Event) -> Live:
-    """Play the journal; whenever the manifest changes, the lag just before was that of what it did not have yet."""
+def _followed(pipeline: Pipeline, tables: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
+    """Whenever the manifest changes, the lag just before was that of what it did not have yet."""
     began = time.time()
-    play = _play(whole, began)
     lags: list[float] = []
     batches, newest, cpu, at = 0, began, 0.0, began
-    while (now := time.time()) < began + WARM + seconds and not ended.is_set():
-        next(play)
+    while (now := time.time()) < began + WARM + plan.seconds and not ended.is_set():
         if not pipeline.running:
             raise BenchError(f"the pipeline ended: {pipeline.trouble()}")
         if now < began + WARM:
@@ -187,11 +188,10 @@ def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float, end
             newest = reached
         time.sleep(0.05)
     if not lags:
-        raise BenchError(f"the tables did not change in {seconds:g} s")
+        raise BenchError(f"the tables did not change in {plan.seconds:g} s")
     return Live(
-        events_per_second=LIVE_RATE,
+        events_per_second=plan.rate,
         trigger_s=TRIGGER,
-        roll_s=ROLL,
         seconds=round(now - at, 1),
         batches=batches,
         lag_median_s=round(median(lags), 2),
@@ -200,22 +200,17 @@ def _followed(pipeline: Pipeline, whole: Path, tables: Path, seconds: float, end
     )
 
 
-def _play(whole: Path, began: float) -> Iterator[None]:
-    """Writes the journal up to the present each time it is asked, a file every ROLL seconds."""
-    told = events(1 << 62, per_second=LIVE_RATE, start=began)
-    seq, closed_at, held = 0, began, list[bytes]()
-    while True:
-        now = time.time()
-        for event in islice(told, max(0, int((now - began) * LIVE_RATE) - seq)):
-            seq += 1
-            held.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
-        if held and now - closed_at >= ROLL:
-            path = whole / f".{seq:012d}"
-            path.write_bytes(b"\n".join(held) + b"\n")
-            path.rename(whole / f"bench@here-{seq:012d}{SUFFIX}")
-            closed_at = now
-            held.clear()
-        yield
+async def _play(folder: Path, rate: int, over: threading.Event) -> None:
+    """An engine's journal: events from now on, each when its time has come."""
+    told = enumerate(events(1 << 62, per_second=rate, start=time.time()), start=1)
+    seq, event = next(told)
+    async with Journal(folder, engine="bench@here") as journal:
+        while not over.is_set():
+            with journal.together():
+                while event.at <= time.time():
+                    journal.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
+                    seq, event = next(told)
+            await asyncio.sleep(PLAYED)
 
 
 def _newest(tables: Path) -> float:

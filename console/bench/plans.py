@@ -117,6 +117,8 @@ class PipelinePlan:
     """Of the large journal; the small one has a tenth."""
     seconds: float = 60.0
     """For which a journal is followed; forty more to warm up."""
+    rate: int = 1_000
+    """Events a second of the journal that is followed."""
     only: Literal["once", "cluster", "live"] | None = None
     """One part of it."""
 

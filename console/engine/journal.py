@@ -3,8 +3,8 @@
 `append` hands the line to the operating system at once, and what is appended `together` when that is left: a killed
 engine loses nothing that was appended. Once a second
 what was appended is made to survive the machine as well (`sync` does so now). A file is whole after 64k events, 8 MB
-or ten seconds, whichever comes first, and once a second if it has a thousand events: who follows a busy engine is
-close behind, and a quiet one makes few files, and none of nothing.
+or ten seconds, whichever comes first, or within a second when somebody asks for it (spool.py): who follows is close
+behind, an engine that nobody follows makes few files, and a quiet one none of nothing.
 
 When the disk refuses, the engine goes on: lines are counted instead of written, `healthy` is False, `trouble` says
 why, and once a second the disk is tried. Of whole files so many bytes are kept, the newest; older ones are deleted now
@@ -33,10 +33,8 @@ MOST_LINES: Final = 64 * 1024
 MOST_BYTES: Final = 8 * 1024 * 1024
 ROLL_AFTER: Final = 10.0
 """Seconds that a file with events stays open."""
-ENOUGH_LINES: Final = 1000
-"""Events with which it does not wait for that, but for the next round."""
 ROUND: Final = 1.0
-"""Seconds between two rounds of syncing, rolling and trying the disk again."""
+"""Seconds between two rounds of syncing, rolling, looking who asks, and trying the disk again."""
 KEPT: Final = 4 * 1024**3
 """Bytes of whole files that are kept unless told otherwise: some ten days of thirty entities that are sent to."""
 TRIM_EVERY: Final = 600.0
@@ -74,6 +72,7 @@ class Journal:
         self._on_change = on_change
         self._file: SpoolFile | None = None
         self._opened_at = 0.0
+        self._asked = 0
         self._full: list[SpoolFile] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._crew = Crew()
@@ -200,7 +199,7 @@ class Journal:
     async def _round(self) -> None:
         if not self.healthy:
             await self._try_disk()
-        if self._file is not None and self._is_enough(self._file):
+        if self._file is not None and await self._is_due():
             self._roll()
         if self._full or self._synced < self.lines:
             await self._settle()
@@ -208,9 +207,15 @@ class Journal:
             self._trim_at = now + TRIM_EVERY
             await self._trim()
 
-    def _is_enough(self, file: SpoolFile) -> bool:
+    async def _is_due(self) -> bool:
+        """Whether the open file has been that long enough, or somebody asked for it."""
+        before = self._asked
+        try:
+            self._asked = await self._on_disk(lambda: spool.asked(self._folder))
+        except OSError as error:
+            self._fail(error)
         due = self._opened_at + self._roll_after
-        return file.lines >= ENOUGH_LINES or asyncio.get_running_loop().time() >= due
+        return self._asked != before or asyncio.get_running_loop().time() >= due
 
     async def _trim(self) -> None:
         try:

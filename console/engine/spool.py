@@ -4,6 +4,8 @@ A file in `events/` is whole and never changes; readers ignore `.open/`, whose n
 A crash leaves its file in `.open/`, torn at most in its last line: `recover` cuts that line off and moves the file.
 File names sort as the records do: engine, start of the boot, number of the file's first record.
 
+Who follows a journal does not wait until a file is complete by itself: he asks for it (`ask`), and the engine looks.
+
 Not here: when a file is complete and what a full disk means (journal.py).
 """
 
@@ -22,6 +24,8 @@ from console.engine import records
 OPEN: Final = ".open"
 CLOSED: Final = "events"
 SUFFIX: Final = ".jsonl"
+ASKED: Final = "asked"
+"""Touched by whoever wants what is in the open file."""
 _BLOCK: Final = 64 * 1024
 _PROBE: Final = 64 * 1024
 
@@ -99,6 +103,19 @@ def probe(folder: Path) -> None:
             os.fsync(file.fileno())
     finally:
         path.unlink(missing_ok=True)
+
+
+def ask(folder: Path) -> None:
+    """Asks the engine that writes here to make its open file whole, within a second or so. Raises OSError."""
+    (folder / ASKED).touch(mode=0o600)
+
+
+def asked(folder: Path) -> int:
+    """When somebody last asked, in nanoseconds; 0: nobody ever did. Raises OSError."""
+    try:
+        return (folder / ASKED).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def trim(folder: Path, keep: int) -> int:

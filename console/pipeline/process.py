@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from console.core.errors import PairedError
+from console.pipeline.asking import Asking
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
 from console.pipeline.launch import STOP, TOOK, TROUBLE, PipelineOrder, Took
@@ -54,6 +55,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     began = time.monotonic()
     journal, folder = Path(order.journal), Path(order.tables)
     journal_files(journal)
+    Asking(journal, order.trigger).look()  # the engine has time while Spark starts
     with Lake(folder) as lake:
         work = folder / "work"
         java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)

@@ -23,6 +23,7 @@ import msgspec
 from console.core.errors import PipelineError
 from console.engine.spool import CLOSED, SUFFIX
 from console.pipeline import judging
+from console.pipeline.asking import Asking
 from console.pipeline.beside import Judge
 from console.pipeline.contents import Contents, look_into
 from console.pipeline.judging import write_arrow
@@ -50,7 +51,8 @@ class Pipeline:
     def __init__(self, spark: Any, lake: Lake, journal: Path) -> None:
         self._spark = spark
         self._lake = lake
-        self._journal = journal_files(journal)
+        self._journal = journal
+        self._files = journal_files(journal)
 
     def once(self) -> None:
         """Make the tables of what is there. Raises what Spark says."""
@@ -65,10 +67,12 @@ class Pipeline:
             self._query(JOURNAL, self._start_journal, _every(trigger)),
             self._query(STORY, self._start_story, _every(trigger * EPISODE_TRIGGER)),
         ]
+        asking = Asking(self._journal, trigger)
         with Judge(self._spark, self._lake) as judge:
             while not ended():
                 for query in queries:
                     query.keep_up()
+                asking.look()
                 judge.look()
                 time.sleep(LOOK)
         for query in queries:
@@ -85,7 +89,7 @@ class Pipeline:
             .option("pathGlobFilter", f"*{SUFFIX}")
             .option("maxBytesPerTrigger", str(MOST_BYTES))
             .option("maxFileAge", FOREVER)
-            .load(str(self._journal))
+            .load(str(self._files))
             .select("value", f.col("_metadata.file_name").alias("file"))
         )
         return self._start(JOURNAL, lines, self._take_journal, trigger, "append")

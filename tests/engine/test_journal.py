@@ -80,17 +80,41 @@ async def test_a_file_with_events_is_whole_after_so_many_seconds(
         await until(lambda: numbers(tmp_path) == [1])
 
 
-async def test_a_file_with_enough_events_is_whole_after_the_next_round(
+async def test_a_file_is_whole_soon_after_somebody_asked_and_not_before(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "ROUND", 0.02)
-    monkeypatch.setattr(journal_module, "ENOUGH_LINES", 3)
+    synced: list[int] = []
+    monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))
     async with Journal(tmp_path, engine="e", roll_after=3600) as journal:
-        for seq in range(1, 4):
-            journal.append(line(seq))
-        await until(lambda: numbers(tmp_path) == [1, 2, 3])
-        journal.append(line(4))
-    assert len(list((tmp_path / "events").iterdir())) == 2
+        journal.append(line(1))
+        await until(lambda: bool(synced))  # a round is over
+        assert numbers(tmp_path) == []
+        spool.ask(tmp_path)
+        await until(lambda: numbers(tmp_path) == [1])
+        journal.append(line(2))
+        await until(lambda: len(synced) > 1)
+        assert numbers(tmp_path) == [1]
+        spool.ask(tmp_path)
+        await until(lambda: numbers(tmp_path) == [1, 2])
+
+
+async def test_who_asks_a_journal_with_no_events_makes_no_file(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    rounds: list[int] = []
+
+    def trim(*_: object) -> int:
+        rounds.append(1)
+        return 0
+
+    monkeypatch.setattr(journal_module, "TRIM_EVERY", 0.0)
+    monkeypatch.setattr(spool, "trim", trim)
+    async with Journal(tmp_path, engine="e"):
+        spool.ask(tmp_path)
+        await until(lambda: len(rounds) > 2)
+        assert not list(tmp_path.rglob(f"*{spool.SUFFIX}"))
 
 
 async def test_syncing_reaches_the_disk_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
