@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import Final, Self
 
 import msgspec
 
+from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine import protocol
 from console.engine.crew import Crew
@@ -130,6 +131,7 @@ class ControlServer:
         self._consoles: set[_Console] = set()
         """Those that were welcomed."""
         self._history: deque[tuple[int, bytes]] = deque()
+        self._before: tuple[tuple[Record, bytes], ...] = ()
         self._forgotten = 0
         self._forgotten_seq = 0
         self.snapshot: Snapshot | None = None
@@ -171,6 +173,10 @@ class ControlServer:
         self._history.append((seq, line))
         for console in self._consoles:
             console.mailbox.put_event(line)
+
+    def remember(self, before: Sequence[tuple[Record, bytes]]) -> None:
+        """From now on consoles that come are also told what earlier boots told: records, each with its line."""
+        self._before = tuple((record, protocol.encode(EventSent(msgspec.Raw(line)))) for record, line in before)
 
     def tell_snapshot(self, snapshot: Snapshot) -> None:
         """Sends a snapshot to every console that reads; newer ones replace it where it is still unsent."""
@@ -227,18 +233,28 @@ class ControlServer:
 
     def _catch_up(self, console: _Console, hello: Hello) -> None:
         """Puts into the mailbox what the console has missed. No await from here to its registration: no gap."""
-        missed = [line for seq, line in self._history if hello.boot != self._welcome.boot or seq > hello.seq]
+        was_here = hello.boot == self._welcome.boot
+        before = [] if was_here else self._missed_before(hello)
+        missed = [line for seq, line in self._history if not was_here or seq > hello.seq]
         forgotten = self._forgotten
-        if hello.boot == self._welcome.boot:  # receipts have numbers too but are not told: this may count too many
+        if was_here:  # receipts have numbers too but are not told: this may count too many
             forgotten = max(0, min(forgotten, self._forgotten_seq - hello.seq))
         elif not hello.boot:
-            missed, forgotten = missed[-RECENT:], 0
+            before, missed, forgotten = [], [*before, *missed][-RECENT:], 0
+        for line in before:
+            console.mailbox.put_event(line)
         if forgotten:
             console.mailbox.put_event(Skipped(forgotten))
         for line in missed:
             console.mailbox.put_event(line)
         if self.snapshot is not None:
             console.mailbox.put_state(self.snapshot)
+
+    def _missed_before(self, hello: Hello) -> list[bytes]:
+        """What earlier boots told after the place that the console has reached; all that is known where it has none."""
+        places = enumerate(record for record, _ in self._before)
+        seen = [place for place, record in places if record.boot == hello.boot and record.seq <= hello.seq]
+        return [line for _, line in self._before[seen[-1] + 1 if seen else 0 :]]
 
     async def _tell(self, console: _Console) -> None:
         try:

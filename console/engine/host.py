@@ -49,9 +49,10 @@ from console.core.options import Policy
 from console.core.snapshot import Snapshot, SyphonStatus, SyphonView
 from console.engine import drains, records
 from console.engine.acts import Reach
-from console.engine.control import ControlServer
+from console.engine.control import RECENT, ControlServer
 from console.engine.crew import Crew
 from console.engine.draining import Draining
+from console.engine.earlier import SPAN, told_before
 from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import KEPT, Journal
@@ -154,6 +155,7 @@ class EngineHost:
             OSError: its folder cannot be made or read.
         """
         await self._stack.enter_async_context(self._journal)
+        self._crew.start(self._remember(), name="what was told before")
         left = await asyncio.to_thread(unfinished, self._spool)
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
@@ -276,6 +278,21 @@ class EngineHost:
         return self._reason
 
     # -- what consoles are told -----------------------------------------------------------------------------------
+
+    async def _remember(self) -> None:
+        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without."""
+        look = partial(
+            told_before,
+            self._spool,
+            besides=self._identity.boot,
+            since=self._started_at - SPAN,
+            most=RECENT,
+            untold=[kind.kind for kind in JOURNAL_ONLY],
+        )
+        try:
+            self._control.remember(await asyncio.to_thread(look))
+        except OSError as error:
+            log.warning("what was told before cannot be read from the journal: %s", error)
 
     def _welcome(self) -> Welcome:
         identity = self._identity

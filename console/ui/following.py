@@ -16,7 +16,6 @@ from console.core.moments import clock
 from console.core.snapshot import Snapshot
 from console.engine.here import socket_of
 from console.engine.places import Places
-from console.engine.protocol import Position
 from console.ui.feed import EngineFeed
 from console.ui.line import harmless
 from console.ui.sentences import sentence
@@ -44,7 +43,7 @@ class Follower:
         self._say = say
         self._named = named
         self._now = now
-        self._began: Position | None = None
+        self._began: Snapshot | None = None
         self._lost = False
 
     def tell(self, news: News) -> None:
@@ -65,13 +64,19 @@ class Follower:
         if self._began is not None and not self._lost:
             return
         self._engine, self._lost = snapshot.engine, False
-        self._began = self._began or Position(boot=snapshot.boot, seq=snapshot.seq)
+        self._began = self._began or snapshot
         view = View(pairing=snapshot.pairing, link=Link.LIVE, snapshot=snapshot)
         self._line(snapshot.at, f"engine reached: {summary(view).text}")
 
     def _happened(self, record: Record) -> None:
         began = self._began
-        if began is None or record.boot != began.boot or record.seq > began.seq:
+        if began is None:
+            is_news = True
+        elif record.boot == began.boot:
+            is_news = record.seq > began.seq
+        else:  # a later boot's, or what was told before the first that was met
+            is_news = record.event.at >= began.at
+        if is_news:
             self._line(record.event.at, str(sentence(record.event)))
 
     def _line(self, at: float, text: str) -> None:

@@ -86,3 +86,10 @@ async def test_an_engine_that_is_not_there_yet_is_waited_for(
     task.cancel()
     assert "no engine runs here yet" in said[0]
     assert started == [tmp_path / "s"], "followed once"
+
+
+def test_what_was_told_before_the_engine_was_met_is_no_news(made: Any, said: list[str]) -> None:
+    follower = Follower("orders", said.append, named=False)
+    follower.tell(made.snapshot(boot="b2", seq=3))
+    follower.tell(Records([made.record(e.Warned(at=made.AT - 60, about="journal", text="old"), 900, "b1")]))
+    assert [line for line in said if "old" in line] == []
