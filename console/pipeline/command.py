@@ -37,6 +37,8 @@ def run_pipeline(
         raise PipelineError(
             pipeline.trouble() or f"the pipeline was ended with status {status}; {pipeline.log} has what it said"
         )
+    if note := pipeline.note():
+        _tell(note)
     _tell(*summary(tables))
     return 0
 

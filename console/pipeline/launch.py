@@ -25,6 +25,8 @@ TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
 TROUBLE: Final = "paired: "
 """What the sentence begins with that says why a pipeline ended."""
+NOTE: Final = "note: "
+"""What a sentence begins with that a person should know of, though the pipeline goes on."""
 TOOK: Final = "took: "
 STOP: Final = 20.0
 _TAIL: Final = 16 * 1024
@@ -91,6 +93,10 @@ class Pipeline:
     def trouble(self) -> str:
         """Why it failed, as one sentence; empty where it said nothing."""
         return said(self.log, TROUBLE)
+
+    def note(self) -> str:
+        """What a person should know of what it did, as one sentence; empty where there is nothing."""
+        return said(self.log, NOTE)
 
     def took(self) -> Took | None:
         """How long `--once` took; None before it is done."""

@@ -2,8 +2,8 @@
 
 A batch of the journal: lines become events, those that the tables hold already are left out, the rest is written, then
 summed up from what was written; then the manifest is replaced, and with it all tables change at once. A batch that was
-killed before that is done again by Spark under the same number; one that was killed after it is known by its number
-and passed over. Where the checkpoint is lost, everything is read again, and the numbers of the records decide.
+killed is done again by Spark; where the checkpoint is lost, everything is read again. The numbers of the records alone
+decide what is new.
 
     journal files ──▶ events, minutes, backlog, syphon, cost ──▶ story files ──▶ episodes (transformWithState)
 
@@ -96,9 +96,7 @@ class Pipeline:
 
     def _take_journal(self, lines: Any, batch: int) -> None:
         with self._lake.writing:
-            source = self._source(JOURNAL, batch)
-            if source is not None:
-                self._take_lines(lines, source)
+            self._take_lines(lines, self._source(JOURNAL, batch))
 
     def _take_lines(self, lines: Any, source: Source) -> None:
         lake, batch = self._lake, self._lake.manifest.batch + 1
@@ -172,8 +170,6 @@ class Pipeline:
         rows = episodes.toArrow()
         with self._lake.writing:
             source = self._source(STORY, batch)
-            if source is None:
-                return
             files: tuple[File, ...] = ()
             if rows.num_rows:
                 number = self._lake.manifest.batch + 1
@@ -189,7 +185,8 @@ class Pipeline:
     # -- both ---------------------------------------------------------------------------------------------------------
 
     def _query(self, name: str, start: Callable[[dict[str, Any]], Any], trigger: dict[str, Any]) -> Query:
-        return Query(name, lambda: start(trigger), lambda: self._lake.manifest.sources.get(name))
+        checkpoint = self._lake.checkpoints / name
+        return Query(name, checkpoint, lambda: start(trigger), lambda: self._lake.manifest.sources.get(name))
 
     def _start(self, name: str, rows: Any, take: Callable[[Any, int], None], trigger: dict[str, Any], mode: str) -> Any:
         writer = (
@@ -200,14 +197,11 @@ class Pipeline:
         )
         return writer.trigger(**trigger).start()
 
-    def _source(self, name: str, batch: int) -> Source | None:
-        """How far a query is with this batch; None: the tables hold it already."""
+    def _source(self, name: str, batch: int) -> Source:
+        """How far a query is with this batch. No batch is passed over for its number: where a checkpoint's newest files
+        are lost, Spark gives the same number to another batch."""
         told = (self._lake.checkpoints / name / "metadata").read_bytes()
-        checkpoint = str(msgspec.json.decode(told)["id"])
-        done = self._lake.manifest.sources.get(name)
-        if done is not None and done.checkpoint == checkpoint and batch <= done.batch:
-            return None
-        return Source(checkpoint, batch)
+        return Source(str(msgspec.json.decode(told)["id"]), batch)
 
 
 def _every(seconds: float) -> dict[str, Any]:

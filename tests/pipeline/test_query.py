@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from console.pipeline import query
 from console.pipeline.query import TRIES, Query
 
 Step = Callable[[], None]
+NOWHERE = Path("/no/checkpoint")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +38,7 @@ def ends() -> None:
 def begun(*steps: Step, place: Callable[[], object] = lambda: 7) -> tuple[Query, Iterator[Step]]:
     """A query whose starts end one by one as `steps` do; and the steps that are left."""
     left = iter(steps)
-    return Query("story", lambda: Running(next(left)), place), left
+    return Query("story", NOWHERE, lambda: Running(next(left)), place), left
 
 
 def test_a_passing_error_is_no_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,4 +80,30 @@ def test_where_spark_itself_has_gone_that_is_said_at_once() -> None:
 
     started: list[bool] = []
     with pytest.raises(ConnectionError, match="the JVM"):
-        Query("story", start, lambda: 7).finish()
+        Query("story", NOWHERE, start, lambda: 7).finish()
+
+
+def test_a_checkpoint_that_is_not_whole_is_done_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "story" / "commits").mkdir(parents=True)
+    (tmp_path / "story" / "commits" / "0").write_text("v1")
+    Query("story", tmp_path / "story", lambda: Running(ends), lambda: 7).finish()
+    assert not (tmp_path / "story").exists()
+    assert "checkpoint of the story" in capsys.readouterr().out
+
+
+def test_so_is_one_that_spark_cannot_use_and_once_only(tmp_path: Path) -> None:
+    def lacks() -> None:
+        raise RuntimeError("[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart")
+
+    starts: list[bool] = []
+
+    def start() -> Running:
+        starts.append(checkpoint.exists())
+        checkpoint.mkdir(exist_ok=True)
+        return Running(lacks)
+
+    checkpoint = tmp_path / "story"
+    checkpoint.mkdir()
+    with pytest.raises(RuntimeError, match="MISSING_STATE"):
+        Query("story", checkpoint, start, lambda: 7).finish()
+    assert starts == [True, False, *[True] * (TRIES - 1)]

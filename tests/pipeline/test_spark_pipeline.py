@@ -282,6 +282,23 @@ def test_python_processes_that_are_killed_change_nothing(
     assert said(tmp_path) == made
 
 
+def test_a_checkpoint_of_which_half_is_lost_loses_nothing(
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark itself would take a new batch for one that is done; and it would not go on without its state."""
+    journal, folder = stage
+    late = sorted((journal / CLOSED).iterdir())[1]
+    late = late.rename(journal / late.name)
+    once(spark, journal, folder)
+    late.rename(journal / CLOSED / late.name)
+    for name in ("journal/offsets", "journal/commits", "journal/sources", "story/state"):
+        (lost,) = folder.glob(f"checkpoints/*/{name}")
+        shutil.rmtree(lost)
+    once(spark, journal, folder)
+    assert said(folder) == made
+    assert "checkpoint of the story" in capsys.readouterr().out
+
+
 def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:
     journal, folder = stage
     live = begin(journal, folder, once=False, trigger=1.0)

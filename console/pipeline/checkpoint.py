@@ -1,0 +1,63 @@
+"""Spark's checkpoint of a query, and doing without it where files of it are missing.
+
+    metadata      which query this is
+    sources/0/N   the journal's files up to step N
+    offsets/N     batch N was begun, with the files up to a step
+    commits/N     batch N is done
+    state/        what transformWithState keeps
+
+Spark refuses one that is not whole. Nothing is lost with it: the tables know what they hold, so that everything may be
+read again. What is missing from the state shows only when Spark looks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+_LOGS: Final = ("offsets", "commits", "sources/0")
+_BLAMED: Final = re.compile(r"checkpoint|CHECKPOINT|STATEFUL|STATE_STORE|STDS_|log file|STREAM_LOG|Wrong basePath")
+_THE_DISK: Final = re.compile(r"No space left|Permission denied|Read-only|Input/output error|quota")
+_UP_TO: Final = re.compile(r'"logOffset":(\d+)')
+
+
+def missing(checkpoint: Path) -> str:
+    """The first thing that it lacks, as far as its files show; empty: nothing, or there is no checkpoint."""
+    begun, done, files = (_numbered(checkpoint / log) for log in _LOGS)
+    if not (begun or done or files):
+        return ""
+    for name in ("metadata", *(f"{log}/{path.name}" for log in _LOGS for path in (checkpoint / log).glob("[0-9]*"))):
+        if not _has_content(checkpoint / name):
+            return name
+    last = max(begun, default=-1)
+    needed = range(min(begun, default=0), max([last, *done]) + 1)
+    if lacking := sorted(set(needed) - set(begun)):
+        return f"offsets/{lacking[0]}"
+    compacted = max((step for step, path in files.items() if path.suffix), default=0)
+    steps = range(compacted, max([_up_to(begun.get(last)), *files]) + 1)
+    if lacking := sorted(set(steps) - set(files)):
+        return f"sources/0/{lacking[0]}"
+    return ""
+
+
+def is_blamed(reason: str) -> bool:
+    """Whether a query failed because of its checkpoint, by what Spark says."""
+    return _BLAMED.search(reason) is not None and _THE_DISK.search(reason) is None
+
+
+def _numbered(log: Path) -> dict[int, Path]:
+    return {int(path.stem): path for path in log.glob("[0-9]*") if path.stem.isdecimal()}
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _up_to(offset: Path | None) -> int:
+    """The step of the files that a batch was begun with; -1: it had none."""
+    found = _UP_TO.search(offset.read_text()) if offset is not None else None
+    return int(found.group(1)) if found else -1
