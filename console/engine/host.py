@@ -26,7 +26,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from console.core.attention import ALARM, begun
-from console.core.errors import PairedError
 from console.core.events import (
     Delivered,
     Diverted,
@@ -46,11 +45,12 @@ from console.core.events import (
     Warned,
 )
 from console.core.options import Policy
-from console.core.snapshot import Snapshot, SyphonStatus, SyphonView
+from console.core.snapshot import Snapshot, SyphonView
 from console.engine import drains, records
 from console.engine.acts import Reach
 from console.engine.control import RECENT, ControlServer
 from console.engine.crew import Crew
+from console.engine.disk import DiskWatch
 from console.engine.draining import Draining
 from console.engine.earlier import SPAN, told_before
 from console.engine.guard import Guard
@@ -127,6 +127,7 @@ class EngineHost:
         self._spool = spool
         self._draining = draining
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
+        self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self._warn, "journal"))
         self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
         self._stack = AsyncExitStack()
         self._readiness = ReadinessWatch(surroundings, self.record)
@@ -141,12 +142,8 @@ class EngineHost:
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
         self._reason = ""
-        self._disk_said = True
-        self._keep = keep
         self._note = note
         self._alarms: tuple[str, ...] = ()
-        self._deletion_said = False
-        self._paused_by_us = False
 
     async def __aenter__(self) -> Self:
         """Opens the journal.
@@ -326,8 +323,7 @@ class EngineHost:
                 pass
             self._woken.clear()
             try:
-                self._mind_the_disk(paired)
-                self._mind_what_gives_way()
+                self._disk.look(paired)
                 self._mind_the_alarms(paired)
                 self._control.tell_snapshot(self._snapshot(paired))
             except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
@@ -368,13 +364,6 @@ class EngineHost:
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
 
-    def _mind_what_gives_way(self) -> None:
-        """Said once a boot: who wants the history for longer keeps more of it, or takes it away in time."""
-        if self._journal.deleted and not self._deletion_said:
-            self._deletion_said = True
-            text = f"more than {self._keep:,} bytes: its oldest files are deleted from now on (journal_mb keeps more)"
-            self._warn("journal", text)
-
     def _mind_the_alarms(self, paired: Steered) -> None:
         """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
         before, self._alarms = self._alarms, paired.alarms()
@@ -384,36 +373,7 @@ class EngineHost:
             self._warn(ALARM, f"over: {alarm}")
 
     def _own_alarms(self) -> tuple[str, ...]:
-        said = [self._readiness.alarm] if self._readiness.alarm else []
-        if not self._journal.healthy:
-            trouble, lost = self._journal.trouble, self._journal.lost
-            said.append(f"the journal is not written ({trouble}): {lost} events are missing")
-        return tuple(said)
-
-    # -- a disk that refuses --------------------------------------------------------------------------------------
-
-    def _mind_the_disk(self, paired: Steered) -> None:
-        """Receipts come before settlements: with no journal the syphon waits, and sends go on (SPEC.md section 11)."""
-        healthy, said = self._journal.healthy, self._disk_said
-        self._disk_said = healthy
-        if healthy and not said:
-            self._warn("journal", f"the journal is written again; {self._journal.lost} events are missing from it")
-            if self._paused_by_us:
-                self._steer_syphon(paired.resume_syphon, "the journal is written again")
-            self._paused_by_us = False
-        elif not healthy and said:
-            self._warn("journal", f"the journal is not written: {self._journal.trouble}; sends go on, the syphon waits")
-        if not healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
-            # also if somebody resumed it meanwhile
-            self._paused_by_us = self._steer_syphon(paired.pause_syphon, "the journal is not written")
-
-    def _steer_syphon(self, act: Callable[..., str], why: str) -> bool:
-        try:
-            act(by="the engine", why=why)
-        except PairedError as error:  # an operator was faster
-            log.info("the syphon is as it was: %s", error)
-            return False
-        return True
+        return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm()) if alarm)
 
     def _warn(self, about: str, text: str) -> None:
         self.record(Warned(at=self._clock(), about=about, text=text))
