@@ -32,14 +32,12 @@ class DiskWatch:
         self._deletion_said = False
         self._paused_by_us = False
 
+    @property
     def alarm(self) -> str:
         """What a person should look at; empty: nothing."""
-        journal = self._journal
-        return (
-            ""
-            if journal.healthy
-            else f"the journal is not written ({journal.trouble}): {journal.lost} events are missing"
-        )
+        if self._journal.healthy:
+            return ""
+        return f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing"
 
     def look(self, paired: Steered) -> None:
         """Say what changed, and pause or resume the syphon of `paired`."""

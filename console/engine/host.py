@@ -373,7 +373,7 @@ class EngineHost:
             self._warn(ALARM, f"over: {alarm}")
 
     def _own_alarms(self) -> tuple[str, ...]:
-        return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm()) if alarm)
+        return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm) if alarm)
 
     def _warn(self, about: str, text: str) -> None:
         self.record(Warned(at=self._clock(), about=about, text=text))
