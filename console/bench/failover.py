@@ -21,6 +21,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.entity import State
 from console.core.events import Event, PingAccepted, StateChanged
+from console.core.outlook import percentile
 from console.core.verdict import Judgement, judge
 from console.pairing import (
     PairedSender,
@@ -168,6 +169,6 @@ def _message(size: int) -> ServiceBusMessage:
 
 
 def _p99(took: Sequence[float]) -> float:
-    """The 99th of a hundred; of fewer, the longest but for what a hundredth of them is."""
-    ordered = sorted(took)
-    return round(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 2)
+    slow = percentile(sorted(took), 0.99)
+    assert slow is not None, "there was a round"
+    return round(slow, 2)

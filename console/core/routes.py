@@ -83,6 +83,11 @@ class Sender:
         """Whether this sender still has to leave `route` alone."""
         return self.busy.get(route, at) > at
 
+    def lapse(self, at: float) -> None:
+        """Forget the routes that have rested enough."""
+        for route in [route for route, until in self.busy.items() if until <= at]:
+            del self.busy[route]
+
 
 class Journey:
     """One send call under a pairing.
@@ -108,6 +113,7 @@ class Journey:
         """Whether it has waited for a route that is busy."""
         self._refused = False
         """Whether the latest failure was the primary's, and one that counts. A backlog queue's is not the caller's."""
+        sender.lapse(at)
 
     def next(self, entity: Entity, rotation: Rotation, *, at: float, draw: float) -> Next:
         """Where to go now."""

@@ -74,6 +74,8 @@ class Coalescer:
         self, link: SenderLink, tasks: Tasks, say: Callable[[str], object], *, likeness: Likeness = _all_alike
     ) -> None:
         self.link = link
+        self.under_way = False
+        """Whether it sends, or is between two sends."""
         self.one_by_one = False
         """Whether the queue refuses batches of unlike messages."""
         self._tasks = tasks
@@ -108,6 +110,7 @@ class Coalescer:
             await parcel.outcome
 
     async def _run(self) -> None:
+        self.under_way = True
         try:
             while True:
                 payload = self._next()
@@ -117,6 +120,7 @@ class Coalescer:
                 self._underway = []
                 await asyncio.sleep(0)  # who was answered may have more, and that goes together
         finally:
+            self.under_way = False
             self._give_back()
 
     # -- what goes next ---------------------------------------------------------------------------------------

@@ -117,18 +117,12 @@ class SenderLink:
         finally:
             self._turn.give_back()
 
-    def at_once(self, timeout: float) -> Use | None:
-        """The link in the caller's hand for one send of `timeout` seconds, where nothing stands in the way: it is open,
-        nobody uses it, and it was used a moment ago. Enter it at once, and await nothing before."""
+    def at_once(self) -> Use | None:
+        """The link for one send, where nothing stands in the way: it is open, and nobody uses it. It is the caller's
+        from `Use.begin` on, before which nothing may be awaited."""
         if not self._opened or self._closed or self._turn.taken:
             return None
-        loop = self._loop
-        now = loop.time()
-        if now - self._used_at > PAUSE:
-            return None
-        self._turn.taken = True
-        self._watch.begin(timeout + GRACE, "a send", loop, now)
-        self._use.timeout, self._use.began = timeout, now
+        self._use.sender = self._sender
         return self._use
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
@@ -299,13 +293,28 @@ class Use:
     """A link in one caller's hand: the turn is taken, the deadline runs. Leaving it says what the outcome means for
     the link, and gives it to the next."""
 
-    __slots__ = ("_link", "began", "timeout")
+    __slots__ = ("_link", "_paused", "began", "sender")
 
     def __init__(self, link: SenderLink) -> None:
         self._link = link
-        self.timeout = 0.0
-        """What the SDK gets, in seconds."""
+        self._paused = False
+        """Whether nothing had been sent for so long that the link may have been cut for it."""
         self.began = 0.0
+        self.sender: Any = None
+        """What to send with."""
+
+    def begin(self, timeout: float) -> None:
+        """Take the link for one send of so many seconds."""
+        link = self._link
+        loop = link._loop
+        self.began = now = loop.time()
+        self._paused = now - link._used_at > PAUSE
+        link._turn.taken = True
+        link._watch.begin(timeout + GRACE, "a send", loop, now)
+
+    def was_cut(self, error: Exception) -> bool:
+        """Whether this says of the link that it was idle for too long, and nothing of the entity."""
+        return self._paused and isinstance(error, ServiceBusError | OSError) and kind_of(error) in _CUT
 
     @property
     def age(self) -> float:

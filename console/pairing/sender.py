@@ -26,6 +26,7 @@ from console.core.errors import (
 from console.core.events import Delivered, Diverted, InDoubt, Refused, SendAccepted, SendFailed, Warned
 from console.core.routes import PRIMARY, Journey, Route, Sender, Try, Wait
 from console.core.verdict import DOUBTFUL, Judgement, Verdict
+from console.pairing.beside import beside
 from console.pairing.calls import Call, Schedule
 from console.pairing.coalescer import Coalescer, Parcel
 from console.pairing.links import SenderLink, Use, size_of
@@ -129,7 +130,7 @@ class PairedSender:
         if not messages:
             return
         whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
-        use = self._straight(timeout)
+        use = self._straight()
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)
         else:
@@ -179,32 +180,39 @@ class PairedSender:
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
-    def _straight(self, timeout: float | None) -> Use | None:
+    def _straight(self) -> Use | None:
         """The link to the primary, where nothing stands in a send's way: then no journey is needed to find it."""
         steering = self._steering
-        if self._key not in steering.settled or self._memory.busy or self._together.is_busy or steering.hand.closing:
+        if self._key not in steering.settled or self._memory.busy or self._together.under_way or steering.hand.closing:
             return None
-        return self._primary.at_once(self._limit if timeout is None else min(timeout, self._limit))
+        return self._primary.at_once()
 
     async def _go_straight(
         self, use: Use, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
     ) -> None:
         """The healthy path: what the SDK does, and a count. A failure is met as that of any other attempt.
 
-        After each answer the processor has to fetch our code anew, which then takes a microsecond a call of Python's:
-        what is written out here and in what it uses would be calls elsewhere.
+        Behind each answer the processor has to fetch our code anew, which then takes a microsecond a call of Python's.
+        So what can be done while the answer is on its way is done then, and what comes after it is written out here.
         """
+        steering, hand, bodies = self._steering, self._steering.hand, 0
         payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
-        bodies = body_bytes(messages[0]) if len(messages) == 1 else sum(map(body_bytes, messages))
-        hand = self._steering.hand
-        hand.count += 1
+        limit = self._limit if timeout is None else min(timeout, self._limit)
+
+        def meanwhile() -> None:
+            nonlocal bodies
+            hand.count += 1
+            use.begin(limit)
+            bodies = sum(map(body_bytes, messages))
+
         try:
             try:
-                with use as sender:
-                    await sender.send_messages(payload, timeout=use.timeout)
+                with use:
+                    await beside(use.sender.send_messages(payload, timeout=limit), meanwhile)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
-                call = self._call(messages, whole, timeout, began=self._steering.clock() - use.age)
-                self._meet(call, PRIMARY, error)
+                call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
+                if not use.was_cut(error):
+                    self._meet(call, PRIMARY, error)
             except asyncio.CancelledError:
                 self._in_doubt(PRIMARY, messages, "cancelled by its caller")
                 raise
@@ -355,11 +363,16 @@ class PairedSender:
         self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
     ) -> None:
         """As `_accepted` and what follows, where nothing has to be told: it is counted."""
-        steering, count = self._steering, len(messages)
-        if self._key in steering.settled:
-            steering.count_settled(self._tally, count, bodies)
-        else:  # it has changed in the meantime
-            self._accepted(PRIMARY, messages)
+        steering, tally, count = self._steering, self._tally, len(messages)
+        sends = tally.sent
+        if sends is None or self._key not in steering.settled or tally.last_route.queue is not None:
+            self._accepted(PRIMARY, messages)  # it has changed in the meantime, or not yet since
+        else:
+            meter = steering.meter
+            meter.sends += count
+            meter.sent_bytes += bodies
+            sends.accepted += count
+            sends.new_accepted += count
         if count > 1 or not 0 < bodies <= SMALL:
             self._judge_survival(messages, whole, bodies)
 

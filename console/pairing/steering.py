@@ -31,7 +31,7 @@ from console.core.events import (
     Ticked,
 )
 from console.core.options import Policy
-from console.core.routes import PRIMARY, Route
+from console.core.routes import Route
 from console.core.verdict import FailureKind, Judge
 from console.pairing.deadlines import Clock
 from console.pairing.tasks import Tasks
@@ -173,8 +173,8 @@ class Steering:
         self._ended: PairingError | None = None
         self.hand = InHand()
         self.settled: Collection[str] = frozenset() if machine.policy.journal == "all" else machine.settled
-        """Paths without case of the entities of which an accepted send is only counted, see `count_settled`: neither
-        the machine nor the receipts want it."""
+        """Paths without case of the entities of which an accepted send is only counted: neither the machine nor the
+        receipts want it."""
 
     @property
     def policy(self) -> Policy:
@@ -207,17 +207,6 @@ class Steering:
             self._perform(effect)
         if self.machine.next_deadline != self._armed:
             self._arm()
-
-    def count_settled(self, tally: Tally, messages: int, bodies: int) -> None:
-        """The primary has accepted so many messages of a settled entity, with so many bytes of bodies."""
-        meter = self.meter
-        meter.sends += messages
-        meter.sent_bytes += bodies
-        if tally.last_route.queue is not None:
-            tally.last_route = PRIMARY
-        sends = tally.sent or tally.on(PRIMARY)
-        sends.accepted += messages
-        sends.new_accepted += messages
 
     def probe(self, entity: str) -> None:
         """From now on ask for the entity while nothing is sent to it."""
