@@ -147,6 +147,13 @@ class TestBusyPrimary:
         call.fails(Verdict.THROTTLED)
         assert Call(sender=call.sender).next() == Wait(10)
 
+    def test_what_has_rested_enough_is_forgotten(self) -> None:
+        """A sender that was throttled once is as any other afterwards."""
+        call = Call()
+        call.fails(Verdict.THROTTLED)
+        Journey(call.sender, Policy(), at=BEGAN + 10)
+        assert call.sender.busy == {}
+
     def test_another_sender_does_not_wait(self) -> None:
         """Section 5: "each sender on its own"."""
         call = Call()
