@@ -41,7 +41,7 @@ def judged(result: Result, order: Order) -> Result:
     if not is_installed():
         return _skipped(result, NOT_INSTALLED)
     try:
-        _make_tables(order)
+        make_tables(order)
         with Tables.open(order.tables) as tables:
             audit = _audit(tables)
             report = write_report(report_since(tables, 0.0), _place(result))
@@ -54,7 +54,8 @@ def judged(result: Result, order: Order) -> Result:
     )
 
 
-def _make_tables(order: Order) -> None:
+def make_tables(order: Order) -> None:
+    """Has the pipeline make all tables of the demo's journal. Raises PairedError: it could not."""
     pipeline = start_pipeline(journal=order.journal, tables=order.tables, once=True)
     try:
         status = pipeline.wait(WITHIN)

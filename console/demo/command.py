@@ -47,9 +47,9 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
             socket=str(socket),
             with_tables=spark and not headless,
         )
-        say = _silent if json_line else print
+        say = silent if json_line else print
         with worker_process(order, folder) as worker:
-            result = _listen(worker, say) if headless else _watch(worker, order)
+            result = listened(worker, say) if headless else _watch(worker, order)
         if result is not None:
             result = _judged(result, order, say) if spark else result
     if result is None:
@@ -103,7 +103,7 @@ def worker_process(order: Order, folder: Path) -> Iterator[subprocess.Popen[byte
             process.wait()
 
 
-def _listen(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> Result | None:
+def listened(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> Result | None:
     """Pass on what the worker says until it is done; None when it ended before.
 
     Raises:
@@ -128,7 +128,7 @@ def _watch(worker: subprocess.Popen[bytes], order: Order) -> Result | None:
 
     def listen() -> None:
         try:
-            heard.append(_listen(worker, _silent))
+            heard.append(listened(worker, silent))
         except PairedError as error:
             heard.append(error)
 
@@ -148,5 +148,5 @@ def _close(stream: IO[bytes] | None) -> None:
         stream.close()
 
 
-def _silent(text: str) -> None:
+def silent(text: str) -> None:
     """Says nothing."""

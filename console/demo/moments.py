@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from console.core.entity import State
 from console.core.errors import EngineNotRunningError, PairedError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
-from console.demo.command import demo_folder, worker_process
+from console.demo.afterwards import make_tables
+from console.demo.command import demo_folder, listened, silent, worker_process
 from console.demo.lines import Order
 from console.engine import protocol, records
 from console.engine.client import ControlClient
+from console.ui import history
+from console.ui.history import Past
 
 DURATION: Final = 60.0
 SEED: Final = 7
@@ -37,6 +42,8 @@ class Moment:
     name: str
     scenario: str
     worth_it: Callable[[Snapshot], bool]
+    with_past: bool = False
+    """Whether what the pipeline's tables hold after the play is kept, too; needs Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Kept:
 
     snapshot: Snapshot
     records: tuple[Record, ...]
+    past: Past | None = None
 
 
 def play(moment: Moment, target: Path) -> None:
@@ -56,8 +64,14 @@ def play(moment: Moment, target: Path) -> None:
     with demo_folder() as folder:
         socket = folder / "engine.sock"
         order = Order(scenario=moment.scenario, duration=DURATION, seed=SEED, folder=str(folder), socket=str(socket))
-        with worker_process(order, folder):
+        with worker_process(order, folder) as worker:
             kept = asyncio.run(_awaited(moment, socket))
+            if moment.with_past:
+                listened(worker, silent)
+        if moment.with_past:
+            make_tables(order)
+            past = history.read(order.tables, "")
+            _past_of(target).write_bytes(msgspec.json.format(msgspec.json.encode(past)) + b"\n")
     lines = [protocol.encode(protocol.SnapshotSent(kept.snapshot)), *map(records.encode, kept.records)]
     target.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
 
@@ -66,7 +80,7 @@ def read(source: Path) -> Kept:
     """What `play` kept.
 
     Raises:
-        ProtocolError, UnreadableLineError: the file holds something else.
+        ProtocolError, UnreadableLineError, msgspec.DecodeError: the file holds something else.
         OSError: it cannot be read.
     """
     first, *rest = source.read_bytes().splitlines()
@@ -74,7 +88,13 @@ def read(source: Path) -> Kept:
     if not isinstance(sent, protocol.SnapshotSent):
         raise protocol.ProtocolError(f"{source} does not begin with a snapshot; play it again")
     known = (records.decode(line) for line in rest)
-    return Kept(sent.snapshot, tuple(record for record in known if record is not None))
+    beside = _past_of(source)
+    past = msgspec.json.decode(beside.read_bytes(), type=Past) if beside.exists() else None
+    return Kept(sent.snapshot, tuple(record for record in known if record is not None), past)
+
+
+def _past_of(moment: Path) -> Path:
+    return moment.with_suffix(".past.json")
 
 
 async def _awaited(moment: Moment, socket: Path) -> Kept:
@@ -127,8 +147,13 @@ def _coming_home(snapshot: Snapshot) -> bool:
     return home and snapshot.syphon.moved > 0
 
 
+def _all_is_home(snapshot: Snapshot) -> bool:
+    return _coming_home(snapshot) and not _parked(snapshot)
+
+
 MOMENTS: Final = (
     Moment(name="outage", scenario="datacenter-outage", worth_it=_all_failed_over),
     Moment(name="coming-home", scenario="datacenter-outage", worth_it=_coming_home),
+    Moment(name="afterwards", scenario="datacenter-outage", worth_it=_all_is_home, with_past=True),
     Moment(name="backlog-queue-gone", scenario="backlog-queue-outage", worth_it=_one_queue_gone),
 )

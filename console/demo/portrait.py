@@ -1,7 +1,7 @@
 """`python -m console.demo.portrait --all`: draws every picture in `screenshots/` from moments of real plays.
 
-Each picture is a row of PICTURES. With `--play`, the scenarios are played again first (three minutes) and their moments
-kept beside the pictures; without, the same files give the same pictures, which a test compares.
+Each picture is a row of PICTURES. With `--play`, the scenarios are played again first (five minutes, with Spark) and
+their moments kept beside the pictures; without, the same files give the same pictures, which a test compares.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ PICTURES: Final = (
     Picture(name="coming-home", moment="coming-home"),
     Picture(name="timeline", moment="coming-home", press=("4", "slash", *"orders", "enter")),
     Picture(name="cost", moment="coming-home", press=("5",)),
+    Picture(name="history", moment="afterwards", size=(120, 32), press=("6",)),
     Picture(name="help", moment="outage", press=("question_mark",)),
 )
 
@@ -61,6 +62,7 @@ def drawn(picture: Picture, folder: Path) -> str:
         theme=picture.theme,
         profile=picture.profile,
         press=picture.press,
+        past=kept.past,
     )
     return asyncio.run(drawing)
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import events
@@ -18,7 +17,7 @@ from textual.worker import get_current_worker
 from console.core.billing import Price
 from console.core.errors import ControlError
 from console.core.snapshot import Snapshot
-from console.ui import actions, asking, choices, history, view
+from console.ui import actions, asking, choices, view
 from console.ui.actions import Action, Aim
 from console.ui.around import Others
 from console.ui.bell import rings
@@ -50,6 +49,14 @@ SILENT_AFTER: Final = 3.0
 CHECK_EVERY: Final = 0.5
 NO_TABLES: Final = "this dashboard was not told where the pipeline's tables are"
 
+ReadPast = Callable[[str], Past]
+"""What the pipeline's tables hold, with the report of the incident of this episode, or of the latest; blocks."""
+
+
+def no_tables(_chosen: str) -> Past:
+    """For a dashboard that knows of none."""
+    return Past(None, NO_TABLES)
+
 
 class NewsArrived(Message):
     """There are news to fold into the view."""
@@ -72,7 +79,7 @@ class PairedApp(TerminalApp):
         notices: what could not be used of a person's own files; the first is shown.
         keys: the keys in force.
         price: what operations cost, for the page "cost".
-        tables: the folder of the pipeline's tables, for the page "history".
+        past: reads the pipeline's tables, for the page "history".
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: told of an unexpected exception, which then ends the app.
@@ -103,7 +110,7 @@ class PairedApp(TerminalApp):
         notices: Sequence[str] = (),
         keys: Keymap = TABLES,
         price: Price | None = None,
-        tables: Path | None = None,
+        past: ReadPast = no_tables,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         report: Report | None = None,
@@ -117,7 +124,7 @@ class PairedApp(TerminalApp):
         self._ordering = Ordering(self, feed, others, by=by)
         self._on_ready = on_ready
         self._bell = bell
-        self._tables: Path | None = tables
+        self._past = past
         self._news: list[News] = []
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
@@ -295,7 +302,7 @@ class PairedApp(TerminalApp):
 
     def _tell_of_tables(self, chosen: str) -> None:
         worker = get_current_worker()
-        past = history.read(self._tables, chosen) if self._tables else Past(None, NO_TABLES)
+        past = self._past(chosen)
         if not worker.is_cancelled:
             self.call_from_thread(self.tell, past)
 
@@ -316,7 +323,7 @@ class PairedApp(TerminalApp):
             return
         self._news.clear()
         self._snapshot_came = self.monotonic()
-        self._tables = None  # those of the engine before
+        self._past = no_tables  # there are those of the engine before
         self.show(view.attended(self.view, name))
         self.turn_to(Page.PAIRING)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from console.engine.client import user_name
+from console.ui import history
 from console.ui.ahead import make_ahead
-from console.ui.app import PairedApp
+from console.ui.app import PairedApp, no_tables
 from console.ui.around import FeedWithNeighbours
 from console.ui.feed import EngineFeed
 from console.ui.preferences import Preferences, config_folder
@@ -80,7 +82,7 @@ def dashboard(
         bell=look.bell,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
-        tables=tables,
+        past=partial(history.read, tables) if tables is not None else no_tables,
         keys=chosen.keys,
     )
     return app

@@ -13,8 +13,9 @@ from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine.client import ControlClient
 from console.engine.protocol import Armed
-from console.ui.app import PairedApp
+from console.ui.app import PairedApp, no_tables
 from console.ui.feed import NOT_ARMED, Fired, Tell
+from console.ui.history import Past
 from console.ui.profile import PROFILES, ProfileName
 from console.ui.theme import load_all
 from console.ui.view import Records
@@ -71,8 +72,10 @@ async def draw_svg(
     theme: str,
     profile: ProfileName = ProfileName.FULL,
     press: Sequence[str] = (),
+    past: Past | None = None,
 ) -> str:
-    """Like `render_svg`, inside a running event loop; after the keys of `press`, by Textual's names, were pressed."""
+    """Like `render_svg`, inside a running event loop; after the keys of `press`, by Textual's names, were pressed.
+    `past`: what the pipeline's tables hold; None: there are none."""
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
         raise ValueError(f"there is no theme {theme!r}; there are {', '.join(known)}")
@@ -84,6 +87,7 @@ async def draw_svg(
         profile=PROFILES[profile],
         now=lambda: snapshot.at,
         monotonic=lambda: 0.0,
+        past=no_tables if past is None else lambda _: past,
     )
     app.theme = theme
     async with app.run_test(size=size) as pilot:

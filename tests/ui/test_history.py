@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_no_incident_and_no_tables_are_said() -> None:
 
 
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
-    async with open_console(size=(100, 30), tables=folder) as console:
+    async with open_console(size=(100, 30), past=partial(history.read, folder)) as console:
         await console.pilot.press("6")
         for _ in range(100):
             await console.pilot.pause(0.05)
@@ -117,3 +118,14 @@ async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: P
 
         assert past.history.chosen == "e-one-orders-1"
         assert any("orders failed over at" in sentence for sentence in past.history.report)
+
+
+async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:
+    few = Past(replace(HISTORY, incidents=HISTORY.incidents[:2]))
+    async with open_console(size=(100, 40), past=lambda _: few) as console:
+        await console.pilot.press("6")
+        await console.app.workers.wait_for_complete(
+            [worker for worker in console.app.workers if worker.group == "tables"]
+        )
+        await console.pilot.pause()
+        assert console.app.screen.query_one(IncidentList).size.height == 5

@@ -18,12 +18,25 @@ LASTED: Final = 14
 PARKED: Final = 9
 MOST: Final = 12
 """Lines of one sentence."""
+HEADS: Final = 2
+"""Lines above the rows."""
+TALLEST: Final = 12
+"""Lines of the list, however many incidents there are."""
 
 
 class IncidentList(Lines):
     """A row an incident; the selected one stays in sight."""
 
     ages: ClassVar[bool] = False
+
+    def show(self, view: View) -> None:
+        """Leaves the report the room that few incidents do not need."""
+        history = view.past.history if view.past else None
+        if history is not None and history.incidents:
+            self.styles.max_height = min(
+                TALLEST, HEADS + len(history.incidents) + 1
+            )  # and one that sets the report off
+        super().show(view)
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Head and rows, or why there are none."""
@@ -37,7 +50,7 @@ class IncidentList(Lines):
         if not history.incidents:
             return [head, line(" nothing has failed over in all that is recorded")]
         rows = [_row(one, width, selected=one.episode == history.chosen) for one in history.incidents]
-        return [head, _heads(width), *_in_sight(rows, history, max(1, height - 2))]
+        return [head, _heads(width), *_in_sight(rows, history, max(1, height - HEADS))]
 
 
 class IncidentReport(Lines):
