@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from console.core.options import Policy
 from console.core.verdict import FailureKind
 from console.demo.application import RETRY_AFTER
 from console.demo.scenarios import SCENARIOS, scenario_named
@@ -40,6 +41,11 @@ KINDS = {
     "acknowledgement-lost": FailureKind.TIMEOUT,
 }
 """Of the faults that sends meet; what is only slow, or seen late, is none to them."""
+
+
+def policies_for(scenario: Scenario) -> tuple[Policy, ...]:
+    """What is rehearsed for a scenario."""
+    return policies_of(scenario.policy, intervals=(0.0, 3.0, 8.0), pings=(1, 2), ping_intervals=(2.0, 4.0))
 
 
 def known(scenario: Scenario, recorded: History) -> History:
@@ -72,7 +78,7 @@ def main(names: Sequence[str]) -> int:
 
 def _compared(name: str) -> int:
     scenario = scenario_named(name)
-    policies = policies_of(scenario.policy, intervals=(0.0, 3.0, 8.0), pings=(1, 2), ping_intervals=(2.0, 4.0))
+    policies = policies_for(scenario)
     with tempfile.TemporaryDirectory() as folder:
         before = asyncio.run(play(name, Path(folder), duration=DURATION, seed=6))
         recorded = read_history(Path(folder) / "journal", scenario.policy)

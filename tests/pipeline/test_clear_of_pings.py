@@ -1,0 +1,38 @@
+"""That what a rehearsal says of the flapping scenario hangs on no ping that falls together with a fault's end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from console.core.options import Policy
+from console.demo.application import STREAMS
+from console.demo.scenarios import scenario_named
+from console.demo.script import ENTITIES, QUEUES
+from console.pipeline.rehearsal.history import History, Load, Span, Step
+from console.pipeline.rehearsal.replay import replay
+from tests.pipeline.rehearsed import DURATION, known, policies_for
+
+FLAPPING = scenario_named("flapping")
+EARLY_OR_LATE = (-0.25, 0.0, 0.25)
+"""Seconds that a busy machine's faults and pings may be apart from where the script and the clock have them."""
+
+
+def shifted(seconds: float) -> History:
+    """The scenario, its faults all ending so much later."""
+    loads = tuple(
+        Load(path=stream.entity, steps=(Step(0.0, stream.batch / stream.every), Step(DURATION, 0.0)), waits=True)
+        for stream in STREAMS
+    )
+    played = History(source="a script", seconds=DURATION + 30.0, entities=ENTITIES, queues=QUEUES, loads=loads)
+    history = known(FLAPPING, played)
+    moved = [one._replace(ended=Span(*(at + seconds for at in one.ended))) for one in history.outages]
+    return replace(history, outages=tuple(moved))
+
+
+@pytest.mark.parametrize("policy", policies_for(FLAPPING), ids=lambda it: f"{it.failover_interval}-{it.failback_pings}")
+def test_a_quarter_of_a_second_changes_no_failover(policy: Policy) -> None:
+    runs = [replay(shifted(seconds), policy, 1) for seconds in EARLY_OR_LATE]
+    assert len({run.failovers for run in runs}) == 1, runs
+    assert max(run.parked for run in runs) <= 1.1 * min(run.parked for run in runs), runs
