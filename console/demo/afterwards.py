@@ -60,7 +60,7 @@ def make_tables(order: Order) -> None:
     try:
         status = pipeline.wait(WITHIN)
     finally:
-        pipeline.stop()
+        pipeline.stop(within=0.0)  # tables that are not whole are nobody's
     if status is None:
         raise PairedError(f"the pipeline did not end within {WITHIN:g} s")
     if status != 0:

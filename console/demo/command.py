@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,6 +19,7 @@ from console.demo.lines import Done, Failed, Line, Order
 from console.demo.result import Result, for_a_person
 from console.demo.scenarios import scenario_named
 from console.demo.script import LEAST_DURATION
+from console.pipeline.clearing import ended_in_order
 
 STOP: Final = 15.0
 
@@ -37,7 +38,8 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     scenario_named(scenario)
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
-    with demo_folder() as folder:
+    # A screen that is ended by a signal is none of ours: the worker clears away.
+    with ended_in_order() if headless else nullcontext(), demo_folder() as folder:
         socket = folder / "engine.sock"
         order = Order(
             scenario=scenario,
@@ -65,7 +67,8 @@ def _judged(result: Result, order: Order, say: Callable[[str], object]) -> Resul
 
     if afterwards.is_installed():
         say("Spark audits the journal and writes the incident report; Ctrl-C leaves that out")
-    return afterwards.judged(result, order)
+    with ended_in_order():
+        return afterwards.judged(result, order)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class Pipeline:
         if self.running:
             self.process.send_signal(signal.SIGTERM)
             if self.wait(within) is None:
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)  # its JVM would go on for a second or two
         status = self.process.wait()
         self._let_go()
         return status

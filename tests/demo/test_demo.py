@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -96,13 +97,38 @@ def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) 
     assert "Traceback" not in done.stderr
 
 
-def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "console", "demo", "--headless", "--duration", "60"]
     with subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE) as demo:
         assert demo.stdout is not None
         assert demo.stdout.readline()  # it plays
-        demo.kill()
+        demo.send_signal(number)
     end = time.monotonic() + 30
     while list(tmp_path.iterdir()) and time.monotonic() < end:
         time.sleep(0.1)
+    assert not list(tmp_path.iterdir())
+
+
+JUDGED_FOR_EVER = """
+import threading
+from console.demo import afterwards, command
+
+def judged(result, order):
+    print("it is judged", flush=True)
+    threading.Event().wait(60)
+
+afterwards.judged = judged
+command._watch = lambda worker, order: command.Result
+command.run_demo(scenario="throttling", duration=60, seed=1, headless=False, json_line=True)
+"""
+
+
+def test_one_that_is_ended_while_its_journal_is_judged_leaves_no_folder(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", JUDGED_FOR_EVER], env=environment, stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline()
+        demo.terminate()
+    assert demo.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from console.bench.cluster import ROOT, cluster
+from console.bench.cluster import ROOT, cluster, with_descendants
 
 pytest.importorskip("pyspark")
 pytestmark = [
@@ -42,3 +44,20 @@ def test_one_executor_and_two_give_the_same_bytes(tmp_path: Path) -> None:
 
     assert found[1] == found[2]
     assert found[1] == rehearsed(tmp_path, "local[2]")
+
+
+def test_one_that_is_ended_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "console", "rehearse", "--seeds", "20000"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as rehearsal:
+        while not list(tmp_path.glob("paired-rehearse-*/spark.log")):
+            assert rehearsal.poll() is None
+            time.sleep(0.05)
+        below = with_descendants(rehearsal.pid)[1:]
+        rehearsal.terminate()
+    assert rehearsal.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("paired-*"))
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in below):
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -5,6 +5,8 @@ Exit status: 0; what cannot be done is raised, one sentence.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ import msgspec
 
 from console.core.errors import PipelineError
 from console.core.options import Policy
+from console.pipeline.clearing import ended_in_order
 from console.pipeline.launch import TROUBLE, said
 from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
 from console.pipeline.rehearsal.grid import Order
@@ -38,7 +41,8 @@ def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None,
     policy = current or Policy()
     order = order_asked(asked, history_for(journal, policy), policy)
     sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
-    ran = run_on_spark(order, asked.master or LOCAL)
+    with ended_in_order():
+        ran = run_on_spark(order, asked.master or LOCAL)
     found = rehearsed(order, ran.rows)
     rate = order.runs / ran.seconds * 60
     sys.stderr.write(f"{order.runs:,} runs in {ran.seconds:,.1f} s, {rate:,.0f} a minute, Spark's start aside\n")
@@ -71,7 +75,7 @@ def run_on_spark(order: Order, master: str) -> Ran:
             try:
                 status = process.wait()
             except BaseException:
-                process.kill()  # its JVM ends with it
+                os.killpg(process.pid, signal.SIGKILL)  # with its JVM, which writes into the folder
                 raise
         if status:
             raise PipelineError(_why(log))
