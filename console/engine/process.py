@@ -165,30 +165,22 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: _warn(host, "drain", text)
     )
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
-    async with (
-        EngineHost(
-            identity,
-            spool=places.spool,
-            socket=places.socket,
-            policy=config.policy,
-            surroundings=around.add,
-            draining=draining,
-            keep=config.journal_mb * 1024**2,
-            note=hook.note if hook is not None else nobody,
-        ) as host,
-        open_clients(config) as clients,
-    ):
+    host = EngineHost(
+        identity,
+        spool=places.spool,
+        socket=places.socket,
+        policy=config.policy,
+        surroundings=around.add,
+        draining=draining,
+        keep=config.journal_mb * 1024**2,
+        note=hook.note if hook is not None else nobody,
+    )
+    async with host, open_clients(config) as clients:
         renewal = Renewal(
             config, clients.primary_access, clients.secondary_access, lambda text: _warn(host, "credentials", text)
         )
         paired = await _pair(config, clients, places, host, renewal)
-        crew = Crew()
-        crew.start(renewal.run(), name="the renewal of keys")
-        if hook is not None:
-            crew.start(hook.run(lambda text: _warn(host, "on_change", text)), name="the operator's command")
-        if config.metrics is not None:
-            told = serve(config.metrics, host.latest, lambda text: _warn(host, "metrics", text))
-            crew.start(told, name="the metrics")
+        crew = _crew(config, host, renewal, hook)
         try:
             await host.adopt(paired)
             _on_end(lambda: host.stop("told to end by a signal"))
@@ -202,6 +194,21 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
             await crew.close()
             await draining.close()
             await _close(paired)
+
+
+def _crew(config: PairingConfig, host: EngineHost, renewal: Renewal, hook: Hook | None) -> Crew:
+    """What runs beside the pairing, as far as the file asks for it."""
+
+    def warning(about: str) -> Callable[[str], None]:
+        return lambda text: _warn(host, about, text)
+
+    crew = Crew()
+    crew.start(renewal.run(), name="the renewal of keys")
+    if hook is not None:
+        crew.start(hook.run(warning("on_change")), name="the operator's command")
+    if config.metrics is not None:
+        crew.start(serve(config.metrics, host.latest, warning("metrics")), name="the metrics")
+    return crew
 
 
 def _on_end(act: Callable[[], object]) -> None:
