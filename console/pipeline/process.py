@@ -1,7 +1,7 @@
 """The pipeline's own process; started by launch.py with an order, or by a person's `paired pipeline`.
 
 Its order is the first line of its standard input, whose end ends it. Says in its last line why it failed. SIGTERM ends
-it in order; killed, it has lost nothing: see stream.py.
+one that follows a journal in order, any other at once; killed, it has lost nothing: see stream.py.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PipelineOrder)
     os.nice(NICE)
     ending: list[int] = []
-    when_gone(lambda: ending.append(signal.SIGTERM), within=STOP)
-    signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
+    if order.once:  # there is no order to end it in: what it had begun is done again
+        when_gone(lambda: None, within=0.0)
+    else:
+        when_gone(lambda: ending.append(signal.SIGTERM), within=STOP)
+        signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _run(order, ending)
