@@ -1,7 +1,7 @@
 """Spark's checkpoint of a query, and doing without it where files of it are missing.
 
     metadata      which query this is
-    sources/0/N   the journal's files up to step N
+    sources/0/N   the files up to step N
     offsets/N     batch N was begun, with the files up to a step
     commits/N     batch N is done
     state/        what transformWithState keeps

@@ -58,7 +58,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     began = time.monotonic()
     journal, folder = Path(order.journal), Path(order.tables)
     journal_files(journal)
-    Asking(journal, order.trigger).look()  # the engine has time while Spark starts
+    Asking(journal).ask()  # the engine has time while Spark starts
     with Lake(folder) as lake:
         work = folder / "work"
         java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)

@@ -56,6 +56,11 @@ class Query:
         if not self._running.isActive:
             self._done()
 
+    def begin_anew(self) -> None:
+        """End it in order, and start it again."""
+        self._running.stop()
+        self._running = self._start()
+
     def stop(self) -> None:
         """In order."""
         self._running.stop()

@@ -1,13 +1,11 @@
 """The two queries: journal to tables, and story to episodes. Once in effect, whatever is killed or lost.
 
 A batch of the journal: lines become events, those that the tables hold already are left out, the rest is written, then
-summed up from what was written; then the manifest is replaced, and with it all tables change at once. A batch that was
-killed is done again by Spark; where the checkpoint is lost, everything is read again. The numbers of the records alone
-decide what is new.
+summed up from what was written; then the manifest is replaced, and with it all tables change at once. Spark is shown
+the files that are not in the tables (inbox.py), so a checkpoint of the journal is begun with each start, and after
+FORGET files, before it is large. What was killed before its end is shown again; the numbers of the records decide.
 
     journal files ──▶ events, minutes, backlog, syphon, cost ──▶ story files ──▶ episodes (transformWithState)
-
-Spark's file source takes whole files only, in the order of their times, and never looks into one twice.
 """
 
 from __future__ import annotations
@@ -23,9 +21,10 @@ import msgspec
 from console.core.errors import PipelineError
 from console.engine.spool import CLOSED, SUFFIX
 from console.pipeline import judging
-from console.pipeline.asking import Asking
+from console.pipeline.asking import ASK, SHOW, Asking, Before
 from console.pipeline.beside import Judge
 from console.pipeline.contents import Contents, look_into
+from console.pipeline.inbox import Inbox
 from console.pipeline.judging import write_arrow
 from console.pipeline.lake import STORY, Lake, batch_name
 from console.pipeline.manifest import File, Source, merged
@@ -38,11 +37,15 @@ MOST_BYTES: Final = 128 * 1024 * 1024
 """Of the journal in one batch."""
 FOREVER: Final = "36500d"
 """An engine that was killed leaves a file that is found days later: no file is too old."""
+FORGET: Final = 100_000
+"""Files that Spark saw, some days of them, after which it forgets them: it writes all of them every ten batches."""
 JOURNAL: Final = "journal"
 LOOK: Final = 0.2
 """Seconds between two looks at how the queries do."""
 EPISODE_TRIGGER: Final = 0.4
 """Of the journal's trigger: the second query follows soon, and costs next to nothing when there is nothing."""
+
+Take = Callable[[Any, int], None]
 
 
 class Pipeline:
@@ -52,47 +55,72 @@ class Pipeline:
         self._spark = spark
         self._lake = lake
         self._journal = journal
-        self._files = journal_files(journal)
+        self._inbox = Inbox(lake.checkpoints / "inbox", journal_files(journal))
+        self._forget()
 
     def once(self) -> None:
         """Make the tables of what is there. Raises what Spark says."""
-        self._query(JOURNAL, self._start_journal, {"availableNow": True}).finish()
+        self._query(JOURNAL, self._start_all, {"availableNow": True}).finish()
+        self._inbox.settle()
         story = self._query(STORY, self._start_story, {"availableNow": True})  # waits for its Python more than it works
         judging.judge(self._spark, self._lake)
         story.finish()
 
     def follow(self, trigger: float, ended: Callable[[], bool]) -> None:
         """Keep the tables up with the journal until `ended`. Raises what Spark says."""
-        queries = [
-            self._query(JOURNAL, self._start_journal, _every(trigger)),
-            self._query(STORY, self._start_story, _every(trigger * EPISODE_TRIGGER)),
-        ]
-        asking = Asking(self._journal, trigger)
+        journal = self._query(JOURNAL, self._start_new, _every(trigger))
+        story = self._query(STORY, self._start_story, _every(trigger * EPISODE_TRIGGER))
+        asking, is_asked, is_shown = Asking(self._journal), Before(ASK, trigger), Before(SHOW, trigger)
         with Judge(self._spark, self._lake) as judge:
             while not ended():
-                for query in queries:
-                    query.keep_up()
-                asking.look()
+                journal.keep_up()
+                story.keep_up()
+                if is_asked.is_due():
+                    asking.ask()
+                if is_shown.is_due():
+                    self._inbox.deliver(MOST_BYTES)
+                if self._inbox.is_idle_after(FORGET):
+                    journal.begin_anew()
                 judge.look()
                 time.sleep(LOOK)
-        for query in queries:
-            query.stop()
+        journal.stop()
+        story.stop()
 
     # -- journal ------------------------------------------------------------------------------------------------------
 
-    def _start_journal(self, trigger: dict[str, Any]) -> Any:
+    def _start_all(self, trigger: dict[str, Any]) -> Any:
+        """All that is new, in batches as Spark cuts it."""
+        self._inbox.begin()
+        self._inbox.deliver()
+        return self._start_journal(trigger, self._take_journal, {"maxBytesPerTrigger": str(MOST_BYTES)})
+
+    def _start_new(self, trigger: dict[str, Any]) -> Any:
+        """What is new and what comes, each delivery a batch."""
+        self._inbox.begin()
+        self._inbox.deliver(MOST_BYTES)
+        return self._start_journal(trigger, self._take_delivery, {})
+
+    def _start_journal(self, trigger: dict[str, Any], take: Take, options: dict[str, str]) -> Any:
+        """With a checkpoint that knows nothing: what the tables hold is not shown."""
         from pyspark.sql import functions as f
 
+        self._forget()
         lines = (
             self._spark.readStream.format("text")
-            .option("lineSep", "\n")
-            .option("pathGlobFilter", f"*{SUFFIX}")
-            .option("maxBytesPerTrigger", str(MOST_BYTES))
-            .option("maxFileAge", FOREVER)
-            .load(str(self._files))
+            .options(lineSep="\n", pathGlobFilter=f"*{SUFFIX}", recursiveFileLookup="true", maxFileAge=FOREVER)
+            .options(**options)
+            .load(str(self._inbox.shown))
             .select("value", f.col("_metadata.file_name").alias("file"))
         )
-        return self._start(JOURNAL, lines, self._take_journal, trigger, "append")
+        return self._start(JOURNAL, lines, take, trigger, "append")
+
+    def _forget(self) -> None:
+        """Spark's checkpoint of the journal, whole or not."""
+        shutil.rmtree(self._lake.checkpoints / JOURNAL, ignore_errors=True)
+
+    def _take_delivery(self, lines: Any, batch: int) -> None:
+        self._take_journal(lines, batch)
+        self._inbox.settle()
 
     def _take_journal(self, lines: Any, batch: int) -> None:
         with self._lake.writing:
@@ -188,7 +216,7 @@ class Pipeline:
         checkpoint = self._lake.checkpoints / name
         return Query(name, checkpoint, lambda: start(trigger), lambda: self._lake.manifest.sources.get(name))
 
-    def _start(self, name: str, rows: Any, take: Callable[[Any, int], None], trigger: dict[str, Any], mode: str) -> Any:
+    def _start(self, name: str, rows: Any, take: Take, trigger: dict[str, Any], mode: str) -> Any:
         writer = (
             rows.writeStream.queryName(name)
             .outputMode(mode)

@@ -7,32 +7,24 @@ from pathlib import Path
 import pytest
 
 from console.engine import spool
-from console.pipeline.asking import Asking
-
-TRIGGER = 5.0
+from console.pipeline.asking import Asking, Before
 
 
-def asks(folder: Path, *moments: float) -> list[bool]:
-    """Whether it asked at each of these moments, of the clock's seconds."""
+def test_it_is_due_once_before_each_look_of_sparks() -> None:
+    moments = (101.0, 102.0, 103.4, 103.6, 104.0, 105.1, 108.4, 108.6)
     now = iter(moments)
-    asking = Asking(folder, TRIGGER, clock=lambda: next(now))
-    found = []
-    for _ in moments:
-        (folder / spool.ASKED).unlink(missing_ok=True)
-        asking.look()
-        found.append(spool.asked(folder) > 0)
-    return found
+    before = Before(1.5, 5.0, clock=lambda: next(now))
+    assert [before.is_due() for _ in moments] == [True, False, False, True, False, False, False, True]
 
 
-def test_it_asks_once_before_each_look_of_sparks(tmp_path: Path) -> None:
+def test_an_engines_journal_is_asked_for(tmp_path: Path) -> None:
     spool.prepare(tmp_path)
-    assert asks(tmp_path, 101.0, 102.0, 103.4, 103.6, 104.0, 105.1, 108.4, 108.6) == [
-        True, False, False, True, False, False, False, True,
-    ]  # fmt: skip
+    Asking(tmp_path).ask()
+    assert spool.asked(tmp_path) > 0
 
 
 def test_a_folder_that_is_no_engines_is_left_as_it_is(tmp_path: Path) -> None:
-    Asking(tmp_path, TRIGGER).look()
+    Asking(tmp_path).ask()
     assert not list(tmp_path.iterdir())
 
 
@@ -45,8 +37,7 @@ def test_a_journal_that_may_not_be_written_to_is_followed_all_the_same(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(spool, "ask", refuse)
-    now = iter((101.0, 106.0))
-    asking = Asking(tmp_path, TRIGGER, clock=lambda: next(now))
-    asking.look()
-    asking.look()
+    asking = Asking(tmp_path)
+    asking.ask()
+    asking.ask()
     assert [record.message.count("Permission denied") for record in caplog.records] == [1]

@@ -251,9 +251,8 @@ def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
 ) -> None:
     journal, folder = stage
     once(spark, journal, folder)
-    (commit,) = folder.glob("checkpoints/*/journal/commits/0")  # as if killed between our commit and Spark's
-    commit.unlink()
-    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    (record,) = folder.glob("checkpoints/*/inbox/taken")  # as if killed between a commit and the record of its files
+    record.unlink()
     once(spark, journal, folder)
     assert said(folder) == made
 
@@ -297,6 +296,27 @@ def test_a_checkpoint_of_which_half_is_lost_loses_nothing(
     once(spark, journal, folder)
     assert said(folder) == made
     assert "checkpoint of the story" in capsys.readouterr().out
+
+
+def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
+    spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
+) -> None:
+    monkeypatch.setattr(stream, "MOST_BYTES", 1)  # a delivery for each file
+    monkeypatch.setattr(stream, "FORGET", 2)
+    end, events = time.monotonic() + LONG, len(made["events"]) - len(made["gaps"])
+    known: list[int] = []
+    with Lake(tmp_path) as lake:
+
+        def is_over() -> bool:
+            assert time.monotonic() < end
+            logs = [path.read_text() for path in lake.checkpoints.glob("journal/sources/0/[0-9]*")]
+            known.append(sum(log.count('"path"') for log in logs))
+            return sum(file.rows for file in lake.manifest.of("events")) == events and known[-1] == 0
+
+        stream.Pipeline(spark, lake, journal).follow(1.0, is_over)
+        assert max(known) > 0
+    once(spark, journal, tmp_path)
+    assert said(tmp_path) == made
 
 
 def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:
