@@ -102,7 +102,6 @@ select {entity} as entity,
        count(case when answer = 'in doubt' and has_arrived then 1 end) as recovered,
        count(case when has_arrived then 1 end) as delivered,
        count(case when status = 'dead-lettered' then 1 end) as dead_lettered,
-       cast(0 as bigint) as expired,
        count(case when status = 'parked' then 1 end) as parked,
        count(case when status = 'undelivered' then 1 end) as lost,
        count(case when status = 'unexpected' then 1 end) as unexpected,
@@ -112,4 +111,5 @@ select {entity} as entity,
 from {judged}
 {group}
 """
-"""Messages that expire by their own time to live leave no receipt: they are among the lost. Nobody else can tell."""
+"""Messages that expire at their destination by their own time to live leave no receipt: they are among the lost. Those
+that expire in a backlog are dead-lettered, and their receipts say why."""

@@ -93,7 +93,7 @@ VERDICTS: Final[Columns] = {
     "entity": "VARCHAR",
     **dict.fromkeys(
         (
-            "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "expired",
+            "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered",
             "parked", "lost", "unexpected", "duplicates", "out_of_order",
         ),
         "BIGINT",

@@ -21,6 +21,7 @@ from console.core.events import (
     PingAccepted,
     PingFailed,
     QueuePulled,
+    Received,
     Record,
     SendsCounted,
     StateChanged,
@@ -152,6 +153,22 @@ def test_the_audit_names_what_is_still_parked(report: Report) -> None:
     assert report.audit.verdict == "nothing lost"
     assert report.audit.figures["parked"] == 2
     assert any("p18 (orders), p19 (orders)" in sentence for sentence in report.audit.evidence)
+
+
+def test_the_audit_says_that_what_expired_at_its_destination_may_be_among_the_lost(tmp_path: Path) -> None:
+    """Nothing leaves a receipt of that, so that a count of its own would be none."""
+    events = [
+        Delivered(at=T, entity="orders", message_id="m1"),
+        Delivered(at=T, entity="orders", message_id="m2"),
+        Received(at=T + 1, entity="orders", message_id="m1"),
+    ]
+    folder = make_tables(tmp_path / "tables", records(*EVENTS, *events), episodes=[EPISODE], cost=COST)
+    with Tables.open(folder) as tables:
+        found = report_since(tables, 0.0).audit
+    assert found.verdict == "messages lost"
+    (said,) = (sentence for sentence in found.evidence if "m2 (orders)" in sentence)
+    assert "what expires at its destination by its own time to live leaves no receipt, and is among them" in said
+    assert "expired" not in found.figures
 
 
 def test_acts_say_who_did_what_and_what_came_of_it(report: Report) -> None:

@@ -29,8 +29,8 @@ BUCKETS: Final = 150
 SHOWN: Final = 10
 """Message ids of each kind that are given as evidence."""
 FIGURES: Final = (
-    "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "expired", "parked",
-    "lost", "unexpected", "duplicates", "out_of_order",
+    "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "lost",
+    "unexpected", "duplicates", "out_of_order",
 )  # fmt: skip
 
 Chain = tuple[Episode, ...]
@@ -201,9 +201,13 @@ def _evidence(tables: Tables, figures: dict[str, int], receivers_told: bool) -> 
             total = _count(tables, "select count(*) as number from audit where status = ?", [status])
             more = f" and {total - len(rows):,} more" if total > len(rows) else ""
             ids = ", ".join(f"{row['message_id']} ({row['entity']})" for row in rows)
-            said.append(f"{what}: {ids}{more}")
+            said.append(f"{what}: {ids}{more}{_CAVEATS.get(status, '')}")
     return said
 
+
+_CAVEATS: Final = {
+    "undelivered": "; what expires at its destination by its own time to live leaves no receipt, and is among them"
+}
 
 # -- curves --------------------------------------------------------------------------------------------------------
 
