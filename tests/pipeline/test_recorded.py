@@ -91,6 +91,19 @@ def test_what_the_record_cannot_tell_is_said() -> None:
     assert "duplicates are bounds" in said
 
 
+def test_how_far_the_load_itself_went_bounds_a_forecast_from_it() -> None:
+    """What was parked the next time was up to 31 % off, as other loads were offered then."""
+    busier = [sends(at, 20) for at in range(70, 110)]
+    said = " ".join(history(*FAILED_OVER, *busier).unknown)
+
+    assert "what will be sent the next time: here it was " in said
+    assert " to 20 a second to orders" in said
+
+
+def test_a_record_without_an_outage_leaves_nothing_open() -> None:
+    assert history(*(sends(at, at) for at in range(1, 60))).unknown == ()
+
+
 def test_a_send_that_was_not_answered_was_lost_when_it_was_asked() -> None:
     (outage,) = history(
         *(sends(at, 1) for at in range(1, 6)),

@@ -7,13 +7,10 @@ answered says no more than that it was lost when it was asked. While an entity i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from console.core.entity import State
@@ -40,17 +37,13 @@ from console.core.events import (
 from console.core.options import Policy
 from console.core.verdict import FailureKind
 from console.engine.spool import CLOSED, read_records
-from console.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step, kind_of_reason
+from console.pipeline.rehearsal.history import History, Load, Outage, Span, kind_of_reason
+from console.pipeline.rehearsal.offered import bounds, insistence, loads_of, refusal
+from console.pipeline.rehearsal.outages import outages_of
+from console.pipeline.rehearsal.sightings import Seen, Sighting
 from console.simulation.plan import Act, Crash, Verb
 
 PRIMARY: Final = "primary"
-WINDOW: Final = 1.0
-"""Seconds that counted sends may be told late."""
-BUCKETS: Final = 60
-"""The load is read in about so many parts."""
-SHORTEST_BUCKET, LONGEST_BUCKET = 5.0, 60.0
-COVERED: Final = 0.2
-"""Of a part at least so much must be free of refusals to say what was offered; else the part before says it."""
 VERBS: Final[dict[type[Event], Verb]] = {
     Forced: "force",
     Pinned: "pin",
@@ -58,39 +51,6 @@ VERBS: Final[dict[type[Event], Verb]] = {
     SyphonPaused: "pause",
     SyphonResumed: "resume",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """What somebody saw of the primary: asked at `asked`, told at `told`. Of `window`s both counts are known."""
-
-    asked: float
-    told: float
-    good: int
-    bad: int
-    reason: str = ""
-    window: bool = False
-
-
-@dataclass(slots=True)
-class Seen:
-    """All that was seen of one entity."""
-
-    path: str
-    sightings: list[Sighting] = field(default_factory=list)
-    accepted: list[tuple[float, float, int]] = field(default_factory=list)
-    """From, to and how many, by any route."""
-    refusing: list[list[float]] = field(default_factory=list)
-    """From and to of the times in which nobody was told yes."""
-    kinds: list[tuple[float, FailureKind]] = field(default_factory=list)
-    """Failures that were counted, by when."""
-    doubts: dict[str, list[float]] = field(default_factory=dict)
-    """When each message was in doubt."""
-
-    def served(self, since: float) -> None:
-        """A caller was told yes after `since`: before the refusals began, that says nothing of their end."""
-        if self.refusing and self.refusing[-1][1] == inf and since >= self.refusing[-1][0]:
-            self.refusing[-1][1] = since
 
 
 def read_history(folder: Path, policy: Policy) -> History:
@@ -235,23 +195,24 @@ class Reading:
             self._restored(queue, self._last)
         first, seconds = self._first, self._last - self._first
         outages = [outage for one in seen for outage in outages_of(one, self._last)] + self._queue_outages
-        insists = _insistence(seen)
+        insists = insistence(seen)
+        loads = tuple(load for one in seen for load in loads_of(one, first, seconds, waits=insists is not None))
         return History(
             source=source,
             began_at=first,
             seconds=seconds,
             entities=tuple(one.path for one in seen),
             queues=max(self._queues, 1),
-            loads=tuple(load for one in seen for load in _loads(one, first, seconds, waits=insists is not None)),
+            loads=loads,
             outages=tuple(sorted((_since(outage, first) for outage in outages), key=lambda one: (one.began, str(one)))),
             crashes=tuple(Crash(at - first, back - first, 0) for at, back in self._crashes),
             acts=tuple(act._replace(at=act.at - first) for act in self._acts),
-            refusal=_refusal(seen),
+            refusal=refusal(seen),
             insists=insists,
-            unknown=tuple(self._unknown(outages)),
+            unknown=tuple(self._unknown(outages, loads)),
         )
 
-    def _unknown(self, outages: Sequence[Outage]) -> Iterable[str]:
+    def _unknown(self, outages: Sequence[Outage], loads: Sequence[Load]) -> Iterable[str]:
         wide = [outage.ended.width for outage in outages if isinstance(outage.target, str)]
         if any(width > 1.0 for width in wide):
             yield (
@@ -261,6 +222,8 @@ class Reading:
         doubtful = {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION, FailureKind.DETACHED}
         if any(outage.failure in doubtful for outage in outages):
             yield "whether a message arrived whose send was not answered: duplicates are bounds"
+        if outages and (said := bounds(loads)):
+            yield said
         if len({engine for engine, _ in self._boots}) > 1:
             yield "how several engines share the load: they are replayed as one"
         if self._single_acts:
@@ -270,148 +233,3 @@ class Reading:
 def _since(outage: Outage, first: float) -> Outage:
     began, ended = (Span(span.earliest - first, span.latest - first) for span in (outage.began, outage.ended))
     return outage._replace(began=began, ended=ended)
-
-
-# -- outages -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Spell:
-    """Bad sightings with no good one between them."""
-
-    began: Span
-    last_bad: float
-    ended: Span | None = None
-    reasons: list[str] = field(default_factory=list)
-    good: int = 0
-    bad: int = 0
-    """Of the windows inside, where both are known."""
-
-
-def outages_of(seen: Seen, last: float) -> list[Outage]:
-    """The outages of one entity; `last` is when the record ends."""
-    spells: list[Spell] = []
-    good_at: float | None = None
-    clean = True
-    """Whether a window without a failure lies between the latest spell and now."""
-    for sight in sorted(seen.sightings, key=lambda one: one.told):
-        spell = spells[-1] if spells and spells[-1].ended is None else None
-        if sight.window and sight.good and sight.bad:
-            _mixed(spells, spell, sight)
-        elif sight.bad:
-            if spell is None:
-                spell = _opened(spells, sight, good_at, merge=not clean)
-                clean = False
-            spell.last_bad = max(spell.last_bad, sight.asked if _unanswered(sight) else sight.told)
-            spell.bad += sight.bad if sight.window else 0
-            spell.reasons += [sight.reason] if sight.reason else []
-        elif spell is None or sight.asked >= spell.last_bad or not sight.window:
-            good_at = sight.told
-            clean = clean or sight.window
-            if spell is not None:
-                spell.ended = Span(min(spell.last_bad, sight.told), sight.told)
-    found = (_outage(seen, spell, last) for spell in spells)
-    return [outage for outage in found if outage.failure in CONDITIONS]  # the others are of single messages
-
-
-def _mixed(spells: list[Spell], spell: Spell | None, sight: Sighting) -> None:
-    """A second with both: the edge of a spell, inside of one, or all that there is of one."""
-    if spell is not None:
-        if sight.asked > spell.began.latest:
-            spell.good, spell.bad = spell.good + sight.good, spell.bad + sight.bad
-            spell.last_bad = max(spell.last_bad, sight.asked)
-    elif not spells or sight.asked >= (spells[-1].ended or spells[-1].began).latest:
-        found = Spell(Span(sight.asked, sight.told), sight.told, good=sight.good, bad=sight.bad)
-        found.ended = Span(sight.told, sight.told)
-        spells.append(found)
-
-
-def _opened(spells: list[Spell], sight: Sighting, good_at: float | None, *, merge: bool) -> Spell:
-    """A new spell; or the latest again, where no second between them was without a failure."""
-    if merge and spells:
-        spell = spells[-1]
-        spell.ended = None
-        spell.good += 1
-        return spell
-    earliest = sight.asked if good_at is None else min(good_at, sight.told)
-    latest = max(earliest, sight.asked) if _unanswered(sight) else sight.told
-    spells.append(Spell(Span(earliest, latest), sight.asked))
-    return spells[-1]
-
-
-def _unanswered(sight: Sighting) -> bool:
-    return kind_of_reason(sight.reason) is FailureKind.TIMEOUT
-
-
-def _outage(seen: Seen, spell: Spell, last: float) -> Outage:
-    ended = spell.ended or Span(min(spell.last_bad, last), last)
-    share = spell.bad / (spell.good + spell.bad) if spell.good and spell.bad else 1.0
-    return Outage(seen.path, _kind(seen, spell, ended), spell.began, ended, round(share, 3))
-
-
-def _kind(seen: Seen, spell: Spell, ended: Span) -> FailureKind:
-    """The kind that was counted or told most often. Where nobody counted (an older journal), a failure that moved no
-    state and left no doubt was throttling."""
-    found = Counter(kind for kind in map(kind_of_reason, spell.reasons) if kind is not None)
-    found.update(kind for at, kind in seen.kinds if spell.began.earliest <= at <= ended.latest + WINDOW)
-    return found.most_common(1)[0][0] if found else FailureKind.BUSY
-
-
-# -- load ----------------------------------------------------------------------------------------------------------
-
-
-def _loads(seen: Seen, first: float, seconds: float, *, waits: bool) -> Iterable[Load]:
-    """What was offered to an entity: by one caller, or, where callers wait, by as many as were seen to insist."""
-    callers = max(1, min(len(seen.doubts), _at_once(seen))) if waits else 1
-    steps = tuple(_steps(seen, first, seconds))
-    shared = tuple(step._replace(rate=step.rate / callers) for step in steps)
-    return [Load(path=seen.path, steps=shared, waits=waits)] * callers
-
-
-def _at_once(seen: Seen) -> int:
-    """How many different messages were in doubt in the time of one refusal, at most."""
-    return max(
-        (
-            sum(1 for times in seen.doubts.values() if any(since <= at <= until for at in times))
-            for since, until in seen.refusing
-        ),
-        default=1,
-    )
-
-
-def _steps(seen: Seen, first: float, seconds: float) -> Iterable[Step]:
-    width = min(max(seconds / BUCKETS, SHORTEST_BUCKET), LONGEST_BUCKET)
-    counts = [0.0] * (int(seconds / width) + 1)
-    for since, until, count in seen.accepted:
-        counts[int(max(0.0, (since + until) / 2 - first) / width)] += count
-    rate: float | None = None
-    for index, counted in enumerate(counts):
-        since = first + index * width
-        until = min(since + width, first + seconds)
-        free = until - since - _refused(seen, since, until)
-        if free >= COVERED * width:
-            now = round(counted / free, 3)
-            if now != rate:
-                yield Step(since - first, now)
-            rate = now
-
-
-def _refused(seen: Seen, since: float, until: float) -> float:
-    return sum(max(0.0, min(until, to) - max(since, at)) for at, to in seen.refusing)
-
-
-def _refusal(seen: Sequence[Seen]) -> float:
-    """How long refused pings took, in the middle; sends go the same way, and nobody measured theirs."""
-    took = [
-        sight.told - sight.asked
-        for one in seen
-        for sight in one.sightings
-        if sight.reason and sight.told > sight.asked and not _unanswered(sight)
-    ]
-    return round(median(took), 3) if took else 0.0
-
-
-def _insistence(seen: Sequence[Seen]) -> float | None:
-    """Seconds after which callers sent a refused message again; None where nobody was seen to."""
-    gaps = [later - at for one in seen for times in one.doubts.values() for at, later in pairwise(times)]
-    return round(median(gaps), 3) if gaps else None
