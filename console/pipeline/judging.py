@@ -82,32 +82,37 @@ def replaced(now: Manifest, began: Manifest, new: dict[str, tuple[File, ...]]) -
     return {**now.files, **{table: (*files, *since[table]) for table, files in new.items()}}
 
 
-def _audited(spark: Any, lake: Lake, manifest: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:
+def _audited(spark: Any, lake: Lake, began: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:
     from pyspark.sql import functions as f
 
-    receipts = _frame(spark, lake, "audit", manifest.of("audit"), spark_ddl(AUDIT))
-    _frame(spark, lake, "events", manifest.unjudged(), spark_ddl(EVENTS)).createOrReplaceTempView("new_events")
-    receipts.unionByName(spark.sql(audit.PARTIAL.format(events="new_events"))).createOrReplaceTempView("receipts")
-    merged = spark.sql(audit.MERGE.format(partials="receipts")).select(*AUDIT)
-    place = lake.place("audit", name)
-    merged.write.mode("overwrite").parquet(str(place))  # once: the rest reads what was written
-    whole = spark.read.schema(spark_ddl(AUDIT)).parquet(str(place))
+    whole = _merged_receipts(spark, lake, began, lake.place("audit", name))
     whole.createOrReplaceTempView("merged")
     spark.sql(audit.JUDGED.format(merged="merged")).createOrReplaceTempView("judged")
     by_entity = audit.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
     verdicts = partials.with_all(spark.sql(by_entity).select(*VERDICTS).toArrow())
     rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
     if oldest is not None and oldest < horizon:
-        name = f"{name}-kept"
         kept = spark.sql(f"select * from judged where last_ts >= {horizon} or status not in {_SETTLED}")
-        kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", name)))
-        shutil.rmtree(place, ignore_errors=True)
+        kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", f"{name}-kept")))
+        shutil.rmtree(lake.place("audit", name), ignore_errors=True)
+        name = f"{name}-kept"
+        rows = spark.read.schema(spark_ddl(AUDIT)).parquet(str(lake.place("audit", name))).count()
     written = write_arrow(verdicts, lake.place("verdicts", f"{name}.parquet"))
-    batch = manifest.batch + 1
+    batch = began.batch + 1
     return {
         "audit": (File(name, rows, last or 0, batch),) if rows else (),
         "verdicts": (File(written.name, verdicts.num_rows, last or 0, batch),),
     }
+
+
+def _merged_receipts(spark: Any, lake: Lake, began: Manifest, place: Path) -> Any:
+    """All receipts by message, written once: the rest reads what was written."""
+    known = _frame(spark, lake, "audit", began.of("audit"), spark_ddl(AUDIT))
+    _frame(spark, lake, "events", began.unjudged(), spark_ddl(EVENTS)).createOrReplaceTempView("new_events")
+    known.unionByName(spark.sql(audit.PARTIAL.format(events="new_events"))).createOrReplaceTempView("receipts")
+    merged = spark.sql(audit.MERGE.format(partials="receipts")).select(*AUDIT)
+    merged.write.mode("overwrite").parquet(str(place))
+    return spark.read.schema(spark_ddl(AUDIT)).parquet(str(place))
 
 
 def _small(files: tuple[File, ...]) -> tuple[File, ...]:

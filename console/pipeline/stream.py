@@ -127,34 +127,29 @@ class Pipeline:
             self._take_lines(lines, self._source(JOURNAL, batch))
 
     def _take_lines(self, lines: Any, source: Source) -> None:
-        lake, batch = self._lake, self._lake.manifest.batch + 1
+        lake, now = self._lake, self._lake.manifest
+        batch = now.batch + 1
         place, found, again = self._write_events(lines, lake.place("events", batch_name(batch)))
-        if not found.rows:
-            lake.commit(lambda now: {"sources": {**now.sources, JOURNAL: source}, "repeated": now.repeated + again})
-            return
-        newest = max(
-            (file.last_ts for file in lake.manifest.of("events")), default=0
-        )  # lines without a time are of now
-        file = File(place.name, found.rows, found.last_ts or newest, batch)
-        entities = set(lake.manifest.entities)
+        done = {"sources": {**now.sources, JOURNAL: source}, "repeated": now.repeated + again}
+        made = self._sum_up(place, found, batch) if found.rows else {}
+        lake.commit(lambda _: {**done, **made})
+
+    def _sum_up(self, place: Path, found: Contents, batch: int) -> dict[str, Any]:
+        """Write what follows from a batch's events; what they add to the manifest."""
+        lake, now = self._lake, self._lake.manifest
+        newest = max((file.last_ts for file in now.of("events")), default=0)  # lines without a time are of now
+        events = File(place.name, found.rows, found.last_ts or newest, batch)
+        entities = set(now.entities)
         made = split(f"{place}/*.parquet", entities)
-        files = {table: self._write_partial(table, made[table], file) for table in PARTIALS}
+        files = {"events": (events,), **{table: self._write_partial(table, made[table], events) for table in PARTIALS}}
         if made[STORY].num_rows:
             write_arrow(made[STORY], lake.folder / STORY / f".{batch_name(batch)}.parquet")
-        lake.commit(
-            lambda now: {
-                "files": {
-                    **now.files,
-                    "events": (*now.of("events"), file),
-                    **{table: (*now.of(table), *part) for table, part in files.items()},
-                },
-                "seen": merged(now.seen + found.spans),
-                "troubled": tuple(sorted({*now.troubled, *found.troubled})),
-                "repeated": now.repeated + again,
-                "sources": {**now.sources, JOURNAL: source},
-                "entities": tuple(sorted(entities)),
-            }
-        )
+        return {
+            "files": {**now.files, **{table: (*now.of(table), *part) for table, part in files.items()}},
+            "seen": merged(now.seen + found.spans),
+            "troubled": tuple(sorted({*now.troubled, *found.troubled})),
+            "entities": tuple(sorted(entities)),
+        }
 
     def _write_events(self, lines: Any, place: Path) -> tuple[Path, Contents, int]:
         """The batch's events, each once: where they are, what they are, and how many came that the tables hold."""
