@@ -27,7 +27,12 @@ MOST_FILES: Final = 100
 LARGE: Final = 100_000
 """Rows of a file of events that is left alone."""
 NEW_SHARE: Final = 4
-_SETTLED: Final = "('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')"
+_KEPT: Final = """
+select * from judged
+where last_ts >= {horizon} or status not in ('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')
+   or received_ts = (select max(received_ts) from judged)
+"""
+"""The message that was received last stays: with none, it would seem that receivers tell nothing, and nothing lost."""
 
 
 def due(manifest: Manifest) -> bool:
@@ -92,7 +97,7 @@ def _audited(spark: Any, lake: Lake, began: Manifest, name: str, horizon: int) -
     verdicts = partials.with_all(spark.sql(by_entity).select(*VERDICTS).toArrow())
     rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
     if oldest is not None and oldest < horizon:
-        kept = spark.sql(f"select * from judged where last_ts >= {horizon} or status not in {_SETTLED}")
+        kept = spark.sql(_KEPT.format(horizon=horizon))
         kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", f"{name}-kept")))
         shutil.rmtree(lake.place("audit", name), ignore_errors=True)
         name = f"{name}-kept"

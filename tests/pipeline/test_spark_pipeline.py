@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -354,3 +355,14 @@ def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, mon
                 assert time.monotonic() < end
                 time.sleep(0.01)
         assert said(tmp_path) == whole
+
+        monkeypatch.setattr(judging, "KEPT", 0)  # all is old but the newest record
+        judging.judge(spark, lake)
+        (audit,) = lake.manifest.of("audit")
+        with Tables.open(tmp_path) as tables:
+            left = [row["status"] for row in tables.rows("select status from audit")]
+        before = Counter(row["status"] for row in whole["audit"])
+        newest = Counter(left).pop("delivered")
+        assert Counter(left) == {**before, "delivered": newest}
+        assert 0 < newest < before["delivered"]
+        assert audit.rows == len(left)
