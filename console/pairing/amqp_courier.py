@@ -124,7 +124,7 @@ class AmqpCourier:
             found.answered_at = now
         found.waiting.append(parcel)
         if not found.under_way:
-            self._advance(found)
+            self._ship(found, now)
 
     async def turn(self, key: str, seconds: float) -> None:
         """Wait until something has changed at the destination, `seconds` at most."""
@@ -171,14 +171,18 @@ class AmqpCourier:
         self._steering.meter.moved_bytes += parcel.size
         link.send(parcel.payload, tag)
 
-    def _advance(self, found: Destination) -> None:
-        """Send what waits, as far as the destination is ready; give back what may not be sent any more."""
+    def _advance(self, found: Destination, now: float) -> None:
+        """Something has changed: send what waits, as far as the destination is ready; give back what may not be sent
+        any more."""
         if found.turn is not None:
             found.turn.set_result(None)
             found.turn = None
-        now = self._steering.clock()
         if found.waiting and not self._steering.machine.may_deliver(found.path, at=now):
             self._give_back(found, moving.waiting(self._steering, found.path))
+        self._ship(found, now)
+
+    def _ship(self, found: Destination, now: float) -> None:
+        """Send what waits, as far as the destination is ready."""
         link = found.link
         if link is None or not link.is_up:
             found.budget = 0
@@ -191,12 +195,12 @@ class AmqpCourier:
                 self._send(found, found.waiting.popleft(), now)
             found.budget = max(0, budget)
         if not found.waiting and not found.under_way and not found.is_stalled:
-            self._rest(found)
+            self._rest(found, now)
 
-    def _rest(self, found: Destination) -> None:
+    def _rest(self, found: Destination, now: float) -> None:
         """Nothing is to be done for it: its link may be another's."""
         self._busy.pop(found.key, None)
-        found.used_at = self._steering.clock()
+        found.used_at = now
         if self._for_a_link and found.link is not None:
             self._put_away(found)
         elif found.link is None and not found.is_opening:
@@ -245,8 +249,8 @@ class AmqpCourier:
         else:
             found.is_opening = found.is_stalled = False
             found.allowed = 1
-            found.answered_at = self._steering.clock()
-            self._advance(found)
+            found.answered_at = now = self._steering.clock()
+            self._advance(found, now)
 
     def _not_opened(self, found: Destination, error: Exception) -> None:
         found.is_opening = found.is_stalled = False
@@ -257,7 +261,7 @@ class AmqpCourier:
             self._give_back(found, moving.refused(self._steering, found.path, judgement))
         else:
             self._fail(found, error)
-        self._advance(found)
+        self._advance(found, self._steering.clock())
         self._next_link()
 
     def _put_away(self, found: Destination) -> None:
@@ -334,8 +338,8 @@ class AmqpCourier:
                 found.is_stalled = False
                 if found.is_proven:
                     found.is_proven = False
-                    moving.took(self._steering, found.path)
-                self._advance(found)
+                    moving.took(self._steering, found.path, now)
+                self._advance(found, now)
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
@@ -370,7 +374,7 @@ class AmqpCourier:
                     self._fail(found, error)
                 found.link.drop(error)
             elif quiet >= (PATIENCE if found.is_opening else STALLED_AFTER):
-                self._advance(found)
+                self._advance(found, now)
                 if found.waiting or found.under_way:
                     found.is_stalled = True
                     self._give_back(found, moving.waiting(self._steering, found.path))

@@ -375,14 +375,12 @@ class AmqpPump:
 
     def moved(self, parcels: list[Parcel]) -> None:
         """Receipts first, then completion."""
-        by_path: dict[str, list[str]] = {}
         for parcel in parcels:
-            by_path.setdefault(parcel.path, []).append(parcel.message_id)
             self._forget(parcel)
             self._moved[parcel.number] = parcel.message_id
         with self._steering.together():
-            for path, ids in by_path.items():
-                moving.moved(self._steering, self.progress, path, self.index, ids)
+            moved = [(parcel.path, parcel.message_id) for parcel in parcels]
+            moving.moved(self._steering, self.progress, self.index, moved)
         while len(self._moved) > REMEMBERED:
             self._moved.popitem(last=False)
         self._settling.complete(parcels)

@@ -94,7 +94,7 @@ class Courier:
 
     def _outcome(self, path: str, load: Sequence[Load], failure: Judgement | None) -> Outcome:
         if failure is None:
-            took(self._steering, path)
+            took(self._steering, path, self._steering.clock())
             return Outcome(load, accepted=True)
         ruling = refused(self._steering, path, failure)
         return Outcome(load, False, undeliverable=ruling.undeliverable, reason=ruling.reason)

@@ -8,7 +8,7 @@ not belong here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -114,10 +114,10 @@ class Ruling:
     reason: str
 
 
-def took(steering: Steering, path: str) -> None:
+def took(steering: Steering, path: str, now: float) -> None:
     """The destination accepted messages that were sent after its last failure."""
-    if steering.machine.destinations.delivered(path, at=steering.clock()):
-        steering.announce(DestinationHealed(at=steering.clock(), entity=path))
+    if steering.machine.destinations.delivered(path, at=now):
+        steering.announce(DestinationHealed(at=now, entity=path))
         steering.changed()
 
 
@@ -151,12 +151,13 @@ def waiting(steering: Steering, path: str, reason: str = "") -> Ruling:
     return Ruling(False, reason)
 
 
-def moved(steering: Steering, progress: Progress, path: str, queue: int, ids: Collection[str]) -> None:
-    """Receipts for messages that their destination accepted; to be called before they are completed."""
+def moved(steering: Steering, progress: Progress, queue: int, messages: Sequence[tuple[str, str]]) -> None:
+    """Receipts for messages that their destinations accepted, each its path and id; to be called before they are
+    completed."""
     now = steering.clock()
-    for message_id in ids:
+    for path, message_id in messages:
         steering.announce(Moved(at=now, entity=path, message_id=message_id, queue=queue))
-    progress.moved += len(ids)
+    progress.moved += len(messages)
     progress.last_moved_at = now
 
 

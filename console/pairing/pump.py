@@ -208,7 +208,7 @@ class Pump:
     async def _settle(self, receiver: ServiceBusReceiver, path: str, outcome: Outcome) -> None:
         if outcome.accepted:
             with self._steering.together():
-                moved(self._steering, self.progress, path, self.index, [_id(one.message) for one in outcome.load])
+                moved(self._steering, self.progress, self.index, [(path, _id(one.message)) for one in outcome.load])
             for one in outcome.load:
                 if not await self._settled(receiver.complete_message(one.message), one.message):
                     self.progress.repeated += 1
