@@ -47,7 +47,7 @@ class SyphonPlan:
     """How much of a backlog is moved, beside whom, and how often."""
 
     messages: int = 20_000
-    """How many the syphon moves in a round."""
+    """How many the syphon moves in a round; fewer where the destination could not hold what all rounds bring it."""
     size: Size = 1024
     latency_ms: LatencyMs = 0.0
     rounds: Rounds = 3

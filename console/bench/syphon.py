@@ -26,6 +26,8 @@ from console.config import PairingConfig
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
 MIXED: Final = "bench-mixed-source"
 TARGET: Final = "bench-target"
+HELD: Final = 3 * 1024**3
+"""Bytes that the destination is given in all: it holds all that was moved to it, in the sandbox in memory."""
 PATIENCE: Final = 3.0
 """Seconds for a lap of a loop on the SDK."""
 MOST_RATE: Final = {"naive": 1500, "best": 4000}
@@ -122,6 +124,11 @@ async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) 
     return _figures(plan, laps, memory)
 
 
+def most_messages(size: int, rounds: int) -> int:
+    """How many messages of `size` bytes one lap may have, so that the destination holds what all ways bring it."""
+    return max(2, HELD // (size * rounds * (len(SOURCES) + 1)))  # raw goes twice
+
+
 def _mixed_targets(plan: SyphonPlan) -> list[str]:
     return [f"bench-target-{number}" for number in range(plan.destinations)] if plan.destinations > 1 else []
 
@@ -168,9 +175,8 @@ class _Course:
         return lap
 
     def _count(self, name: str) -> int:
-        if name in MOST_RATE:
-            return min(self._plan.messages, int(PATIENCE * MOST_RATE[name]))
-        return self._plan.messages
+        count = min(self._plan.messages, most_messages(self._letters.size, self._plan.rounds))
+        return min(count, int(PATIENCE * MOST_RATE[name])) if name in MOST_RATE else count
 
     async def _careful(self, stack: AsyncExitStack) -> Careful:
         """The faster of the best loops."""
