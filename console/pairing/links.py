@@ -25,6 +25,7 @@ from console.core.verdict import FailureKind, kind_of
 from console.pairing.batches import Batch
 from console.pairing.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from console.pairing.gate import Gate
+from console.pairing.lean import hasten
 from console.pairing.messages import Sendable
 from console.pairing.tasks import Tasks
 from console.pairing.turn import Turn
@@ -248,6 +249,7 @@ class SenderLink:
 
     def _made(self) -> ServiceBusSender:
         sender = self._client.get_queue_sender(self.path)
+        hasten(sender)
         _leave_the_throttled_alone(sender)
         return sender
 
