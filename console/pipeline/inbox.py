@@ -3,6 +3,8 @@
 Spark's file source lists its whole folder at each look, and never forgets a file that it saw: with 50,000 files in a
 journal, a week of it, that alone took more than a core. So it sees deliveries. A delivery is a folder of links that
 appears at once and goes when its records are in the tables; there is one at a time, so that what a batch took is known.
+Each has a file of its own, an empty one: should the journal give up all of the others before Spark looks, there is
+still something new, and a batch that takes it.
 
 `taken` has the names of the journal's files that are in the tables. It spares work and decides nothing: what is shown
 again, after a crash or a lost folder, is known by the numbers of its records (manifest.py). So a name is written into
@@ -21,6 +23,8 @@ from console.engine.spool import SUFFIX
 
 MOST_FILES: Final = 2000
 """Of one delivery that is one batch: Spark takes some 5 ms for each."""
+EMPTY: Final = f"delivery{SUFFIX}"
+"""A delivery's own file; an engine's names are longer."""
 
 
 class Inbox:
@@ -110,12 +114,13 @@ class Inbox:
             return
         shutil.rmtree(self._making, ignore_errors=True)
         self._making.mkdir(mode=0o700)
+        (self._making / EMPTY).touch(mode=0o600)
         for name in names:
             (self._making / name).symlink_to(self._files.resolve() / name)
         self._number += 1
         self._making.rename(self._place())
         self._delivered = names
-        self._files_shown += len(names)
+        self._files_shown += len(names) + 1
 
 
 def _that_fit(sizes: list[int], most: int) -> int:

@@ -27,6 +27,7 @@ from console.engine.spool import CLOSED
 from console.pipeline import judging, stream
 from console.pipeline import manifest as manifests
 from console.pipeline.beside import Judge
+from console.pipeline.inbox import Inbox
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
 from console.pipeline.launch import Pipeline, start_pipeline
@@ -318,6 +319,32 @@ def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
         assert max(known) > 0
     once(spark, journal, tmp_path)
     assert said(tmp_path) == made
+
+
+def test_files_that_the_journal_gave_up_before_spark_looked_hold_up_nobody(
+    spark: Any, stage: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bug: Spark saw nothing new, so that the delivery was never taken, and nothing came after it."""
+    journal, folder = stage
+    *given_up, newest = sorted((journal / CLOSED).iterdir())
+    newest = newest.rename(journal / newest.name)
+    deliver, end = Inbox.deliver, time.monotonic() + 60
+
+    def delivered(inbox: Inbox, most_bytes: int | None = None) -> None:
+        deliver(inbox, most_bytes)
+        for path in given_up:
+            path.unlink(missing_ok=True)
+
+    def is_over() -> bool:
+        assert time.monotonic() < end
+        if newest.exists():
+            newest.rename(journal / CLOSED / newest.name)
+        return bool(lake.manifest.of("events"))
+
+    monkeypatch.setattr(Inbox, "deliver", delivered)
+    with Lake(folder) as lake:
+        stream.Pipeline(spark, lake, journal).follow(1.0, is_over)
+    assert {row["file"] for row in said(folder)["events"] if row["file"]} == {newest.name}
 
 
 def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:
