@@ -49,11 +49,11 @@ SILENT_AFTER: Final = 3.0
 CHECK_EVERY: Final = 0.5
 NO_TABLES: Final = "this dashboard was not told where the pipeline's tables are"
 
-ReadPast = Callable[[str], Past]
-"""What the pipeline's tables hold, with the report of the incident of this episode, or of the latest; blocks."""
+ReadPast = Callable[[str, str], Past]
+"""What the tables of this pairing hold, with the report of the incident of this episode, or of the latest; blocks."""
 
 
-def no_tables(_chosen: str) -> Past:
+def no_tables(_pairing: str, _chosen: str) -> Past:
     """For a dashboard that knows of none."""
     return Past(None, NO_TABLES)
 
@@ -297,12 +297,12 @@ class PairedApp(TerminalApp):
         """Has the tables read in a thread of its own; a later wish overtakes this one."""
         past = self.view.past
         chosen = past.history.chosen if past and past.history else ""
-        reading = partial(self._tell_of_tables, chosen)
+        reading = partial(self._tell_of_tables, self.view.pairing, chosen)
         self.run_worker(reading, name="tables", group="tables", thread=True, exclusive=True)
 
-    def _tell_of_tables(self, chosen: str) -> None:
+    def _tell_of_tables(self, pairing: str, chosen: str) -> None:
         worker = get_current_worker()
-        past = self._past(chosen)
+        past = self._past(pairing, chosen)
         if not worker.is_cancelled:
             self.call_from_thread(self.tell, past)
 
@@ -322,8 +322,8 @@ class PairedApp(TerminalApp):
             self.answer(str(error), good=False)
             return
         self._news.clear()
+        self.workers.cancel_group(self, "tables")  # of the engine before
         self._snapshot_came = self.monotonic()
-        self._past = no_tables  # there are those of the engine before
         self.show(view.attended(self.view, name))
         self.turn_to(Page.PAIRING)
 

@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from console.engine.client import user_name
+from console.engine.places import places_of
 from console.ui import history
 from console.ui.ahead import make_ahead
 from console.ui.app import PairedApp, no_tables
 from console.ui.around import FeedWithNeighbours
 from console.ui.feed import EngineFeed
+from console.ui.history import Past
 from console.ui.preferences import Preferences, config_folder
 from console.ui.profile import PROFILES, Profile, Wishes, profile_for
 from console.ui.terminal import Report
@@ -45,6 +47,11 @@ def look_for(wishes: Wishes, chosen: Preferences) -> Look:
         mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
         bell=not wishes.no_bell and chosen.bell is not False,
     )
+
+
+def _past(shown_first: str, its_tables: Path, pairing: str, chosen: str) -> Past:
+    """What the tables of the engine that is shown hold; those of others are where they are looked for."""
+    return history.read(its_tables if pairing == shown_first else places_of(pairing).tables, chosen)
 
 
 def dashboard(
@@ -82,7 +89,7 @@ def dashboard(
         bell=look.bell,
         notices=[chosen.notice] if chosen.notice else [],
         price=chosen.price,
-        past=partial(history.read, tables) if tables is not None else no_tables,
+        past=partial(_past, pairing, tables) if tables is not None else no_tables,
         keys=chosen.keys,
     )
     return app

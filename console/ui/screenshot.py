@@ -87,7 +87,7 @@ async def draw_svg(
         profile=PROFILES[profile],
         now=lambda: snapshot.at,
         monotonic=lambda: 0.0,
-        past=no_tables if past is None else lambda _: past,
+        past=no_tables if past is None else lambda *_: past,
     )
     app.theme = theme
     async with app.run_test(size=size) as pilot:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from console.core.events import StateChanged
 from console.ui import choices, history
 from console.ui.history import History, Incident, Past
-from console.ui.view import Page, View
+from console.ui.view import Neighbour, Neighbours, Page, View
 from console.ui.widgets.incident_list import IncidentList, IncidentReport
 from tests.pipeline.made_tables import make_tables, micros
 from tests.pipeline.test_report import EPISODE, EVENTS, records
@@ -102,7 +103,7 @@ def test_no_incident_and_no_tables_are_said() -> None:
 
 
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
-    async with open_console(size=(100, 30), past=partial(history.read, folder)) as console:
+    async with open_console(size=(100, 30), past=lambda _, chosen: history.read(folder, chosen)) as console:
         await console.pilot.press("6")
         for _ in range(100):
             await console.pilot.pause(0.05)
@@ -122,7 +123,7 @@ async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: P
 
 async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:
     few = Past(replace(HISTORY, incidents=HISTORY.incidents[:2]))
-    async with open_console(size=(100, 40), past=lambda _: few) as console:
+    async with open_console(size=(100, 40), past=lambda *_: few) as console:
         await console.pilot.press("6")
         for _ in range(100):
             await console.pilot.pause(0.05)
@@ -130,3 +131,62 @@ async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(ope
             if height == 5:
                 break
         assert height == 5
+
+
+class Elsewhere:
+    """Another engine, of which nothing is told."""
+
+    async def attend(self, name: str) -> None:
+        pass
+
+
+async def until(console: Any, true: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if true():
+            return
+        await console.pilot.pause(0.05)
+    raise AssertionError("it did not come to that")
+
+
+def trouble_of(console: Any) -> str:
+    past = console.app.view.past
+    return past.trouble if past is not None else ""
+
+
+async def test_of_another_engine_its_own_tables_are_read(open_console: Any, made: Any) -> None:
+    """The bug: from then on no engine's were, not even the first one's."""
+    news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
+
+    def past(pairing: str, _: str) -> Past:
+        return Past(None, f"no tables of {pairing}")
+
+    async with open_console(*news, others=Elsewhere(), past=past) as console:
+        await console.press("6")
+        await until(console, lambda: trouble_of(console) == "no tables of orders")
+        await console.press("7", "down", "enter", "6")
+        await until(console, lambda: trouble_of(console) == "no tables of two")
+        assert console.app.view.pairing == "two"
+
+
+async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: Any, made: Any) -> None:
+    news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
+    go_on, read = threading.Event(), threading.Event()
+
+    def past(pairing: str, _: str) -> Past:
+        if pairing == "orders":
+            assert go_on.wait(30)
+            threading.Timer(0.0, read.set).start()
+        return Past(None, f"no tables of {pairing}")
+
+    async with open_console(*news, others=Elsewhere(), past=past) as console:
+        told: list[object] = []
+        tell = console.app.tell
+        console.app.tell = lambda one: (told.append(one), tell(one))
+        await console.press("6")
+        await console.press("7", "down", "enter")
+        assert console.app.view.pairing == "two"
+        go_on.set()
+        await until(console, read.is_set)
+        await console.press("6")
+        await until(console, lambda: trouble_of(console) == "no tables of two")
+    assert told == [Past(None, "no tables of two")]
