@@ -89,7 +89,7 @@ async def _write(app: PairedApp, piece: Piece, path: Path) -> None:
     except FileExistsError:
         app.answer(f"{path} is there already, and was left as it is", good=False)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        app.answer(f"{path} cannot be written: {reason}", good=False)
+        reason = error.strerror if isinstance(error, OSError) else None
+        app.answer(f"{path} cannot be written: {reason or error}", good=False)
     else:
         app.answer(f"{piece.label}: written to {written}", good=True)

@@ -86,8 +86,9 @@ def summary(view: View) -> Summary:
 
 
 def _blind(view: View) -> str:
+    """Why, then how old the figures are: of a narrow screen's line the end is cut off, and its head says that, too."""
     figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
-    return f"{figures}; {view.link_reason or 'it is connected and says nothing'}"
+    return f": {view.link_reason or 'it is connected and says nothing'}{figures}"
 
 
 def _of_snapshot(snapshot: Snapshot) -> Summary:

@@ -101,7 +101,7 @@ async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_a
     async with open_console(*outage_news) as console:
         console.feed.lose("the engine ended")
         await console.pilot.pause()
-        assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15; figures are of 14:02:11; the engin")
+        assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15: the engine ended; figures are of")
         assert "trying again: the engine ended" in console.screen()
         styles = {segment.style.color for segment in strip_of(console, 7) if segment.text.strip()}
         assert styles == {muted(console)}

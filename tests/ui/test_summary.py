@@ -82,13 +82,13 @@ def test_an_unreachable_engine_is_never_green(made: Any) -> None:
     lost = told(view_of(made.snapshot()), Unreachable(made.AT + 4, "the engine ended"))
     said = summary(lost)
     assert said.level is Level.BLIND
-    assert said.text == "engine unreachable since 14:02:15; figures are of 14:02:11; the engine ended"
+    assert said.text == "engine unreachable since 14:02:15: the engine ended; figures are of 14:02:11"
 
 
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
     said = summary(told(view_of(made.snapshot()), Silent(made.AT)))
     assert said.level is Level.BLIND
-    assert said.text.startswith("no news from the engine since 14:02:11; figures are of 14:02:11")
+    assert said.text.startswith("no news from the engine since 14:02:11: it is connected and says nothing; figures")
 
 
 def test_what_is_not_known_is_not_zero(made: Any) -> None:

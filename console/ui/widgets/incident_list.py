@@ -33,9 +33,8 @@ class IncidentList(Lines):
         """Leaves the report the room that few incidents do not need."""
         history = view.past.history if view.past else None
         if history is not None and history.incidents:
-            self.styles.max_height = min(
-                TALLEST, HEADS + len(history.incidents) + 1
-            )  # and one that sets the report off
+            and_a_gap = HEADS + len(history.incidents) + 1
+            self.styles.max_height = min(TALLEST, and_a_gap)
         super().show(view)
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
