@@ -100,6 +100,10 @@ class Rescan:
         self._soon = min(RESCAN, 2 * self._soon) if self._missed else SOON
         self._missed = False
 
+    def failed(self, now: float) -> None:
+        """The queue did not let itself be searched; a pump that asked at each step would hardly do anything else."""
+        self.due_at = now + SOON
+
     def ended(self, now: float, *, took: float) -> None:
         """It is over, after so many seconds of work."""
         self._took = took

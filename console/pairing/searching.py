@@ -75,6 +75,7 @@ class Search:
             await self._portion()
         except WireError as error:
             self.trouble = f"cannot look for what was set aside: {self._steering.judge(error).reason}"
+            self._rescan.failed(self._steering.clock())
         else:
             self.trouble = ""
 

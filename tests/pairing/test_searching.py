@@ -1,0 +1,33 @@
+"""A search of a queue that cannot be peeked into."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from console.core.errors import WireError
+from console.pairing import searching
+from console.pairing.aside import SetAside
+from console.pairing.moving import SOON
+from console.pairing.searching import Search
+
+
+async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: it was at each step of its pump, which waited ten seconds each time where no answer came."""
+
+    async def refuse(*_: Any, **__: Any) -> list[bytes]:
+        raise WireError("no answer")
+
+    monkeypatch.setattr(searching, "peek", refuse)
+    now = 1000.0
+    steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
+    wire: Any = None
+    search = Search(steering, wire, "primary/x-servicebus-transfer/0", SetAside(), set)
+
+    assert search.is_due(now)
+    await search.look()
+    assert search.trouble == "cannot look for what was set aside: no answer"
+    assert not search.is_due(now)
+    assert search.is_due(now + SOON)
