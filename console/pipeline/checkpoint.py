@@ -51,13 +51,15 @@ def _numbered(log: Path) -> dict[int, Path]:
 
 
 def _has_content(path: Path) -> bool:
+    """A machine's crash can leave a file empty, or full of zeros."""
     try:
-        return path.stat().st_size > 0
+        with path.open("rb") as file:
+            return file.read(1) not in (b"", b"\0")
     except FileNotFoundError:
         return False
 
 
 def _up_to(offset: Path | None) -> int:
     """The step of the files that a batch was begun with; -1: it had none."""
-    found = _UP_TO.search(offset.read_text()) if offset is not None else None
+    found = _UP_TO.search(offset.read_text(errors="replace")) if offset is not None else None
     return int(found.group(1)) if found else -1

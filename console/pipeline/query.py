@@ -96,7 +96,7 @@ class Query:
             f"{NOTE}Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why}): it is "
             "removed, and everything is read again; the tables keep what they hold, and take nothing twice"
         )
-        shutil.rmtree(self._checkpoint)
+        shutil.rmtree(self._checkpoint, ignore_errors=True)  # somebody may have removed it
 
 
 def _tell(line: str) -> None:

@@ -91,6 +91,15 @@ def test_a_checkpoint_that_is_not_whole_is_done_without(tmp_path: Path, capsys: 
     assert "checkpoint of the story" in capsys.readouterr().out
 
 
+def test_one_that_somebody_removed_meanwhile_is_done_without(tmp_path: Path) -> None:
+    def lacks() -> None:
+        raise RuntimeError("[STREAM_FAILED] the checkpoint's file offsets/7 does not exist")
+
+    ending = iter([lacks, ends])
+    Query("story", tmp_path / "story", lambda: Running(next(ending)), lambda: 7).finish()
+    assert list(ending) == []
+
+
 def test_so_is_one_that_spark_cannot_use_and_once_only(tmp_path: Path) -> None:
     def lacks() -> None:
         raise RuntimeError("[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart")

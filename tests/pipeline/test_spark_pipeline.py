@@ -299,6 +299,12 @@ def test_a_checkpoint_of_which_half_is_lost_loses_nothing(
     assert said(folder) == made
     assert "checkpoint of the story" in capsys.readouterr().out
 
+    (metadata,) = folder.glob("checkpoints/*/story/metadata")
+    metadata.write_bytes(bytes(metadata.stat().st_size))  # as a machine's crash can leave it
+    once(spark, journal, folder)
+    assert said(folder) == made
+    assert "metadata is missing" in capsys.readouterr().out
+
 
 def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
     spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
