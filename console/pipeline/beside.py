@@ -63,9 +63,9 @@ class Judge:
         elif not self._thread.is_alive():
             self._thread = None
             self._end(now)
-        elif now >= self._until and not self._is_late:
+        elif now >= self._until:
             self._is_late = True
-            self._spark.interruptTag(TAG)
+            self._spark.interruptTag(TAG)  # at each look: between two jobs there is none to interrupt
 
     def _begin(self, work: Work, now: float) -> None:
         self._error, self._is_late, self._until = None, False, now + MOST

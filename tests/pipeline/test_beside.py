@@ -133,6 +133,21 @@ def test_what_is_late_is_given_up_and_tried_again(
     assert "was not done within 0.05 s" in caplog.text
 
 
+def test_what_was_late_between_two_jobs_is_interrupted_in_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, interrupted = Session(), list[bool]()
+    monkeypatch.setattr(beside, "MOST", 0.01)
+
+    def work(*_: Any) -> None:
+        assert session.interrupted.wait(WITHIN)
+        session.interrupted.clear()  # there was no job then
+        interrupted.append(session.interrupted.wait(WITHIN))
+
+    works(monkeypatch, work)
+    with Judge(session, lake) as judge:
+        until(lambda: bool(interrupted), judge)
+    assert interrupted == [True]
+
+
 def test_the_end_of_following_ends_a_work(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     session, ended = Session(), threading.Event()
 
