@@ -43,14 +43,17 @@ class Asking:
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
-        self._is_possible = (journal / spool.CLOSED).is_dir()
+        self._is_said = False
 
     def ask(self) -> None:
         """For its open file."""
-        if not self._is_possible:
+        if not (self._journal / spool.CLOSED).is_dir():
             return
         try:
             spool.ask(self._journal)
-        except OSError as error:
-            self._is_possible = False
-            log.warning("the tables are some seconds later: the engine cannot be asked for its journal: %s", error)
+        except OSError as error:  # for good, or while the disk is full
+            if not self._is_said:
+                log.warning("the tables are some seconds later: the engine cannot be asked for its journal: %s", error)
+            self._is_said = True
+        else:
+            self._is_said = False

@@ -41,3 +41,15 @@ def test_a_journal_that_may_not_be_written_to_is_followed_all_the_same(
     asking.ask()
     asking.ask()
     assert [record.message.count("Permission denied") for record in caplog.records] == [1]
+
+
+def test_one_that_could_not_be_written_to_for_a_while_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.prepare(tmp_path)
+    asking = Asking(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(spool, "ASKED", "no/such/folder")
+        asking.ask()
+    asking.ask()
+    assert spool.asked(tmp_path) > 0
