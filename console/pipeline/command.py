@@ -18,6 +18,7 @@ def run_pipeline(
 
     Raises:
         PipelineError: it failed; one sentence.
+        KeyboardInterrupt: by Ctrl-C, before all tables were made `once`.
     """
     if trigger <= 0:
         raise PipelineError(f"--trigger is {trigger:g}; it must be more than 0 seconds")
@@ -29,6 +30,8 @@ def run_pipeline(
     try:
         status = pipeline.wait()
     except KeyboardInterrupt:
+        if once:
+            raise
         status = 0
     finally:
         if pipeline.running:
