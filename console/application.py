@@ -114,7 +114,9 @@ class _Engine:
             await self._host.__aenter__()
         except OSError as error:
             self._left()
-            raise EngineStartError(f"the journal in {self._places.spool} cannot be made: {error.strerror}") from error
+            raise EngineStartError(
+                f"the journal in {self._places.spool} cannot be made: {error.strerror or error}"
+            ) from error
         try:
             paired = await make(record)
         except BaseException:
@@ -154,7 +156,7 @@ def _taken(name: str) -> tuple[Places, int]:
         except EngineRunningError:
             continue
         except OSError as error:
-            raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror}") from error
+            raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror or error}") from error
     raise EngineRunningError(f"{MOST} engines called {name} run on this machine already: name this one by control=")
 
 

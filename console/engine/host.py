@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -152,6 +153,15 @@ class EngineHost:
             OSError: its folder cannot be made or read.
         """
         await self._stack.enter_async_context(self._journal)
+        try:
+            await self._learn()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _learn(self) -> None:
+        """What the engine before left."""
         self._crew.start(self._remember(), name="what was told before")
         left = await asyncio.to_thread(unfinished, self._spool)
         for found in self._journal.recovered:
@@ -166,7 +176,6 @@ class EngineHost:
                 "standing",
                 f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
             )
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,18 @@ async def test_a_crashed_predecessors_file_is_recovered_and_said(engine: Engine,
     assert isinstance(first, Warned)
     assert "was killed" in first.text
     assert "6 bytes" in first.text
+
+
+async def test_one_that_cannot_read_what_its_predecessor_left_leaves_nothing_running(
+    engine: Engine, short: Path
+) -> None:
+    """The bug: in an application, whose process goes on, the journal of no engine was kept for ever."""
+    (short / "spool" / "standing.json").mkdir(parents=True)
+    before = asyncio.all_tasks()
+    with pytest.raises(IsADirectoryError):
+        async with engine():
+            pass
+    assert asyncio.all_tasks() == before
 
 
 async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
