@@ -62,7 +62,9 @@ class SenderLink(Link):
     @property
     def credit(self) -> int:
         """How many more messages may be sent before they have to wait."""
-        fresh = len(self._waiting) - (1 if self._waiting and self._waiting[0].sent >= 0 else 0)
+        if not self._waiting:
+            return self._credit
+        fresh = len(self._waiting) - (1 if self._waiting[0].sent >= 0 else 0)
         return max(0, self._credit - fresh)
 
     @property

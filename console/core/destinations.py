@@ -74,7 +74,7 @@ class Destinations:
 
     def available(self, path: str, at: float) -> bool:
         """Whether a message may be sent there now."""
-        circuit = self._open.get(path.casefold())
+        circuit = self._open.get(path.casefold()) if self._open else None
         return circuit is None or circuit.retry_at <= at
 
     def failed(self, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
@@ -102,7 +102,7 @@ class Destinations:
         One that is accepted while the circuit waits began before the failure: a throttled destination keeps its rest.
         But it exists, so a run of "not found" is over.
         """
-        circuit = self._open.get(path.casefold())
+        circuit = self._open.get(path.casefold()) if self._open else None  # as a rule no destination fails
         if circuit is None:
             return False
         circuit.missing_since = None

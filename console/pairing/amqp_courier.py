@@ -40,8 +40,9 @@ IDLE: Final = 60.0
 class Destination:
     """One destination's link, what is under way to it by tag, and what waits.
 
-    allowed: how many may be under way. budget: how many may be sent before anybody has to look again. round: its
-    failures so far. answered_at, used_at: seconds since 1970.
+    allowed: how many may be under way. budget: how many may be sent before anybody has to look again. largest: bytes
+    of a message that it takes. round: its failures so far. answered_at: since when it is silent, or has nothing to
+    say, in seconds since 1970.
     """
 
     __slots__ = (
@@ -52,12 +53,12 @@ class Destination:
         "is_proven",
         "is_stalled",
         "key",
+        "largest",
         "link",
         "path",
         "round",
         "turn",
         "under_way",
-        "used_at",
         "waiting",
     )
 
@@ -72,10 +73,15 @@ class Destination:
         self.waiting: deque[Parcel] = deque()
         self.allowed = 1
         self.budget = 0
+        self.largest = 0
         self.round = 0
         self.answered_at = 0.0
-        self.used_at = 0.0
         self.turn: asyncio.Future[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be done for it."""
+        return bool(self.waiting or self.under_way or self.is_stalled)
 
 
 class AmqpCourier:
@@ -86,7 +92,6 @@ class AmqpCourier:
         self._steering = steering
         self._wire = wire
         self._known: dict[str, Destination] = {}
-        self._busy: dict[str, Destination] = {}
         self._touched: dict[str, Destination] = {}
         self._accepted: list[Parcel] = []
         self._for_a_link: deque[Destination] = deque()
@@ -120,7 +125,6 @@ class AmqpCourier:
             self._send(found, parcel, now)
             return
         if not found.waiting and not found.under_way:
-            self._busy[found.key] = found
             found.answered_at = now
         found.waiting.append(parcel)
         if not found.under_way:
@@ -139,7 +143,7 @@ class AmqpCourier:
     def withdraw(self, pump: Shipper) -> list[Parcel]:
         """Take back what of a pump's is not sent yet, in order."""
         found: list[Parcel] = []
-        for destination in self._busy.values():
+        for destination in self._known.values():
             found += [parcel for parcel in destination.waiting if parcel.pump is pump]
             destination.waiting = deque(parcel for parcel in destination.waiting if parcel.pump is not pump)
         return found
@@ -147,7 +151,7 @@ class AmqpCourier:
     def under_way(self, pump: Shipper) -> int:
         """How many of a pump's messages are sent and not answered."""
         return sum(
-            parcel.pump is pump for destination in self._busy.values() for parcel in destination.under_way.values()
+            parcel.pump is pump for destination in self._known.values() for parcel in destination.under_way.values()
         )
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -155,18 +159,16 @@ class AmqpCourier:
     def _send(self, found: Destination, parcel: Parcel, now: float) -> None:
         link = found.link
         assert link is not None, "a destination without a link has no budget"
-        if parcel.size > link.max_message_size:
-            text = f"the message has {parcel.size} bytes, the destination takes {link.max_message_size}"
+        if parcel.size > found.largest:
+            text = f"the message has {parcel.size} bytes, the destination takes {found.largest}"
             self._judge(found, parcel, WireOutcomeError(text, "amqp:link:message-size-exceeded"))
             return
         self._tag += 1
         tag = self._tag.to_bytes(8, "big")
         if not found.under_way:
-            self._busy[found.key] = found
             found.answered_at = now
         found.under_way[tag] = parcel
         parcel.round = found.round
-        parcel.sent_at = now
         self._steering.meter.moves += 1
         self._steering.meter.moved_bytes += parcel.size
         link.send(parcel.payload, tag)
@@ -184,26 +186,24 @@ class AmqpCourier:
     def _ship(self, found: Destination, now: float) -> None:
         """Send what waits, as far as the destination is ready."""
         link = found.link
-        if link is None or not link.is_up:
-            found.budget = 0
-            if found.waiting:
-                self._want_link(found)
-        else:
-            budget = min(found.allowed - len(found.under_way), link.room)
+        if link is not None and (room := link.room) > 0:
+            budget = min(found.allowed - len(found.under_way), room)
             while budget > 0 and found.waiting:
                 budget -= 1
                 self._send(found, found.waiting.popleft(), now)
             found.budget = max(0, budget)
-        if not found.waiting and not found.under_way and not found.is_stalled:
-            self._rest(found, now)
+        else:
+            found.budget = 0
+            if found.waiting and (link is None or not link.is_up):
+                self._want_link(found)
+        if (self._for_a_link or found.link is None) and not found.is_busy:
+            self._rest(found)
 
-    def _rest(self, found: Destination, now: float) -> None:
-        """Nothing is to be done for it: its link may be another's."""
-        self._busy.pop(found.key, None)
-        found.used_at = now
-        if self._for_a_link and found.link is not None:
+    def _rest(self, found: Destination) -> None:
+        """Nothing is to be done for it, and others wait for links, or it has none."""
+        if found.link is not None:
             self._put_away(found)
-        elif found.link is None and not found.is_opening:
+        elif not found.is_opening:
             self._known.pop(found.key, None)
 
     def _give_back(self, found: Destination, ruling: Ruling) -> None:
@@ -219,9 +219,7 @@ class AmqpCourier:
         found.is_opening = True
         if self._links >= MOST_LINKS:
             self._for_a_link.append(found)
-            idle = next(
-                (one for one in self._known.values() if one.link is not None and one.key not in self._busy), None
-            )
+            idle = next((one for one in self._known.values() if one.link is not None and not one.is_busy), None)
             if idle is not None:
                 self._put_away(idle)
             return
@@ -248,7 +246,7 @@ class AmqpCourier:
             self._not_opened(found, error)
         else:
             found.is_opening = found.is_stalled = False
-            found.allowed = 1
+            found.allowed, found.largest = 1, found.link.max_message_size
             found.answered_at = now = self._steering.clock()
             self._advance(found, now)
 
@@ -272,9 +270,6 @@ class AmqpCourier:
         if link is not None:
             self._steering.tasks.start(link.detach(), name=f"put away the link to {found.path}")
         self._next_link()
-
-    def _idle(self) -> list[Destination]:
-        return [one for one in self._known.values() if one.link is not None and one.key not in self._busy]
 
     def _next_link(self) -> None:
         while self._for_a_link and self._links < MOST_LINKS:
@@ -365,22 +360,25 @@ class AmqpCourier:
 
     def watch(self, now: float) -> None:
         """Once a second: destinations that do not answer, links that nobody needs."""
-        timeout = self._steering.policy.send_timeout
-        for found in list(self._busy.values()):
-            quiet = now - found.answered_at
-            if quiet >= timeout and found.link is not None:
-                error = WireTimeoutError(f"{found.path} did not answer within {timeout:g} s")
-                if not found.under_way:  # it never gave credit
-                    self._fail(found, error)
-                found.link.drop(error)
-            elif quiet >= (PATIENCE if found.is_opening else STALLED_AFTER):
-                self._advance(found, now)
-                if found.waiting or found.under_way:
-                    found.is_stalled = True
-                    self._give_back(found, moving.waiting(self._steering, found.path))
-        for found in self._idle():
-            if now - found.used_at >= IDLE:
-                self._put_away(found)
+        for found in list(self._known.values()):
+            if found.is_busy:
+                self._look_at(found, now)
+            elif self._for_a_link or found.link is None or now - found.answered_at >= IDLE:
+                self._rest(found)
+
+    def _look_at(self, found: Destination, now: float) -> None:
+        """Something is to be done for it: does it answer?"""
+        timeout, quiet = self._steering.policy.send_timeout, now - found.answered_at
+        if quiet >= timeout and found.link is not None:
+            error = WireTimeoutError(f"{found.path} did not answer within {timeout:g} s")
+            if not found.under_way:  # it never gave credit
+                self._fail(found, error)
+            found.link.drop(error)
+        elif quiet >= (PATIENCE if found.is_opening else STALLED_AFTER):
+            self._advance(found, now)
+            if found.waiting or found.under_way:
+                found.is_stalled = True
+                self._give_back(found, moving.waiting(self._steering, found.path))
 
     def close(self) -> None:
         """Nothing is sent any more; the links end with their connection."""

@@ -13,7 +13,7 @@ class Parcel:
 
     payload: as its destination gets it. key: the destination's path, casefolded. number: in the backlog queue.
     was_aside: it was deferred, and received again by its number. receiver, delivery_id: how it is settled while its
-    link lives. lock_ends, sent_at: seconds since 1970. round: the destination's count of failures when it was sent.
+    link lives. lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
     """
 
     __slots__ = (
@@ -28,7 +28,6 @@ class Parcel:
         "pump",
         "receiver",
         "round",
-        "sent_at",
         "size",
         "was_aside",
     )
@@ -59,7 +58,6 @@ class Parcel:
         self.delivery_id = delivery_id
         self.was_aside = receiver is None
         self.round = 0
-        self.sent_at = 0.0
 
     @property
     def token(self) -> UUID:

@@ -130,7 +130,8 @@ class WireSender(_WireLink):
     @property
     def room(self) -> int:
         """How many messages would leave at once if they were sent now."""
-        return self.link.credit if self.line.is_writable and self.is_up else 0
+        is_open = self.failure is None and self._ended is None and self.line.is_writable
+        return self.link.credit if is_open else 0  # a link that is not attached has none
 
     def send(self, payload: bytes | Sequence[bytes], tag: bytes, *, message_format: int = 0) -> None:
         """Send one encoded message, whole or in pieces; beyond `room` it waits in memory, in its order.
