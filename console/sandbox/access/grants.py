@@ -20,10 +20,12 @@ MAX_PATH: Final = 1024
 class Grants:
     """Accesses by their paths, without regard to case. Times are epoch seconds."""
 
-    __slots__ = ("_accesses",)
+    __slots__ = ("_accesses", "next_end")
 
     def __init__(self) -> None:
         self._accesses: dict[str, Access] = {}
+        self.next_end: float | None = None
+        """When the first of the tokens ends, at the earliest: one that was replaced may have been it."""
 
     def put(self, access: Access) -> bool:
         """Keep what a token opened, in the place of an earlier one for its path; False if there are too many."""
@@ -31,6 +33,8 @@ class Grants:
         if key not in self._accesses and len(self._accesses) >= MAX_GRANTS:
             return False
         self._accesses[key] = access
+        if self.next_end is None or access.expires_at < self.next_end:
+            self.next_end = access.expires_at
         return True
 
     def allow(self, path: str, right: Right | None, now: float) -> bool:
@@ -42,11 +46,8 @@ class Grants:
         expired = [path for path, access in self._accesses.items() if access.expires_at <= now]
         for path in expired:
             del self._accesses[path]
+        self.next_end = min((access.expires_at for access in self._accesses.values()), default=None)
         return bool(expired)
-
-    def next_end(self) -> float | None:
-        """When the first of the tokens ends."""
-        return min((access.expires_at for access in self._accesses.values()), default=None)
 
     def _above(self, path: str, now: float) -> Iterator[Access]:
         """What is still open at the path or above it."""

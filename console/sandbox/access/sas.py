@@ -57,7 +57,8 @@ class SasToken:
             raise TokenError(
                 Flaw.EXPIRED, f"The token expired {now - self.expires_at:.0f} seconds ago; sign a new one."
             )
-        if not _covers(_locate(self.resource), _locate(audience)):
+        resource = _locate(self.resource)
+        if not _covers(resource, resource if audience == self.resource else _locate(audience)):
             raise TokenError(Flaw.AUDIENCE, f"The token is for '{self.resource}', which does not cover '{audience}'.")
 
 

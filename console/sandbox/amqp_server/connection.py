@@ -280,9 +280,11 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def grant(self, access: Access) -> None:
         """Remember what a good token opens, and end what depends on it when it ends. Raises Refusal."""
+        watched = self.grants.next_end
         if not self.grants.put(access):
             raise too_many_tokens()
-        self._watch_tokens()
+        if self.grants.next_end != watched:
+            self._watch_tokens()
 
     def stir(self) -> None:
         """Something was done: have it written, and the broker see to what follows."""
@@ -400,7 +402,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self.node.wake()
 
     def _watch_tokens(self) -> None:
-        ends = self.grants.next_end()
+        ends = self.grants.next_end
         if ends is not None:
             self._call_later("tokens", max(0.0, ends - self.node.clock()), self._on_token_end)
 

@@ -77,6 +77,7 @@ class RequestLink(ServedLink):
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
+        self._partner: ReplyLink | None = None  # where replies went last
         link.flow(REQUEST_CREDIT)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
@@ -130,7 +131,9 @@ class RequestLink(ServedLink):
         raise NotImplementedError
 
     def _reply(self, request: Request, reply: Reply) -> None:
-        link = self.server.reply_link(self, request.reply_to)
+        link = self._partner
+        if link is None or request.reply_to not in link.names or not link.answers(self.node):
+            link = self._partner = self.server.reply_link(self, request.reply_to)
         if link is None:
             where = f"{self.resource or CBS} (reply-to {request.reply_to})"
             self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")

@@ -17,12 +17,12 @@ def test_grants_end_one_by_one() -> None:
     grants = Grants()
     grants.put(Access("Orders", ALL_RIGHTS, 100.0))
     grants.put(Access("audit", ALL_RIGHTS, 200.0))
-    assert grants.next_end() == 100.0
+    assert grants.next_end == 100.0
     assert grants.allow("orders/$DeadLetterQueue", Right.LISTEN, 99.9)
     assert not grants.allow("orders", Right.LISTEN, 100.0)
     assert not grants.drop_expired(99.9)
     assert grants.drop_expired(100.0)
-    assert grants.next_end() == 200.0
+    assert grants.next_end == 200.0
 
 
 def test_a_new_token_takes_the_place_of_the_old_one() -> None:
