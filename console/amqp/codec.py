@@ -83,7 +83,8 @@ def skip(buffer: bytes, offset: int = 0) -> int:
 def encode(value: Any) -> bytes:
     """The smallest encoding of a value. Raises EncodeError."""
     try:
-        return _encoder(type(value))(value)
+        kind = type(value)
+        return (_ENCODERS.get(kind) or _encoder(kind))(value)
     except (struct.error, ValueError, OverflowError, RecursionError) as error:
         raise EncodeError(f"{type(value).__name__} cannot be written as AMQP: {error}") from error
 

@@ -31,6 +31,7 @@ Writer = Callable[[Any], bytes]
 
 _unpack32: Final = struct.Struct(">I").unpack_from
 _WIRE: Final = "wire"
+_NULL: Final = NULL[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,14 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    wire: Wire
-    mandatory: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Shape:
+    """readers, writers: of each field, by its name, in order. mandatory: names."""
+
     code: int
     name: str
-    fields: tuple[_Field, ...]
+    readers: tuple[tuple[str, Reader], ...]
+    writers: tuple[tuple[str, Writer], ...]
+    mandatory: tuple[str, ...]
 
 
 _SHAPES: Final[dict[type, _Shape]] = {}
@@ -72,12 +70,18 @@ def composite(code: int, name: str) -> Callable[[type[T]], type[T]]:
 
     def declare(plain: type[T]) -> type[T]:
         made = dataclass(frozen=True, slots=True, kw_only=True)(plain)
-        fields = []
-        for field in dataclasses.fields(made):  # type: ignore[arg-type]
-            if _WIRE in field.metadata:
-                mandatory = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-                fields.append(_Field(field.name, field.metadata[_WIRE], mandatory))
-        _SHAPES[made] = _Shape(code, name, tuple(fields))
+        fields = [field for field in dataclasses.fields(made) if _WIRE in field.metadata]  # type: ignore[arg-type]
+        _SHAPES[made] = _Shape(
+            code,
+            name,
+            tuple((field.name, field.metadata[_WIRE].read) for field in fields),
+            tuple((field.name, field.metadata[_WIRE].write) for field in fields),
+            tuple(
+                field.name
+                for field in fields
+                if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            ),
+        )
         _CLASS_OF_CODE[code] = made
         _CODE_OF_NAME[name] = code
         return made
@@ -123,39 +127,41 @@ def read_composite(buffer: bytes, at: int) -> tuple[Any, int]:
         return decode(buffer, at)
     shape = _SHAPES[kind]
     count, at, end = read_list(buffer, body)
-    values: dict[str, Any] = {}
-    for index in range(count):
-        if index >= len(shape.fields):
-            at = skip(buffer, at)
-            continue
-        field = shape.fields[index]
-        value, at = _read_field(shape, field, buffer, at)
-        if value is not None:
-            values[field.name] = value
+    values, at = _read_fields(shape, count, buffer, at)
+    for _ in range(count - len(shape.readers)):
+        at = skip(buffer, at)
     if at != end:
         raise DecodeError(f"{shape.name} ends at byte {at}, its size says {end}")
-    for field in shape.fields:
-        if field.mandatory and field.name not in values:
-            raise DecodeError(f"{shape.name} came without its {field.name}, which is mandatory")
+    for name in shape.mandatory:
+        if name not in values:
+            raise DecodeError(f"{shape.name} came without its {name}, which is mandatory")
     return kind(**values), end
 
 
-def _read_field(shape: _Shape, field: _Field, buffer: bytes, at: int) -> tuple[Any, int]:
-    if _byte(buffer, at) == 0x40:
-        return None, at + 1
+def _read_fields(shape: _Shape, count: int, buffer: bytes, at: int) -> tuple[dict[str, Any], int]:
+    """What the first `count` fields say, without those that are null, and the offset behind them."""
+    values: dict[str, Any] = {}
+    name = shape.name
     try:
-        return field.wire.read(buffer, at)
+        for name, read in shape.readers[:count]:
+            if buffer[at] == _NULL:  # most are
+                at += 1
+            else:
+                values[name], at = read(buffer, at)
+    except IndexError as error:
+        raise DecodeError(f"the data ends at byte {len(buffer)}, in the middle of {shape.name}") from error
     except DecodeError as error:
-        raise DecodeError(f"{field.name} of {shape.name}: {error.description}") from error
+        raise DecodeError(f"{name} of {shape.name}: {error.description}") from error
+    return values, at
 
 
 def write_composite(value: Any) -> bytes:
     """A composite with all its fields. Raises EncodeError."""
     shape = _SHAPES[type(value)]
     items = []
-    for field in shape.fields:
-        item = getattr(value, field.name)
-        items.append(NULL if item is None else field.wire.write(item))
+    for name, write in shape.writers:
+        item = getattr(value, name)
+        items.append(NULL if item is None else write(item))
     return described(shape.code, encoded_list(items))
 
 
@@ -175,7 +181,9 @@ def _checked(kind: type, what: str) -> Reader:
 def _integer(kind: type[UByte | UShort | UInt | ULong]) -> Wire:
     def read(buffer: bytes, at: int) -> tuple[Any, int]:
         value, end = decode(buffer, at)
-        if not isinstance(value, int) or isinstance(value, bool) or not kind.LOWEST <= value <= kind.HIGHEST:
+        if type(value) is not kind and (
+            not isinstance(value, int) or isinstance(value, bool) or not kind.LOWEST <= value <= kind.HIGHEST
+        ):
             raise DecodeError(f"a {kind.__name__.lower()} was expected, not {value!r}")
         return int(value), end
 

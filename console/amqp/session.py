@@ -86,6 +86,11 @@ class Session:
         """The links that hold a handle of ours."""
         return list(self._links.values())
 
+    @property
+    def link_count(self) -> int:
+        """How many they are."""
+        return len(self._links)
+
     # actions
 
     def attach_sender(

@@ -78,7 +78,8 @@ _ANY_TERMINUS: Final = one_of(Source, Target, Coordinator)
 
 def _read(buffer: bytes, at: int) -> tuple[Terminus, int]:
     terminus, end = _ANY_TERMINUS.read(buffer, at)
-    return replace(terminus, raw=buffer[at:end]), end
+    object.__setattr__(terminus, "raw", buffer[at:end])  # it was made here, and nobody has seen it yet
+    return terminus, end
 
 
 def _write(terminus: Terminus) -> bytes:

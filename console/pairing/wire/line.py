@@ -93,6 +93,7 @@ class Line(asyncio.Protocol):
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
         self._is_closing = False
+        self._named = 0
         self._has_served = False
         self._sessions: list[Session] = []
         self._links: dict[Link, WireSender | WireReceiver] = {}
@@ -136,7 +137,7 @@ class Line(asyncio.Protocol):
         """A link into an entity or node; no token is shown here. Raises WireError."""
         sender = WireSender(self, path, on_lost, on_room)
         sender.link = self._session().attach_sender(
-            f"{self._amqp.settings.container_id}-to-{uuid4()}",
+            self._name_for("to"),
             Source(address=reply_address or "console"),
             Target(address=path),
             settle_modes=(_UNSETTLED, _SECOND),
@@ -157,7 +158,7 @@ class Line(asyncio.Protocol):
         """A link out of an entity or node, peek-lock, no credit yet; no token is shown here. Raises WireError."""
         receiver = WireReceiver(self, path, on_lost)
         receiver.link = self._session().attach_receiver(
-            f"{self._amqp.settings.container_id}-from-{uuid4()}",
+            self._name_for("from"),
             Source(address=path),
             Target(address=reply_address or "console"),
             settle_modes=(_UNSETTLED, _SECOND),
@@ -170,6 +171,9 @@ class Line(asyncio.Protocol):
 
     async def requests(self, node: str) -> Requests:
         """The pair of links to a node, opened now if they are not. Raises WireError."""
+        found = self._requests.get(node)
+        if found is not None:
+            return found
         async with self._opening[node]:
             found = self._requests.get(node)
             if found is None:
@@ -300,6 +304,11 @@ class Line(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
+    def _name_for(self, way: str) -> str:
+        """A link's name that no other one has: there is no container like ours."""
+        self._named += 1
+        return f"{self._amqp.settings.container_id}-{way}-{self._named}"
+
     def _session(self) -> Session:
         """One with room for another link. Raises WireError."""
         if self.lost.done() or self._is_closing:
@@ -308,7 +317,7 @@ class Line(asyncio.Protocol):
         self._sessions = [session for session in self._sessions if session.state in usable]
         for session in self._sessions:
             most = LINKS_PER_SESSION if session.remote is None else session.remote.handle_max + 1
-            if len(session.links) < min(most, LINKS_PER_SESSION):
+            if session.link_count < min(most, LINKS_PER_SESSION):
                 return session
         self._sessions.append(self._amqp.begin())
         return self._sessions[-1]
