@@ -222,5 +222,8 @@ open("pids", "a").write(f"{child.pid} ")
         calls.note(OVER)
         calls.note(OVER)
         await until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 2)
-    for pid in (tmp_path / "pids").read_text().split():
-        os.kill(int(pid), 9)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    still_there = [alive(pid) for pid in pids]
+    for pid in pids:
+        os.kill(pid, 9)
+    assert still_there == [True, True]

@@ -78,6 +78,7 @@ async def test_a_file_with_events_is_whole_after_so_many_seconds(
     async with Journal(tmp_path, engine="e", roll_after=0.05) as journal:
         journal.append(line(1))
         await until(lambda: numbers(tmp_path) == [1])
+        assert not list((tmp_path / ".open").iterdir())
 
 
 async def test_a_file_is_whole_soon_after_somebody_asked_and_not_before(

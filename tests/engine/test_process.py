@@ -565,6 +565,7 @@ def test_a_taken_port_of_the_sandbox(sandbox: Sandbox) -> None:
 def test_a_state_folder_that_cannot_be_made(site: Site) -> None:
     site.environ["XDG_STATE_HOME"] = "/dev/null/nowhere"
     refused(site.paired("up", "--headless"), "/dev/null/nowhere/paired/orders cannot be made")
+    assert site.gone()
 
 
 def test_a_dashboard_without_a_terminal(site: Site) -> None:

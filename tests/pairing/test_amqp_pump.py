@@ -139,13 +139,13 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
 
 
 async def test_one_that_stops_answering_while_messages_are_under_way_holds_up_nobody(world: World) -> None:
-    await_answer = world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
-    await await_answer
+    await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     put(world, [parked("orders", f"before {n}") for n in range(20)])
     await until(lambda: world.depth("orders") == 20)
     heal = world.fault("unanswered", entity="orders")
     put(world, [parked("orders", f"dead {n}") for n in range(300)] + [parked("audit", str(n)) for n in range(50)])
     await until(lambda: sum(event.entity == "audit" for event in world.told(Moved)) == 50)
+    assert Counter(event.entity for event in world.told(Moved)) == {"orders": 20, "audit": 50}
     heal()
 
 
@@ -184,6 +184,7 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1, patience=30)
+    assert "cannot look for what was set aside" in paired.queue_views()[0].pump_text
 
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +198,7 @@ async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: p
     (held,) = lying_in(world, queue_path(), namespace="secondary")
     first = held.locked_until
     await until(lambda: held.locked_until > first)
+    assert (world.depth("orders"), world.told(Moved)) == (1, [])
 
 
 async def test_a_lock_that_ended_while_a_message_was_under_way_makes_no_second_copy(world: World) -> None:

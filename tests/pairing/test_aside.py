@@ -115,6 +115,7 @@ async def test_a_recreated_queue_s_message_is_not_taken_for_one_in_hand(
     recreated(world)
     put(world, [parked("audit", after)])
     await until(lambda: [event.entity for event in world.told(Moved)] == ["audit"])
+    assert [stored.message.message_id for stored in lying_in(world, "orders")] == [before]
     heal()
 
 
@@ -157,6 +158,7 @@ async def test_large_messages_that_were_set_aside_are_all_found_again(either: Wo
     heal()
     await either.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: len(either.told(Moved)) == 30)
+    assert sorted(either.ids_in("orders"), key=int) == [str(number) for number in range(30)]
 
 
 async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_the_same(
@@ -172,7 +174,8 @@ async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_t
             held += await holder.receive_messages(401 - len(held), max_wait_time=5)
         await holder.defer_message(held[-1])
         await world.pair(enable_syphon=True, backlog_queue_count=1)
-        await until(lambda: world.ids_in("orders") == ["old"])
+        await until(lambda: world.told(Moved))
+        assert world.ids_in("orders") == ["old"]
 
 
 async def held_by_the_dead(world: World, paths: list[str], *, locked_for: float) -> None:
@@ -199,7 +202,8 @@ async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_
     put(either, [parked("orders", "new")])
     await either.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: either.ids_in("orders") == ["new"])
-    await until(lambda: sorted(either.ids_in("orders")) == [*(f"held {number}" for number in range(5)), "new"])
+    await until(lambda: either.depth("orders") == 6)
+    assert sorted(either.ids_in("orders")) == [*(f"held {number}" for number in range(5)), "new"]
 
 
 async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +214,8 @@ async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monke
     await either.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: len(deferred(either)) == 23)
     heal()
-    await until(lambda: either.ids_in("orders") == [f"free {number}" for number in range(20)])
+    await until(lambda: either.depth("orders") == 20)
+    assert either.ids_in("orders") == [f"free {number}" for number in range(20)]
 
 
 async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(

@@ -117,5 +117,5 @@ async def test_releasing_at_the_dashboard_brings_sends_and_parked_messages_back(
         await seat.fire("b", "orders")
         await until(lambda: seat.state("orders") is State.HEALTHY)
         await sender.send_messages(ServiceBusMessage(b"direct"))
-        await until(lambda: world.depth("orders") == 2)
         await until(lambda: world.parked(1) == 0)
+        assert world.depth("orders") == 2

@@ -56,12 +56,14 @@ async def test_send_and_listen_are_enough_with_the_syphon(world: World) -> None:
         await sender.send_messages(ServiceBusMessage("x"))
     end()
     await until(lambda: world.depth("orders") == 1)
+    assert world.told(Warned) == []
 
 
 async def test_without_send_on_the_secondary_a_warning_says_so(world: World) -> None:
     """Send always."""
     await world.pair(secondary_client=client_with(world, "secondary", Right.LISTEN))
-    await until(lambda: any("needs Send on the secondary" in warned.text for warned in world.told(Warned)))
+    await until(lambda: world.told(Warned))
+    assert "needs Send on the secondary" in world.told(Warned)[0].text
 
 
 async def test_without_manage_there_is_no_pairing(world: World) -> None:

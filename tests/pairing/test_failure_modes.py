@@ -105,6 +105,7 @@ async def test_unable_to_send_to_an_entity(world: World, kind: str, works: Works
     console."""
     async with trouble(world, kind, entity="orders", operations=frozenset({Operation.SEND})) as it:
         await works(it)
+        assert not world.told(QueuePulled)
 
 
 @pytest.mark.parametrize("kind", ["refused", "reset", "black-holed"])
@@ -113,6 +114,7 @@ async def test_unable_to_send_to_a_namespace(world: World, kind: str) -> None:
     async with trouble(world, kind) as it:
         await sending_through_the_backlog(it)
         await the_console(it)
+        assert not world.told(QueuePulled)
 
 
 async def test_a_node_takes_several_entities_at_once(world: World) -> None:
@@ -183,6 +185,7 @@ async def test_unable_to_contact_the_primary_at_all(world: World) -> None:
     """unable to contact the primary at all: everything on the secondary."""
     async with trouble(world, "black-holed") as it:
         await everything_on_the_secondary(it)
+        assert not world.told(QueuePulled)
 
 
 async def test_the_secondary_as_well(world: World) -> None:

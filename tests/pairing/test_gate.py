@@ -59,6 +59,7 @@ async def test_one_that_gets_no_answer_makes_way() -> None:
     third = crowd.start("third")  # nobody's place was given back twice
     fourth = crowd.start("fourth")
     await asyncio.gather(third, fourth)
+    assert crowd.inside == ["silent", "next", "third", "fourth"]
 
 
 async def test_one_that_leaves_the_line_holds_nobody_up() -> None:

@@ -129,6 +129,8 @@ async def test_a_released_entity_has_its_links_opened_again(world: World) -> Non
     sender._primary.put_away()
     paired.pin("orders", by="kim")
     await until(lambda: sender._primary.is_open)
+    await sender.send_messages(ServiceBusMessage(b"after"))
+    assert world.depth("orders") == 2
 
 
 async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) -> None:

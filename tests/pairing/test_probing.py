@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.core.entity import State
+from console.core.events import StateChanged
 from console.pairing import PairedServiceBusClient
 
 from .conftest import World, until
@@ -35,3 +36,6 @@ async def test_an_outage_that_only_probes_can_see_fails_over_and_back(world: Wor
     await until(lambda: state(paired) is State.FAILED_OVER)
     heal()
     await until(lambda: state(paired) is State.HEALTHY)
+    states = [State(event.now) for event in world.told(StateChanged)]
+    assert states == [State.HEALTHY, State.SUSPECT, State.FAILED_OVER, State.HEALTHY]
+    assert paired.billed().sends == 0

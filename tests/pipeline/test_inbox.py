@@ -51,23 +51,19 @@ def test_what_is_new_is_shown_until_it_is_in_the_tables_and_never_again(files: P
     assert shown(inbox) == ["b.jsonl"]
 
 
-def test_one_delivery_at_a_time_and_what_came_meanwhile_at_once_after_it(files: Path, inbox: Inbox) -> None:
+@pytest.mark.parametrize(("is_wanted", "following"), [(True, ["b.jsonl"]), (False, [])])
+def test_one_delivery_at_a_time_and_the_next_at_once_where_it_was_wanted_meanwhile(
+    files: Path, inbox: Inbox, is_wanted: bool, following: list[str]
+) -> None:
+    """Not wanted, it waits for the next look: what an engine closes just before that would wait for one more."""
     close(files, "a.jsonl")
     inbox.deliver(100)
     close(files, "b.jsonl")
-    inbox.deliver(100)
+    if is_wanted:
+        inbox.deliver(100)
     assert shown(inbox) == ["a.jsonl"]
     inbox.settle()
-    assert shown(inbox) == ["b.jsonl"]
-
-
-def test_what_came_while_nobody_wanted_more_waits_for_the_next_look(files: Path, inbox: Inbox) -> None:
-    """Otherwise the file that an engine closes just before that look would wait for one more."""
-    close(files, "a.jsonl")
-    inbox.deliver(100)
-    close(files, "b.jsonl")
-    inbox.settle()
-    assert shown(inbox) == []
+    assert shown(inbox) == following
 
 
 def test_a_delivery_that_is_a_batch_has_the_oldest_that_fit(files: Path, inbox: Inbox) -> None:

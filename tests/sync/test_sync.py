@@ -277,22 +277,26 @@ class TestBadInput:
 class TestCredentials:
     """What holders of the synchronous SDK's clients have in hand."""
 
-    def send(self, sandbox: Any, credentials: dict[str, Any], **changes: Any) -> None:
+    def there_and_back(self, sandbox: Any, credentials: dict[str, Any]) -> str:
+        """What came back of a message "x"."""
         options = {"connection_verify": str(sandbox.ca_file)}
         sides = [
             Namespace(f"127.0.0.1:{sandbox[name].amqp_port}", one, options=options, messaging={"use_tls": False})
             for name, one in credentials.items()
         ]
-        with pair_namespaces(*sides, **(QUICK | changes)) as paired, paired.get_queue_sender("orders") as sender:
-            sender.send_messages(ServiceBusMessage(b"x"))
+        with pair_namespaces(*sides, **QUICK) as paired:
+            with paired.get_queue_sender("orders") as sender:
+                sender.send_messages(ServiceBusMessage(b"x"))
+            with paired.get_queue_receiver("orders") as receiver:
+                (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
+                return str(message)
 
     def test_a_named_key(self, servicebus_sandbox: Any) -> None:
         names = ("primary", "secondary")
         keys = {one: servicebus_sandbox[one] for one in names}
-        self.send(
-            servicebus_sandbox, {one: AzureNamedKeyCredential(key.key_name, key.key) for one, key in keys.items()}
-        )
+        credentials = {one: AzureNamedKeyCredential(key.key_name, key.key) for one, key in keys.items()}
+        assert self.there_and_back(servicebus_sandbox, credentials) == "x"
 
     def test_a_synchronous_token_credential(self, servicebus_sandbox: Any) -> None:
         asked = SandboxCredential(servicebus_sandbox.control_url, "Data Owner")
-        self.send(servicebus_sandbox, {"primary": asked, "secondary": asked})
+        assert self.there_and_back(servicebus_sandbox, {"primary": asked, "secondary": asked}) == "x"

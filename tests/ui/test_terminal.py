@@ -195,6 +195,7 @@ async def test_an_engine_that_is_not_there_is_said_and_found_later(
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=None) as late:  # type: ignore[arg-type]
         late.tell_snapshot(made.snapshot())
         await terminal.until(lambda text: "all 3 entities healthy" in text)
+        assert terminal.process.returncode is None
 
 
 async def test_a_closed_terminal_ends_the_dashboard_alone(server: ControlServer, terminal: Terminal, made: Any) -> None:
@@ -286,12 +287,13 @@ async def test_a_terminal_that_shrinks_and_grows_shows_all_of_it_again(
         before = len(terminal.written)
         fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("4H", height, width, 0, 0))
         async with asyncio.timeout(20):
-            while not _all_of_it(bytes(terminal.written[before:]), width, height, shown):
+            while shown not in _made_of(bytes(terminal.written[before:]), width, height):
                 await terminal.more()
+    assert "payments failed over" in _made_of(bytes(terminal.written[before:]), width, height)
 
 
-def _all_of_it(written: bytes, width: int, height: int, shown: str) -> bool:
-    """Whether that fills a terminal of which nothing is known, and shows the text."""
+def _made_of(written: bytes, width: int, height: int) -> str:
+    """What that makes of a terminal of which nothing is known; empty where it does not fill it."""
     screen = Emulator(width, height)
     screen.write(written.decode(errors="ignore"))  # the last character may be half-way
-    return shown in screen.text and "�" not in screen.text
+    return "" if "�" in screen.text else screen.text

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
+from console.amqp import ACCEPTED
 from console.core.errors import WireAuthenticationError, WireError, WireLinkError, WireRequestError, WireTimeoutError
 from console.core.verdict import FailureKind, kind_of
 from console.pairing.wire import Endpoint, Wire, WireSender, grants
@@ -29,24 +30,28 @@ def keys(world: World) -> tuple[str, str]:
     return found.key_name, found.key
 
 
-async def gets_in(world: World, credential: Any) -> None:
+async def answer_to(world: World, credential: Any) -> Any:
+    """How a message is settled that is sent with it."""
     told = Told()
     sender = await told.sender(world.wire_to(endpoint(world, credential)))
     sender.send(message(), b"1")
     await until(lambda: told.outcomes)
+    return told.outcomes[0].state
 
 
 async def test_a_key_gets_in(world: World) -> None:
-    await gets_in(world, AzureNamedKeyCredential(*keys(world)))
+    assert await answer_to(world, AzureNamedKeyCredential(*keys(world))) is ACCEPTED
 
 
 async def test_a_ready_signature_gets_in(world: World) -> None:
     audience = Endpoint.of(world.client()).audience("orders")
-    await gets_in(world, AzureSasCredential(sign(audience, *keys(world), time.time() + 60).text))
+    signature = sign(audience, *keys(world), time.time() + 60).text
+    assert await answer_to(world, AzureSasCredential(signature)) is ACCEPTED
 
 
 async def test_an_identity_gets_in_with_a_bearer_token(world: World) -> None:
-    await gets_in(world, AsyncSandboxCredential(world.sandbox.control_url, "Data Owner"))
+    identity = AsyncSandboxCredential(world.sandbox.control_url, "Data Owner")
+    assert await answer_to(world, identity) is ACCEPTED
 
 
 async def test_an_identity_without_the_right_is_told_so(world: World) -> None:

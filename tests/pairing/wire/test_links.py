@@ -41,9 +41,11 @@ async def test_a_rejected_message_is_received_from_the_dead_letter_queue(world: 
 
 async def test_a_topic_is_sent_to_and_its_subscription_received_from(world: World, told: Told) -> None:
     wire = world.wire()
-    (await told.sender(wire, "news")).send(message(), b"1")
+    (await told.sender(wire, "news")).send(message(7), b"1")
     (await told.receiver(wire, "news/Subscriptions/all")).grant(1)
     await until(lambda: told.deliveries and told.outcomes)
+    assert told.outcomes[0].state is ACCEPTED
+    assert id_of(told.deliveries[0].payload) == "7"
 
 
 async def test_a_settlement_whose_lock_is_lost_is_told_apart(world: World, told: Told) -> None:

@@ -31,7 +31,8 @@ def endpoint(world: World, transport: TransportType, **options: Any) -> Endpoint
     return Endpoint.of(ServiceBusClient(found.fully_qualified_name, credential, transport_type=transport, **chosen))
 
 
-async def there_and_back(world: World, where: Endpoint) -> None:
+async def there_and_back(world: World, where: Endpoint) -> list[int]:
+    """The sizes of what came back, of messages as large as this."""
     told, wire = Told(), world.wire_to(where)
     sender, receiver = await told.sender(wire), await told.receiver(wire)
     for number in range(20):
@@ -42,12 +43,12 @@ async def there_and_back(world: World, where: Endpoint) -> None:
         receiver.settle(event.delivery_id, ACCEPTED, settled=False)
     await until(lambda: len(told.settled) == 20)
     assert all(event.state == ACCEPTED for event in told.outcomes + told.settled)
-    assert all(len(event.payload) > LARGE for event in told.deliveries)
+    return [len(event.payload) for event in told.deliveries]
 
 
 @pytest.mark.parametrize("transport", TransportType)
 async def test_there_and_back_over_tls_by_the_real_name(world: World, transport: TransportType) -> None:
-    await there_and_back(world, endpoint(world, transport))
+    assert min(await there_and_back(world, endpoint(world, transport))) > LARGE
 
 
 @pytest.mark.parametrize("transport", TransportType)

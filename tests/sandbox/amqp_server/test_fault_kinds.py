@@ -313,6 +313,7 @@ async def test_tokens_alone_are_refused(peer, fault):
 
 async def test_a_fault_ends_by_itself_while_nothing_happens(port, fault):
     fault("busy", duration_s=0.05)
+    assert port.node.faults.active()
     await port.until(lambda: not port.node.faults.active())
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from console.amqp.events import DeliveryReceived, Detached, DispositionReceived, FlowReceived
+from console.amqp.events import Attached, DeliveryReceived, Detached, DispositionReceived, FlowReceived
 from console.amqp.message import Properties, Sections, read_header, read_map, split, write_data, write_properties
 from console.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
 from console.amqp.termini import Coordinator, Source
@@ -254,6 +254,9 @@ async def test_settled_outright_needs_no_answer(port, peer, receive):
     link.settle(delivery.delivery_id, ACCEPTED, settled=True)
     peer.flush()
     await port.until(lambda: port.counts("orders").total == 0)
+    peer.sender("orders")  # answered after whatever would be said of the settlement
+    await port.until(lambda: any(isinstance(event, Attached) for event in peer.events))
+    assert not any(isinstance(event, DispositionReceived) for event in peer.events)
 
 
 async def test_properties_of_an_abandon_and_of_a_dead_letter_stay(port, peer, receive):
@@ -419,8 +422,8 @@ async def test_other_clients_are_served_while_one_does_not_read(port, peer, conn
     link = await other.attached(other.receiver("orders"))
     link.flow(5)
     other.flush()
-    for _ in range(5):
-        await other.next(DeliveryReceived)
+    assert [(await other.next(DeliveryReceived)).link for _ in range(5)] == [link] * 5
+    assert not [event for event in deaf.events if isinstance(event, DeliveryReceived)]
 
 
 # ---------------------------------------------------------------- clients that leave, or never arrive
