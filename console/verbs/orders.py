@@ -316,11 +316,8 @@ def _list_unused(engines: Iterable[Places]) -> int:
 
     status = 0
     for places in engines:
-        socket = socket_of(places)
         try:
-            if socket is None:
-                raise EngineNotRunningError("it has ended meanwhile")
-            snapshot = asyncio.run(first_snapshot(socket))
+            snapshot = asyncio.run(first_snapshot(listening(places)))
         except ControlError as error:
             status = _refused(places, str(error))
         else:
