@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from console.core.errors import ConfigurationError, NoTablesError
 from console.core.moments import clock
+from console.ui.figures import plural
 
 if TYPE_CHECKING:
     from console.pipeline.report.incident import Episode, Report
@@ -100,11 +101,14 @@ def _sentences(report: Report) -> Iterator[str]:
 
     yield from (sentence.replace("**", "") for sentence in sentences(report))
     for one in report.episodes:
-        detected = f"detected within {seconds(one.to_detect)}, " if one.to_detect is not None else ""
-        yield (
-            f"{one.entity} {clock(one.began_at)}: {detected}failed over after {seconds(one.to_divert)}, back after "
-            f"{seconds(one.to_recover)}, backlog empty after {seconds(one.to_drain)}; {one.pings:,} pings"
+        steps = (
+            ("detected within", one.to_detect),
+            ("failed over after", one.to_divert),
+            ("back after", one.to_recover),
+            ("backlog empty after", one.to_drain),
         )
+        took = [f"{step} {seconds(time)}" for step, time in steps if time is not None]
+        yield f"{one.entity} {clock(one.began_at)}: {', '.join([*took, plural(one.pings, 'ping')])}"
     for met in report.availability:
         yield (
             f"{met.entity}: {percent(met.share)} of attempts accepted, {met.failed:,} failed, "

@@ -211,6 +211,13 @@ def test_the_words_answer_what_a_person_asks_first(report: Report) -> None:
     assert "| orders | 99.1" in text, "of attempts were accepted"
 
 
+def test_what_an_operator_forced_had_no_first_failure(tmp_path: Path) -> None:
+    forced = {**EPISODE, "suspected_ts": None, "forced": True}
+    with Tables.open(make_tables(tmp_path, records(*EVENTS), episodes=[forced])) as tables:
+        text = as_markdown(last_report(tables))
+    assert "**orders** failed over at 22:14:32 (forced by an operator); back" in text
+
+
 def test_cost_is_priced_where_a_price_is_known(report: Report) -> None:
     assert "| all    | 620               | 1.5 | 0.0050 |" in as_markdown(
         report, price=Price(million_operations=8.0, currency="EUR")

@@ -45,6 +45,7 @@ def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(fol
     assert [one.entities for one in newest.incidents] == [("payments",), ("orders",)]
     assert [one.lasted for one in newest.incidents] == [None, 57.0]
     assert newest.chosen == "later"
+    assert not any("–" in sentence for sentence in newest.report), "what is not known is left out"
     assert older is not None
     assert any(sentence.startswith("orders failed over at 22:14:32") for sentence in older.report)
     assert any("99.11 % of attempts accepted" in sentence for sentence in older.report)

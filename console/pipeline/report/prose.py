@@ -79,9 +79,10 @@ def _story(entity: str, episodes: Sequence[Episode]) -> str:
     parked = sum(one.parked for one in episodes)
     times = "" if len(episodes) == 1 else f", the first of {len(episodes)} times"
     cause = "forced by an operator" if first.forced else first.cause
+    since = f", {seconds(first.to_divert)} after the first failure" if first.to_divert is not None else ""
     return (
-        f"**{entity}** failed over at {clock(first.failed_over_at or first.began_at)}, "
-        f"{seconds(first.to_divert)} after the first failure ({cause}){times}; {_return(last)}. "
+        f"**{entity}** failed over at {clock(first.failed_over_at or first.began_at)}{since} ({cause}){times}; "
+        f"{_return(last)}. "
         f"{parked:,} messages were parked."
     )
 
