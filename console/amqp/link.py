@@ -36,6 +36,7 @@ class Link:
     max_message_size: of the peer for a sender, of ours for a receiver; None for any.
     """
 
+    __slots__ = ("handle", "max_message_size", "name", "remote", "session", "state")  # a session may have thousands
     role: ClassVar[LinkRole]
 
     def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:

@@ -39,6 +39,7 @@ class _Incoming:
 class ReceiverLink(Link):
     """Made by `Session.attach_receiver`, or by the peer's attach of a sender."""
 
+    __slots__ = ("_beyond", "_credit", "_delivery_count", "_partial")
     role: ClassVar[LinkRole] = LinkRole.RECEIVER
 
     def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from console.amqp.session import Session
 
 LONGEST_TAG: Final = 32
+_PLAIN: Final = encode(UInt(0))
+"""The format of a single message, encoded."""
 Payload = bytes | Sequence[bytes]
 
 
@@ -47,6 +49,14 @@ class _Outgoing:
 class SenderLink(Link):
     """Made by `Session.attach_sender`, or by the peer's attach of a receiver."""
 
+    __slots__ = (
+        "_credit",
+        "_delivery_count",
+        "_drain",
+        "_handle",
+        "_initial_delivery_count",
+        "_waiting",
+    )
     role: ClassVar[LinkRole] = LinkRole.SENDER
 
     def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
@@ -57,7 +67,6 @@ class SenderLink(Link):
         self._initial_delivery_count = 0
         self._waiting: deque[_Outgoing] = deque()
         self._drain = False
-        self._formats = {0: encode(UInt(0))}
 
     @property
     def credit(self) -> int:
@@ -93,9 +102,7 @@ class SenderLink(Link):
             raise StateError(f"{self!r} takes no message any more: send it on another link")
         if len(tag) > LONGEST_TAG:
             raise EncodeError(f"a delivery tag of {len(tag)} bytes; {LONGEST_TAG} is the most AMQP allows")
-        encoded_format = self._formats.get(message_format)
-        if encoded_format is None:
-            encoded_format = self._formats[message_format] = encode(UInt(message_format))
+        encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
         session = self.session
         size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if (

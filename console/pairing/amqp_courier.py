@@ -40,9 +40,8 @@ IDLE: Final = 60.0
 class Destination:
     """One destination's link, what is under way to it by tag, and what waits.
 
-    allowed: how many may be under way. budget: how many may be sent before anybody has to look again. largest: bytes
-    of a message that it takes. round: its failures so far. answered_at: since when it is silent, or has nothing to
-    say, in seconds since 1970.
+    allowed: how many may be under way. budget: how many may be sent before anybody has to look again. largest: bytes of
+    a message that it takes. round: its failures so far. answered_at: when it was last heard or needed, since 1970.
     """
 
     __slots__ = (
@@ -92,7 +91,7 @@ class AmqpCourier:
         self._steering = steering
         self._wire = wire
         self._known: dict[str, Destination] = {}
-        self._touched: dict[str, Destination] = {}
+        self._touched: dict[Destination, None] = {}
         self._accepted: list[Parcel] = []
         self._for_a_link: deque[Destination] = deque()
         self._links = 0
@@ -120,14 +119,16 @@ class AmqpCourier:
         if found is None:
             found = self._known[parcel.key] = Destination(parcel.path, parcel.key)
             found.answered_at = now
-        if found.budget > 0 and not found.waiting:
-            found.budget -= 1
-            self._send(found, parcel, now)
-            return
-        if not found.waiting and not found.under_way:
-            found.answered_at = now
+        if not found.waiting:
+            found.budget = found.budget or _budget(found)
+            if found.budget:
+                found.budget -= 1
+                self._send(found, parcel, now)
+                return
+            if not found.under_way:
+                found.answered_at = now
         found.waiting.append(parcel)
-        if not found.under_way:
+        if len(found.waiting) == 1:
             self._ship(found, now)
 
     async def turn(self, key: str, seconds: float) -> None:
@@ -185,17 +186,13 @@ class AmqpCourier:
 
     def _ship(self, found: Destination, now: float) -> None:
         """Send what waits, as far as the destination is ready."""
-        link = found.link
-        if link is not None and (room := link.room) > 0:
-            budget = min(found.allowed - len(found.under_way), room)
-            while budget > 0 and found.waiting:
-                budget -= 1
-                self._send(found, found.waiting.popleft(), now)
-            found.budget = max(0, budget)
-        else:
-            found.budget = 0
-            if found.waiting and (link is None or not link.is_up):
-                self._want_link(found)
+        budget = _budget(found)
+        while budget and found.waiting:
+            budget -= 1
+            self._send(found, found.waiting.popleft(), now)
+        found.budget = budget
+        if found.waiting and (found.link is None or not found.link.is_up):
+            self._want_link(found)
         if (self._for_a_link or found.link is None) and not found.is_busy:
             self._rest(found)
 
@@ -284,7 +281,7 @@ class AmqpCourier:
         parcel = found.under_way.pop(event.tag, None)
         if parcel is None:
             return
-        self._touched[found.key] = found
+        self._touched[found] = None
         if event.state is ACCEPTED or event.state == ACCEPTED:
             if parcel.round == found.round:
                 found.is_proven = True
@@ -297,14 +294,14 @@ class AmqpCourier:
         self._judge(found, parcel, failure)
 
     def _on_room(self, found: Destination) -> None:
-        self._touched[found.key] = found
+        self._touched[found] = None
 
     def _on_lost(self, found: Destination, error: WireError) -> None:
         """What was under way is in doubt. The one that a link was lost for may be known only when it is alone."""
         found.link, found.budget = None, 0
         self._links -= 1
         under_way, found.under_way = list(found.under_way.values()), {}
-        self._touched[found.key] = found
+        self._touched[found] = None
         if under_way:
             for parcel in under_way:
                 parcel.pump.doubt(parcel)
@@ -328,13 +325,16 @@ class AmqpCourier:
         if self._touched:
             touched, self._touched = self._touched, {}
             now = self._steering.clock()
-            for found in touched.values():
+            for found in touched:
                 found.answered_at = now
                 found.is_stalled = False
                 if found.is_proven:
                     found.is_proven = False
                     moving.took(self._steering, found.path, now)
-                self._advance(found, now)
+                if found.waiting or found.turn is not None or self._for_a_link or found.link is None:
+                    self._advance(found, now)
+                else:
+                    found.budget = 0  # its link is looked at when there is something to send
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
@@ -385,6 +385,12 @@ class AmqpCourier:
         self._is_closed = True
         if self._after_read in self._wire.after_read:
             self._wire.after_read.remove(self._after_read)
+
+
+def _budget(found: Destination) -> int:
+    """How many may be sent to it now."""
+    link = found.link
+    return 0 if link is None else max(0, min(found.allowed - len(found.under_way), link.room))
 
 
 def _return(parcel: Parcel, ruling: Ruling) -> None:

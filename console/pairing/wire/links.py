@@ -37,6 +37,7 @@ OnRoom = Callable[[], None]
 class _WireLink:
     """What both ends have in common. Made by a line, never directly."""
 
+    __slots__ = ("_answered", "_ended", "_on_lost", "failure", "is_established", "line", "link", "path")
     link: SenderLink | ReceiverLink
 
     def __init__(self, line: Line, path: str, on_lost: OnLost) -> None:
@@ -107,6 +108,7 @@ class _WireLink:
 class WireSender(_WireLink):
     """Sends encoded messages to one entity; each gets one outcome, by its tag."""
 
+    __slots__ = ("on_room",)
     link: SenderLink
 
     def __init__(self, line: Line, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
@@ -151,6 +153,7 @@ class WireSender(_WireLink):
 class WireReceiver(_WireLink):
     """Receives from one entity with peek-lock; the tag of a delivery is its lock token, little-endian bytes."""
 
+    __slots__ = ()
     link: ReceiverLink
 
     @property
