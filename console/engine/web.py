@@ -1,8 +1,7 @@
 """HTTP as management clients and identities speak it: through a proxy, and signed where there is no token.
 
 A proxy's password goes beside its address, never in it: errors of the layers below quote addresses. Signing happens
-where a request leaves, since Atom's client signs once an hour whatever happens to the key meanwhile (SDK 7.15 even a
-minute after its signature has ended).
+where a request leaves, since Atom's client signs once an hour whatever happens to the key meanwhile.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from azure.servicebus.management import QueueProperties
 
 from console.core.namespaces import NamespaceInfo, Tier
 from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, ONCE, Depth, QueueFacts, QueueStatus
+from console.pairing.signatures import renew_in_time
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """TimeSpan.MaxValue as near as Python comes; the SDK writes a microsecond less, so that the service takes it."""
@@ -21,6 +22,7 @@ class AtomAdmin:
 
     def __init__(self, client: ServiceBusAdministrationClient) -> None:
         self._client = client
+        renew_in_time(client)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """All queues are listed, since Atom knows no prefix."""
