@@ -42,16 +42,21 @@ class Soundings:
         self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
         self.readings: dict[int, deque[Reading]] = {index: deque(maxlen=REMEMBERED) for index in range(len(queues))}
         """The latest readings of each queue, oldest first."""
-        self.trouble = ""
-        """Why the last reading failed; empty when it did not."""
         self.every = SLOW
         """Seconds until the queues are read again."""
         self.once = asyncio.Event()
         """Set when all queues were read, or tried, for the first time."""
+        self._troubles: dict[int, str] = {}
+        """Why the last reading failed, by queue."""
         self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
         self._steering = steering
         self._admin = admin
         self._queues = queues
+
+    @property
+    def trouble(self) -> str:
+        """Why a queue could not be read the last time, the first such queue's; empty where all could."""
+        return self._troubles[min(self._troubles)] if self._troubles else ""
 
     async def run(self) -> None:
         """Read all queues, one after the other; quicker while something is parked or an entity is failed over."""
@@ -74,9 +79,9 @@ class Soundings:
         try:
             found = await depth(self._admin, path)
         except (AzureError, OSError, TimeoutError) as error:
-            self.trouble = self._steering.judge(error).reason
+            self._troubles[index] = self._steering.judge(error).reason
         else:
-            self.trouble = ""
+            self._troubles.pop(index, None)
             now = self._steering.clock()
             self._write_down(index, found, now)
             self.found[index] = Sounding(found, now)

@@ -136,10 +136,10 @@ async def test_a_node_takes_several_entities_at_once(world: World) -> None:
 class Unmanageable(AtomAdmin):
     """Management over HTTPS that refuses to tell any more, while messaging goes on."""
 
-    down = False
+    down: frozenset[str] = frozenset()
 
     async def depth(self, path: str) -> Depth:
-        if self.down:
+        if path in self.down:
             raise HttpResponseError("the management of this namespace is not available")
         return await super().depth(path)
 
@@ -165,10 +165,10 @@ async def test_unable_to_receive(world: World) -> None:
 async def test_unable_to_manage(world: World) -> None:
     """unable to manage: sending, pinging, syphon on queues known; depth shown stale."""
     admin = Unmanageable(world.admin("secondary"))
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, failover_interval=0, secondary_admin=admin)
-    await until(lambda: paired.queue_views()[0].depth is not None)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=2, failover_interval=0, secondary_admin=admin)
+    await until(lambda: all(queue.depth is not None for queue in paired.queue_views()))
     read_at = paired.queue_views()[0].read_at
-    admin.down = True
+    admin.down = frozenset({queue_path(0)})
     async with paired.get_queue_sender("orders") as orders:
         await orders.send_messages(ServiceBusMessage(b"before"))
         heal = world.fault("disabled", entity="orders")
@@ -178,6 +178,7 @@ async def test_unable_to_manage(world: World) -> None:
         await until(lambda: world.told(Moved))
     await paired._soundings._read(0, queue_path(0))
     assert paired.queue_views()[0].read_at == read_at
+    await paired._soundings._read(1, queue_path(1))  # that one queue can be read is no news of the other
     assert any(text.startswith("the depth of the backlog cannot be read") for text in paired.alarms())
 
 
