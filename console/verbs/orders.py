@@ -66,10 +66,15 @@ class Wish:
         return actions.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The targets as this engine names them."""
+        """The targets as this engine names them. Raises ConfigurationError: none of its entities match."""
         if self.matching is not None:
             part = self.matching.casefold()
-            return tuple(one.path for one in snapshot.entities if part in one.path.casefold())
+            found = tuple(one.path for one in snapshot.entities if part in one.path.casefold())
+            if not found:
+                raise ConfigurationError(
+                    f"none of its {len(snapshot.entities)} entities has {self.matching!r} in its path"
+                )
+            return found
         return tuple(_named(snapshot, self.scope, target) for target in self.targets)
 
 
@@ -330,8 +335,8 @@ def _listed(snapshot: Snapshot) -> list[str]:
     if unused.read_at is None:
         return [f"{snapshot.engine}: unused backlog queues are not known: {unused.trouble or 'not listed yet'}"]
     stale = f"; since then: {unused.trouble}" if unused.trouble else ""
-    count = len(unused.queues) or "no"
-    head = f"{snapshot.engine}: {count} unused backlog queues (read {clock(unused.read_at)} UTC{stale})"
+    count = len(unused.queues) or "none"
+    head = f"{snapshot.engine}: unused backlog queues: {count} (read {clock(unused.read_at)} UTC{stale})"
     return [head, *(_described(queue) for queue in unused.queues)]
 
 

@@ -100,6 +100,7 @@ async def test_without_the_name_nothing_is_done_and_the_preview_is_said(
     [
         (("failover", "nothing", "--yes", "nothing"), "this engine has no entity 'nothing'; it has orders, payments"),
         (("failover",), "name the entities, or --matching TEXT"),
+        (("failover", "--matching", "z", "--yes", "0"), "none of its 2 entities has 'z' in its path"),
         (("release", "orders", "--yes", "orders"), "refused: orders is unknown: nothing to release"),
         (("syphon", "resume"), "the syphon is not paused"),
         (("syphon", "pause", "--queue", "1", "--destination", "x"), "are two orders"),
@@ -119,7 +120,7 @@ async def test_what_cannot_be_is_one_sentence_and_exit_status_2(
 async def test_unused_queues_are_listed(hosted: Hosted, paired: Any) -> None:
     status, out, _ = await paired("cleanup", *HERE)
     assert status == 0
-    assert "1 unused backlog queues (read 00:00:01 UTC)" in out
+    assert "unused backlog queues: 1 (read 00:00:01 UTC)" in out
     assert f"{SPARE}  0 messages" in out
     assert hosted.pairing.acts == []
 
