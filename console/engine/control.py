@@ -56,6 +56,10 @@ Execute = Callable[[Order, bool], Awaitable[Answer]]
 log = logging.getLogger(__name__)
 
 
+class _LeftError(ProtocolError):
+    """The console went, as all do: a status every minute, a dashboard's look every ten seconds. No news for the log."""
+
+
 class _Console:
     """One connected console."""
 
@@ -81,7 +85,7 @@ class _Console:
         except asyncio.LimitOverrunError as error:
             raise ProtocolError(f"a line may have {protocol.LONGEST_FROM_CLIENT} bytes; this one has more") from error
         except asyncio.IncompleteReadError as error:
-            raise ProtocolError("you closed your end of the connection") from error
+            raise _LeftError("you closed your end of the connection") from error
         return protocol.decode_from_client(line)
 
     async def say(self, line: bytes) -> None:
@@ -192,10 +196,11 @@ class ControlServer:
         try:
             await self._converse(console)
         except ProtocolError as error:
-            log.info("a conversation with a console ended: %s", error)
+            if not isinstance(error, _LeftError):
+                log.info("a conversation with a console ended: %s", error)
             await console.leave(str(error))
         except OSError as error:
-            log.info("a console went: %s", error)
+            log.debug("a console went: %s", error)
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
@@ -266,7 +271,7 @@ class ControlServer:
                 await console.say(item)
             console.told.set()
         except OSError as error:
-            log.info("a console does not read any more: %s", error)
+            log.debug("a console does not read any more: %s", error)
             console.writer.transport.abort()
         except Exception:
             console.writer.transport.abort()  # nothing more will be told: better it knows

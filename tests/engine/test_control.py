@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import stat
 import time
@@ -273,6 +274,23 @@ async def test_a_console_that_closes_its_half_is_told_and_dropped(engine: Engine
         writer.write(HELLO)
         writer.write_eof()
         assert (await last_line(reader))["reason"] == "you closed your end of the connection"
+
+
+async def test_consoles_that_come_and_go_are_no_news_for_the_log(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bug: a line or two for each status and each dashboard's look around, and none of them of use."""
+    caplog.set_level(logging.INFO, logger="console.engine")
+    async with engine() as hosted:
+        for _ in range(3):
+            await (await hosted.connect()).close()
+        async with raw(hosted.socket) as (_, writer):
+            writer.write(HELLO)
+        hosted.host.record(ping(1))
+        still_there = await hosted.connect()
+        await take(still_there, has_ping(1))
+        await still_there.close()
+    assert caplog.messages == []
 
 
 async def test_a_connection_that_says_nothing_is_dropped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
