@@ -59,6 +59,7 @@ def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path
     assert "paired pipeline --once makes them" in past.trouble
 
 
+NONE_YET = History(batch=0, written_at=0.0, read_at=0.0, incidents=())
 HISTORY = History(
     batch=12,
     written_at=1_700_000_900.0,
@@ -103,35 +104,36 @@ def test_no_incident_and_no_tables_are_said() -> None:
     assert "being read" in text_of(IncidentList(), View(pairing="p"))[1]
 
 
+async def until(console: Any, true: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if true():
+            return
+        await console.pilot.pause(0.05)
+    raise AssertionError("it did not come to that")
+
+
+def history_of(console: Any) -> History:
+    past = console.app.view.past
+    return past.history if past is not None and past.history is not None else NONE_YET
+
+
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
     async with open_console(size=(100, 30), past=lambda _, chosen: history.read(folder, chosen)) as console:
         await console.pilot.press("6")
-        for _ in range(100):
-            await console.pilot.pause(0.05)
-            past = console.app.view.past
-            if past is not None and past.history is not None and past.history.report:
-                break
+        await until(console, lambda: bool(history_of(console).report))
+        assert history_of(console).chosen == "later"
         await console.pilot.press("down")
-        for _ in range(100):
-            await console.pilot.pause(0.05)
-            past = console.app.view.past
-            if past.history.chosen == "e-one-orders-1" and past.history.report:
-                break
-
-        assert past.history.chosen == "e-one-orders-1"
-        assert any("orders failed over at" in sentence for sentence in past.history.report)
+        await until(console, lambda: any("orders failed over at" in one for one in history_of(console).report))
+        assert history_of(console).chosen == "e-one-orders-1"
 
 
 async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:
     few = Past(replace(HISTORY, incidents=HISTORY.incidents[:2]))
     async with open_console(size=(100, 40), past=lambda *_: few) as console:
         await console.pilot.press("6")
-        for _ in range(100):
-            await console.pilot.pause(0.05)
-            height = console.app.screen.query_one(IncidentList).size.height
-            if height == 5:
-                break
-        assert height == 5
+        listed = console.app.screen.query_one(IncidentList)
+        await until(console, lambda: listed.size.height == 5)
+        assert console.app.screen.query_one(IncidentReport).size.height > 25
 
 
 class Elsewhere:
@@ -139,14 +141,6 @@ class Elsewhere:
 
     async def attend(self, name: str) -> None:
         pass
-
-
-async def until(console: Any, true: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if true():
-            return
-        await console.pilot.pause(0.05)
-    raise AssertionError("it did not come to that")
 
 
 def trouble_of(console: Any) -> str:
