@@ -1,4 +1,4 @@
-"""What an operator holds the syphon back from: all of it, a backlog queue, a destination."""
+"""What is held back of the syphon, by whoever ordered it: all of it, a backlog queue, a destination."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ class Pauses:
     """Each is paused and resumed by itself: who resumes all of the syphon leaves what was paused one by one."""
 
     def __init__(self) -> None:
-        self.all = False
+        self.whole: SyphonPaused | None = None
+        """What holds back all of it; None: nothing does."""
         self.queues: set[int] = set()
         self.destinations: dict[str, str] = {}
         """By path without case: the path as it was named."""
+
+    @property
+    def all(self) -> bool:
+        """Whether all of the syphon is held back."""
+        return self.whole is not None
 
     def pause(self, event: SyphonPaused) -> None:
         """From now on it stands. Raises IllegalEventError: it does already."""
@@ -24,7 +30,7 @@ class Pauses:
         elif event.destination:
             self.destinations[event.destination.casefold()] = event.destination
         else:
-            self.all = True
+            self.whole = event
 
     def resume(self, event: SyphonResumed) -> None:
         """From now on it goes on. Raises IllegalEventError: it does already."""
@@ -35,7 +41,7 @@ class Pauses:
         elif event.destination:
             del self.destinations[event.destination.casefold()]
         else:
-            self.all = False
+            self.whole = None
 
     def _has(self, event: SyphonPaused | SyphonResumed) -> bool:
         if event.queue is not None:

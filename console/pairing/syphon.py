@@ -205,8 +205,9 @@ class Syphon:
 
     def _status(self, depths: Mapping[int, int | None]) -> tuple[SyphonStatus, str]:
         now = self._steering.clock()
-        if self._steering.machine.pauses.all:
-            return SyphonStatus.PAUSED, "paused by an operator: parked messages stay"
+        if (paused := self._steering.machine.pauses.whole) is not None:
+            why = f' "{paused.why}"' if paused.why else ""
+            return SyphonStatus.PAUSED, f"paused by {paused.by} {clock(paused.at)}{why}: parked messages stay"
         failing = [pump for pump in self.pumps if _failing(pump.progress, now)]
         if failing:
             return SyphonStatus.STUCK, f"backlog queue {failing[0].index}: {failing[0].progress.text}"

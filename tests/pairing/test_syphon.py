@@ -230,6 +230,16 @@ async def test_a_queue_that_cannot_be_received_from_is_said_and_worked_on_again_
     assert "cannot receive" not in paired.queue_views()[0].pump_text
 
 
+async def test_who_paused_it_and_why_is_said(world: World) -> None:
+    """The bug: an operator was said to, also where the engine did for its journal's disk."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.pause_syphon(by="the engine", why="the journal is not written")
+    view = paired.syphon_view()
+    assert view.status is SyphonStatus.PAUSED
+    assert view.text.startswith("paused by the engine ")
+    assert view.text.endswith('"the journal is not written": parked messages stay')
+
+
 async def test_dead_letters_can_be_re_driven(world: World) -> None:
     """Dead-lettered ones can be re-driven."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
