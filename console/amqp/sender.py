@@ -29,21 +29,37 @@ if TYPE_CHECKING:
 LONGEST_TAG: Final = 32
 _PLAIN: Final = encode(UInt(0))
 """The format of a single message, encoded."""
-Payload = bytes | Sequence[bytes]
+Piece = bytes | memoryview
+Payload = bytes | Sequence[Piece]
+"""An encoded message, whole or in pieces; memory that a view shows must not change until it is out."""
 
 
 class _Outgoing:
-    """A message on its way out; `sent` bytes of it are gone, -1 before its first frame."""
+    """A message on its way out: what is `left` of it, and whether its first frame is gone."""
 
-    __slots__ = ("delivery_id", "format", "payload", "sent", "settled", "tag")
+    __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "tag")
 
-    def __init__(self, payload: bytes, tag: bytes, message_format: bytes, settled: bool) -> None:
-        self.payload = payload
+    def __init__(self, payload: Payload, tag: bytes, message_format: bytes, settled: bool) -> None:
+        pieces = (payload,) if isinstance(payload, bytes) else payload
+        self.left = deque(memoryview(piece) for piece in pieces if piece)
         self.tag = tag
         self.format = message_format
         self.settled = settled
-        self.sent = -1
+        self.has_begun = False
         self.delivery_id: int | None = None
+
+    def take(self, room: int) -> list[memoryview]:
+        """The next bytes, `room` at most; nothing is copied."""
+        left, taken = self.left, []
+        while left and room:
+            piece = left[0]
+            if len(piece) > room:
+                left[0], piece = piece[room:], piece[:room]
+            else:
+                left.popleft()
+            taken.append(piece)
+            room -= len(piece)
+        return taken
 
 
 class SenderLink(Link):
@@ -73,7 +89,7 @@ class SenderLink(Link):
         """How many more messages may be sent before they have to wait."""
         if not self._waiting:
             return self._credit
-        fresh = len(self._waiting) - (1 if self._waiting[0].sent >= 0 else 0)
+        fresh = len(self._waiting) - (1 if self._waiting[0].has_begun else 0)
         return max(0, self._credit - fresh)
 
     @property
@@ -128,9 +144,9 @@ class SenderLink(Link):
             if isinstance(payload, bytes):
                 out.append(payload)
             else:
-                out.extend(payload)
+                out.extend(payload)  # type: ignore[arg-type] # joined when they leave
             return delivery_id
-        message = _Outgoing(payload if isinstance(payload, bytes) else b"".join(payload), tag, encoded_format, settled)
+        message = _Outgoing(payload, tag, encoded_format, settled)
         self._waiting.append(message)
         self.pump()
         return message.delivery_id
@@ -147,13 +163,13 @@ class SenderLink(Link):
         waiting, session = self._waiting, self.session
         if self.state is not LinkState.ATTACHED:
             return
-        while waiting and (self._credit > 0 or waiting[0].sent >= 0):
+        while waiting and (self._credit > 0 or waiting[0].has_begun):
             if session.remote_incoming_window <= 0:
                 session.block(self)
                 return
             message = waiting[0]
             self._send_frame(message)
-            if message.sent == len(message.payload):
+            if not message.left:
                 waiting.popleft()
 
     def answer_drain(self) -> bool:
@@ -210,13 +226,10 @@ class SenderLink(Link):
 
     def _send_frame(self, message: _Outgoing) -> None:
         session = self.session
-        first = message.sent < 0
-        at = max(0, message.sent)
-        room = session.frame_room - TRANSFER_ROOM
-        piece: Any = memoryview(message.payload)[at : at + room]  # copied when it leaves
-        message.sent = at + len(piece)
-        more = message.sent < len(message.payload)
-        if first:
+        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM)  # copied when they leave
+        size, more = sum(map(len, pieces)), bool(message.left)
+        if not message.has_begun:
+            message.has_begun = True
             delivery_id = message.delivery_id = self._start(message.tag, message.settled)
             head = write_transfer(
                 session.channel,
@@ -226,13 +239,13 @@ class SenderLink(Link):
                 message.format,
                 settled=message.settled,
                 more=more,
-                payload=len(piece),
+                payload=size,
             )
         else:
             session.count_outgoing_frame()
-            head = write_continuation(session.channel, self._handle, more=more, payload=len(piece))
+            head = write_continuation(session.channel, self._handle, more=more, payload=size)
         session.out.append(head)
-        session.out.append(piece)
+        session.out += pieces
 
     def _announce(self, *termini: Any, **attach: Any) -> None:
         self._initial_delivery_count = self._delivery_count = attach.get("initial_delivery_count", 0)

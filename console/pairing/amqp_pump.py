@@ -21,6 +21,7 @@ from uuid import UUID
 
 from console.amqp.events import DeliveryReceived
 from console.amqp.outcomes import RELEASED
+from console.amqp.sender import Payload
 from console.core.errors import EnvelopeError, WireError, WireUnavailableError
 from console.core.verdict import FailureKind
 from console.pairing import moving
@@ -327,7 +328,7 @@ class AmqpPump:
     def _parcel(
         self,
         found: Opened,
-        payload: bytes,
+        payload: Payload,
         token: UUID | bytes,
         receiver: WireReceiver | None,
         delivery_id: int,

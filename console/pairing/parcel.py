@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from console.amqp.sender import Payload
 from console.pairing.wire import WireReceiver
 
 
@@ -39,7 +40,7 @@ class Parcel:
         key: str,
         number: int,
         message_id: str,
-        payload: bytes,
+        payload: Payload,
         token: UUID | bytes,
         lock_ends: float,
         receiver: WireReceiver | None = None,
@@ -51,7 +52,7 @@ class Parcel:
         self.number = number
         self.message_id = message_id
         self.payload = payload
-        self.size = len(payload)
+        self.size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         self._token = token
         self.lock_ends = lock_ends
         self.receiver = receiver

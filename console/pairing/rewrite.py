@@ -32,6 +32,7 @@ from console.amqp.message import (
     split,
     split_for_joining,
 )
+from console.amqp.sender import Payload
 from console.amqp.types import Described, Symbol, Timestamp, UInt
 from console.core.envelope import (
     BROKERS,
@@ -123,8 +124,8 @@ def opened(data: bytes) -> Opened:
         raise EnvelopeError(f"the message cannot be read: {error}") from error
 
 
-def original(message: Opened, *, now_ms: int, elapsed: bool = False) -> bytes:
-    """The message as its sender meant it, encoded.
+def original(message: Opened, *, now_ms: int, elapsed: bool = False) -> Payload:
+    """The message as its sender meant it, encoded: whole, or in pieces where a large body is a view of what came.
 
     Args:
         now_ms: milliseconds since 1970; a time to live begins anew now.
@@ -145,7 +146,8 @@ def original(message: Opened, *, now_ms: int, elapsed: bool = False) -> bytes:
     except AmqpError as error:
         raise EnvelopeError(f"the message cannot be read: {error}") from error
     _, delivery, _, _, mine, body, footer = sections
-    return b"".join([part for part in (header, delivery, annotations, properties, mine, body, footer) if part])
+    pieces = [part for part in (header, delivery, annotations, properties, mine, body, footer) if part]
+    return b"".join(pieces) if type(body) is bytes else pieces
 
 
 def revived(data: bytes) -> bytes:

@@ -8,14 +8,14 @@ been accepted or not. Callbacks run inside the socket's read and must neither bl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from console.amqp.events import DeliveryReceived, DispositionReceived
 from console.amqp.message import BATCH_FORMAT
 from console.amqp.outcomes import DeliveryState
 from console.amqp.receiver import ReceiverLink
-from console.amqp.sender import SenderLink
+from console.amqp.sender import Payload, SenderLink
 from console.core.errors import WireError
 from console.pairing.deadlines import CLOSING
 
@@ -135,7 +135,7 @@ class WireSender(_WireLink):
         is_open = self.failure is None and self._ended is None and self.line.is_writable
         return self.link.credit if is_open else 0  # a link that is not attached has none
 
-    def send(self, payload: bytes | Sequence[bytes], tag: bytes, *, message_format: int = 0) -> None:
+    def send(self, payload: Payload, tag: bytes, *, message_format: int = 0) -> None:
         """Send one encoded message, whole or in pieces; beyond `room` it waits in memory, in its order.
 
         tag: at most 32 bytes, unique among what is outstanding. message_format: BATCH_FORMAT for a batch.
