@@ -92,6 +92,8 @@ class AmqpCourier:
         self._wire = wire
         self._known: dict[str, Destination] = {}
         self._touched: dict[Destination, None] = {}
+        self._held: dict[Destination, None] = {}
+        """Those with something to send while nothing more would leave."""
         self._accepted: list[Parcel] = []
         self._for_a_link: deque[Destination] = deque()
         self._links = 0
@@ -121,7 +123,7 @@ class AmqpCourier:
             found.answered_at = now
         if not found.waiting:
             found.budget = found.budget or _budget(found)
-            if found.budget:
+            if found.budget and self._wire.is_writable:
                 found.budget -= 1
                 self._send(found, parcel, now)
                 return
@@ -186,13 +188,16 @@ class AmqpCourier:
 
     def _ship(self, found: Destination, now: float) -> None:
         """Send what waits, as far as the destination is ready."""
-        budget = _budget(found)
-        while budget and found.waiting:
+        budget, wire = _budget(found), self._wire
+        while budget and found.waiting and wire.is_writable:
             budget -= 1
             self._send(found, found.waiting.popleft(), now)
         found.budget = budget
-        if found.waiting and (found.link is None or not found.link.is_up):
-            self._want_link(found)
+        if found.waiting:
+            if found.link is None or not found.link.is_up:
+                self._want_link(found)
+            elif not wire.is_writable:
+                self._held[found] = None
         if (self._for_a_link or found.link is None) and not found.is_busy:
             self._rest(found)
 
@@ -322,6 +327,9 @@ class AmqpCourier:
                 by_pump.setdefault(parcel.pump, []).append(parcel)
             for pump, parcels in by_pump.items():
                 pump.moved(parcels)
+        if self._held and self._wire.is_writable:
+            self._touched.update(self._held)
+            self._held.clear()
         if self._touched:
             touched, self._touched = self._touched, {}
             now = self._steering.clock()

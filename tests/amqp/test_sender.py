@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from console.amqp import ACCEPTED, Connection, Error, Modified, Rejected, Role, SenderLink, events
 from console.amqp.errors import EncodeError
@@ -63,6 +65,14 @@ def test_a_message_may_be_given_in_pieces() -> None:
     server, link = sending_server()
     link.send([b"head", b"", b"body"], tag=b"1")
     assert [payload for _, payload in _transfers(server.data_to_send())] == [b"headbody"]
+
+
+@given(pieces=st.lists(st.binary(max_size=900), max_size=6))
+def test_pieces_that_need_several_frames_are_framed_as_the_whole_is(pieces: list[bytes]) -> None:
+    in_pieces, whole = _small_frames(), _small_frames()
+    in_pieces[1].send([memoryview(piece) for piece in pieces], tag=b"1")
+    whole[1].send(b"".join(pieces), tag=b"1")
+    assert in_pieces[0].data_to_send() == whole[0].data_to_send()
 
 
 def test_delivery_ids_and_frames_are_counted_apart_and_wrap() -> None:

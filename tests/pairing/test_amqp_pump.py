@@ -239,6 +239,14 @@ async def test_many_destinations_share_a_bounded_number_of_links(world: World, m
     assert all(world.ids_in(path) == ["0", "1", "2", "3", "4"] for path in paths)
 
 
+async def test_more_than_leaves_in_one_write_arrives_in_its_order(world: World) -> None:
+    """Behind what a socket takes, messages wait for their turn; nothing else has to come for it."""
+    await world.pair(enable_syphon=True, backlog_queue_count=1)
+    put(world, [parked("orders", str(number), body=bytes(200_000)) for number in range(60)])
+    await until(lambda: len(world.told(Moved)) == 60, patience=40)
+    assert world.ids_in("orders") == [str(number) for number in range(60)]
+
+
 # -- falling back ----------------------------------------------------------------------------------------------------
 
 

@@ -345,6 +345,18 @@ def test_restart_gives_the_full_time_to_live_and_elapsed_what_is_left() -> None:
         rewrite.original(found, now_ms=NOW + 60_000, elapsed=True)
 
 
+def test_a_large_body_is_a_view_of_what_came() -> None:
+    """It would be copied once more on its way."""
+    body = described(DATA, encode(b"x" * 20_000))
+    data = backlog({PATH: "orders", SESSION_ID: "s"}, body=body)
+    moved = rewrite.original(rewrite.opened(data), now_ms=NOW)
+    assert not isinstance(moved, bytes)
+    views = [piece for piece in moved if isinstance(piece, memoryview)]
+    assert [view.obj is data for view in views] == [True]
+    whole = split(b"".join(moved))
+    assert (whole.body, read_properties(whole.properties).group_id) == (body, "s")
+
+
 # -- dead letters ----------------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,9 @@ AfterRead = Callable[[], None]
 class Line(asyncio.Protocol):
     """lost: why the connection ended. will_write: bytes leave soon anyway.
 
-    asks, reads: how often something was said that wants an answer, and how often anything was heard.
+    asks, reads: how often something was said that wants an answer, and how often anything was heard. is_writable:
+    whether messages that are sent now would leave soon. It ends when the transport holds enough back, or when enough
+    was collected for one write; when that is over, those who registered in `after_read` have their turn.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Line(asyncio.Protocol):
         self.reads = 0
         self.will_write = False
         self.is_writable = True
+        self._is_held_back = False
+        self._collected = 0
         self.grants = Grants(self, clock)
         self._after_read = after_read
         self._amqp = Connection(
@@ -221,6 +225,13 @@ class Line(asyncio.Protocol):
             self.will_write = True
             self.loop.call_soon(self._flush)
 
+    def collect(self, size: int) -> None:
+        """So many bytes of messages were handed over since; what is far more than a socket takes would be copied from
+        buffer to buffer."""
+        self._collected += size
+        if self._collected >= HIGH_WATER:
+            self.is_writable = False
+
     def forget(self, link: Link) -> None:
         """A link that its owner gave up."""
         self._outcomes.pop(link, None)
@@ -246,15 +257,7 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.reads += 1
-        self.will_write = True
-        try:
-            self._handle(self._amqp.receive_data(data))
-            for act in tuple(self._after_read):
-                act()
-        except Exception as error:
-            log.exception("what came from %s could not be worked on", self.endpoint)
-            self.drop(WireConnectionError(f"a callback failed on what came from {self.endpoint}: {error!r}"))
-        self._flush()
+        self._work(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f"the connection to {self.endpoint} was lost: {exc or 'the other side ended it'}"
@@ -263,15 +266,32 @@ class Line(asyncio.Protocol):
             self._gone.set_result(None)
 
     def pause_writing(self) -> None:
-        self.is_writable = False
+        self.is_writable, self._is_held_back = False, True
 
     def resume_writing(self) -> None:
-        self.is_writable = True
-        for link in tuple(self._links.values()):
-            if isinstance(link, WireSender) and link.on_room is not None:
-                link.on_room()
+        self._is_held_back = False
+        self._go_on()
 
     # ------------------------------------------------------------------ inside
+
+    def _go_on(self) -> None:
+        """There is room for messages again."""
+        if not self._is_held_back and not self.lost.done():
+            self.is_writable = True
+            self._work(b"")
+
+    def _work(self, data: bytes) -> None:
+        """What a read brought, and what follows from it, leaves as one write."""
+        self.will_write = True
+        try:
+            if data:
+                self._handle(self._amqp.receive_data(data))
+            for act in tuple(self._after_read):
+                act()
+        except Exception as error:
+            log.exception("what came from %s could not be worked on", self.endpoint)
+            self.drop(WireConnectionError(f"a callback failed on what came from {self.endpoint}: {error!r}"))
+        self._flush()
 
     def _handle(self, events: list[Event]) -> None:
         outcomes, deliveries, handlers = self._outcomes, self._deliveries, self._handlers
@@ -300,9 +320,11 @@ class Line(asyncio.Protocol):
 
     def _flush(self) -> None:
         self.will_write = False
-        data = self._amqp.data_to_send()
+        data, collected, self._collected = self._amqp.data_to_send(), self._collected, 0
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+        if collected >= HIGH_WATER and not self._is_held_back:
+            self.loop.call_soon(self._go_on)
 
     def _name_for(self, way: str) -> str:
         """A link's name that no other one has: there is no container like ours."""

@@ -146,6 +146,7 @@ class WireSender(_WireLink):
         """
         self.link.send(payload, tag=tag, message_format=message_format)
         line = self.line
+        line.collect(len(payload) if isinstance(payload, bytes) else sum(map(len, payload)))
         if not line.will_write:
             line.touch()
 

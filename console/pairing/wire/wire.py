@@ -45,7 +45,8 @@ class Wire:
         clock: seconds since 1970, for the expiry of tokens.
         idle_timeout: seconds within which the namespace has to be heard.
 
-    after_read: called after the callbacks of each read and before its bytes leave; also once when the line is lost.
+    after_read: called after the callbacks of each read and before its bytes leave, when messages that could not leave
+    have room again, and once when the line is lost.
     failure: why there is no connection; None while there is one, and before the first try.
     connections: how many were made.
     """
@@ -78,6 +79,11 @@ class Wire:
     @property
     def is_up(self) -> bool:
         return self._line is not None and not self._line.lost.done()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages that are sent now would leave soon."""
+        return self._line is not None and self._line.is_writable
 
     async def sender(
         self,

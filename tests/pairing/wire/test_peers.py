@@ -24,6 +24,7 @@ from console.core.errors import (
     WireUnavailableError,
 )
 from console.pairing.wire import Wire, failure_of
+from console.pairing.wire.transports import HIGH_WATER
 from tests.pairing.wire.conftest import Told, message, until
 from tests.pairing.wire.peer import Script, listening
 
@@ -358,11 +359,26 @@ async def test_a_peer_that_does_not_read_leaves_no_room_until_it_does(script: Sc
         sent += 1
         await asyncio.sleep(0)
     assert sent < 900
-    rooms = told.rooms
+    wire.after_read.append(told.room)
     script.peer.transport.resume_reading()
-    await until(lambda: told.rooms > rooms)
-    assert sender.room == 1000 - sent
+    await until(lambda: sender.room == 1000 - sent)
+    assert told.rooms
     await until(lambda: len(script.peer.received) == sent)
+
+
+async def test_what_is_more_than_one_write_should_be_leaves_no_room_until_it_is_written(
+    script: Script, wire: Wire
+) -> None:
+    """Far more than a socket takes would be copied from buffer to buffer."""
+    script.settings, told = Settings(container_id="peer", incoming_window=100_000), Told()
+    sender = await told.sender(wire)
+    await until(lambda: sender.room == 1000)
+    wire.after_read.append(told.room)
+    sender.send(message(1, HIGH_WATER), b"1")
+    assert (sender.room, wire.is_writable) == (0, False)
+    await until(lambda: sender.room == 999)
+    assert wire.is_writable
+    assert told.rooms
 
 
 async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(script: Script, wire: Wire) -> None:
