@@ -1,7 +1,8 @@
 """Growing, steady or draining: what a few readings of a backlog queue say about where it goes.
 
 The rules: a trend is the slope of the least-squares line through the latest readings; fewer than three of them, or
-none over some seconds, say nothing. What moves less than a message in ten seconds is steady.
+none over some seconds, say nothing. What moves less than a message in ten seconds is steady. An empty queue does not
+grow: it was emptied since, whatever the readings before the last say.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def growth(readings: Sequence[Reading]) -> Growth | None:
     if len(readings) < LEAST_READINGS or readings[-1].at - readings[0].at < LEAST_SPAN:
         return None
     times = [reading.at for reading in readings]
-    return Growth(
-        _slope(times, [reading.messages for reading in readings]),
-        _slope(times, [reading.size_bytes for reading in readings]),
-    )
+    messages = _slope(times, [reading.messages for reading in readings])
+    size_bytes = _slope(times, [reading.size_bytes for reading in readings])
+    if readings[-1].messages:
+        return Growth(messages, size_bytes)
+    return Growth(min(0.0, messages), min(0.0, size_bytes))
 
 
 def trend(per_second: float | None) -> Trend | None:

@@ -20,6 +20,8 @@ def readings(*messages: int, every: float = 5.0) -> list[Reading]:
         ((100, 60, 10), Trend.DRAINING),
         ((7, 7, 7), Trend.STEADY),
         ((7, 8, 7), Trend.STEADY),
+        ((0, 0, 0, 90, 80, 0), Trend.STEADY),
+        ((90, 80, 0), Trend.DRAINING),
     ],
 )
 def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -> None:
