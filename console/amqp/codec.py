@@ -36,15 +36,20 @@ from console.amqp.types import (
 Decoder = Callable[[bytes, int], tuple[Any, int]]
 
 NULL: Final = b"\x40"
+MAX_NESTING: Final = 64
+"""Compounds and descriptors inside one another; the SDK's own limit. Deeper values would end in RecursionError, here or
+wherever else they are walked."""
 MOST_EMPTY_ELEMENTS: Final = 128
 """Elements of no width cost no bytes to send, so their number is bounded lest a few bytes become gigabytes."""
+_LONGEST_KNOWN: Final = 128
+"""Bytes of a symbol that is cached: a peer chooses their length, and the cache holds many."""
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _unpack32: Final = _U32.unpack_from
 _new_int: Any = int.__new__
-_MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError, ValueError, TypeError, RecursionError)
+_MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError, ValueError, TypeError)
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -70,14 +75,29 @@ def skip(buffer: bytes, offset: int = 0) -> int:
         elif width == _SIZED32:
             end = offset + 5 + int(_unpack32(buffer, offset + 1)[0])
         elif width == _DESCRIBED:
-            return skip(buffer, skip(buffer, offset + 1))
+            end = _behind_described(buffer, offset)
         else:
             raise DecodeError(f"no AMQP type has the format code 0x{buffer[offset]:02x} (byte {offset})")
-    except (IndexError, struct.error, RecursionError) as error:
+    except (IndexError, struct.error) as error:
         raise DecodeError(f"malformed value at byte {offset}: {error}") from error
     if end > len(buffer):
         raise DecodeError(f"the value at byte {offset} ends {end - len(buffer)} bytes behind the end of the data")
     return end
+
+
+def _behind_described(buffer: bytes, at: int) -> int:
+    pending, levels = 1, 0
+    while pending:  # a loop, since a peer chooses how deep descriptors are nested
+        if buffer[at] == 0x00:
+            at += 1
+            pending += 1  # a descriptor and a value in the place of one value
+            levels += 1
+            if levels > MAX_NESTING:
+                _too_deep(buffer, at)
+        else:
+            at = skip(buffer, at)
+            pending -= 1
+    return at
 
 
 def encode(value: Any) -> bytes:
@@ -113,8 +133,12 @@ def _cut(buffer: bytes, start: int, end: int) -> bytes:
     return buffer[start:end]
 
 
-@lru_cache(maxsize=2048)
 def _symbol(name: bytes) -> Symbol:
+    return _known_symbol(name) if len(name) <= _LONGEST_KNOWN else Symbol(name.decode("ascii"))
+
+
+@lru_cache(maxsize=2048)
+def _known_symbol(name: bytes) -> Symbol:
     return Symbol(name.decode("ascii"))
 
 
@@ -147,15 +171,19 @@ def _read_char(buffer: bytes, at: int) -> tuple[Char, int]:
     return Char(chr(point)), at + 4
 
 
-def _read_described(buffer: bytes, at: int) -> tuple[Described, int]:
-    descriptor, at = _DECODERS[buffer[at]](buffer, at + 1)
-    value, at = _DECODERS[buffer[at]](buffer, at + 1)
-    return Described(descriptor, value), at
+def _described_reader(level: int) -> Decoder:
+    def read(buffer: bytes, at: int) -> tuple[Described, int]:
+        inner = _DECODERS_AT[level + 1]
+        descriptor, at = inner[buffer[at]](buffer, at + 1)
+        value, at = inner[buffer[at]](buffer, at + 1)
+        return Described(descriptor, value), at
+
+    return read
 
 
-def _items(buffer: bytes, at: int, count: int, end: int) -> list[Any]:
+def _items(level: int, buffer: bytes, at: int, count: int, end: int) -> list[Any]:
     values = []
-    decoders = _DECODERS
+    decoders = _DECODERS_AT[level]
     for _ in range(count):
         value, at = decoders[buffer[at]](buffer, at + 1)
         values.append(value)
@@ -164,55 +192,46 @@ def _items(buffer: bytes, at: int, count: int, end: int) -> list[Any]:
     return values
 
 
-def _mapping(values: list[Any]) -> dict[Any, Any]:
+def _map(level: int, buffer: bytes, at: int, count: int, end: int) -> dict[Any, Any]:
+    """Build a map whose keys' hashes a peer cannot choose: equal ones would cost the square of their number."""
+    values = _items(level, buffer, at, count, end)
     if len(values) % 2:
         raise DecodeError(f"a map has as many keys as values, so {len(values)} items make none")
-    pairs = dict(zip(values[::2], values[1::2], strict=True))
+    keys = values[::2]
+    for kind in set(map(type, keys)):
+        if kind not in _KEY_TYPES:
+            raise DecodeError(f"a map's key is a {kind.__name__}; keys are strings, symbols, binaries or ulongs")
+    pairs = dict(zip(keys, values[1::2], strict=True))
     if 2 * len(pairs) != len(values):
         raise DecodeError("a map has two keys that are equal")
     return pairs
 
 
-def _read_list8(buffer: bytes, at: int) -> tuple[list[Any], int]:
-    end = at + 1 + buffer[at]
-    return _items(buffer, at + 2, buffer[at + 1], end), end
+def _compound_readers(level: int, read: Callable[[int, bytes, int, int, int], Any]) -> tuple[Decoder, Decoder]:
+    """A compound's decoders: for size and count of one byte each, and of four."""
+
+    def small(buffer: bytes, at: int) -> tuple[Any, int]:
+        end = at + 1 + buffer[at]
+        return read(level + 1, buffer, at + 2, buffer[at + 1], end), end
+
+    def wide(buffer: bytes, at: int) -> tuple[Any, int]:
+        end = at + 4 + int(_unpack32(buffer, at)[0])
+        return read(level + 1, buffer, at + 8, _unpack32(buffer, at + 4)[0], end), end
+
+    return small, wide
 
 
-def _read_list32(buffer: bytes, at: int) -> tuple[list[Any], int]:
-    end = at + 4 + int(_unpack32(buffer, at)[0])
-    return _items(buffer, at + 8, _unpack32(buffer, at + 4)[0], end), end
-
-
-def _read_map8(buffer: bytes, at: int) -> tuple[dict[Any, Any], int]:
-    values, end = _read_list8(buffer, at)
-    return _mapping(values), end
-
-
-def _read_map32(buffer: bytes, at: int) -> tuple[dict[Any, Any], int]:
-    values, end = _read_list32(buffer, at)
-    return _mapping(values), end
-
-
-def _read_array8(buffer: bytes, at: int) -> tuple[Array, int]:
-    end = at + 1 + buffer[at]
-    return _array(buffer, at + 2, buffer[at + 1], end), end
-
-
-def _read_array32(buffer: bytes, at: int) -> tuple[Array, int]:
-    end = at + 4 + int(_unpack32(buffer, at)[0])
-    return _array(buffer, at + 8, _unpack32(buffer, at + 4)[0], end), end
-
-
-def _array(buffer: bytes, at: int, count: int, end: int) -> Array:
+def _array(level: int, buffer: bytes, at: int, count: int, end: int) -> Array:
+    decoders = _DECODERS_AT[level]
     descriptor = None
     code = buffer[at]
     if code == 0x00:
-        descriptor, at = _DECODERS[buffer[at + 1]](buffer, at + 2)
+        descriptor, at = decoders[buffer[at + 1]](buffer, at + 2)
         code = buffer[at]
         if code == 0x00:
             raise DecodeError(f"array elements described twice (byte {at}) are not supported")
     at += 1
-    read = _DECODERS[code]
+    read = decoders[code]
     if _WIDTHS[code] == 0 and count > MOST_EMPTY_ELEMENTS:
         raise DecodeError(f"an array of {count} elements without width; {MOST_EMPTY_ELEMENTS} is the most taken")
     values = []
@@ -224,6 +243,10 @@ def _array(buffer: bytes, at: int, count: int, end: int) -> Array:
     return Array(code, tuple(values), descriptor)
 
 
+def _too_deep(buffer: bytes, at: int) -> tuple[Any, int]:
+    raise DecodeError(f"values are nested more than {MAX_NESTING} levels deep (byte {at - 1})")
+
+
 def _unknown(code: int) -> Decoder:
     def refuse(buffer: bytes, at: int) -> tuple[Any, int]:
         raise DecodeError(f"no AMQP type has the format code 0x{code:02x} (byte {at - 1})")
@@ -231,16 +254,10 @@ def _unknown(code: int) -> Decoder:
     return refuse
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
-
-
-def _binary(data: bytes) -> bytes:
-    return data
-
+_KEY_TYPES: Final = frozenset((str, Symbol, bytes, ULong))
+"""What keys of maps are: the types that AMQP's own maps have. Their hashes are salted, or differ for all but a few."""
 
 _DECODER_OF: Final[dict[int, Decoder]] = {
-    0x00: _read_described,
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False), 0x56: _read_boolean,
     0x50: _fixed(">B", UByte), 0x60: _fixed(">H", UShort),
     0x43: _constant(UInt(0)), 0x52: _fixed(">B", UInt), 0x70: _fixed(">I", UInt),
@@ -252,22 +269,38 @@ _DECODER_OF: Final[dict[int, Decoder]] = {
     0x74: _fixed(">4s", Decimal32), 0x84: _fixed(">8s", Decimal64), 0x94: _fixed(">16s", Decimal128),
     0x73: _read_char, 0x83: _fixed(">q", Timestamp),
     0x98: lambda buffer, at: (UUID(bytes=buffer[at : at + 16]), at + 16),
-    0xA0: _sized8(_binary), 0xB0: _sized32(_binary),
-    0xA1: _sized8(_text), 0xB1: _sized32(_text),
+    0xA0: _sized8(bytes), 0xB0: _sized32(bytes),
+    0xA1: _sized8(bytes.decode), 0xB1: _sized32(bytes.decode),
     0xA3: _sized8(_symbol), 0xB3: _sized32(_symbol),
-    0x45: lambda buffer, at: ([], at), 0xC0: _read_list8, 0xD0: _read_list32,
-    0xC1: _read_map8, 0xD1: _read_map32,
-    0xE0: _read_array8, 0xF0: _read_array32,
+    0x45: lambda buffer, at: ([], at),
 }  # fmt: skip
-_DECODERS: Final[Sequence[Decoder]] = [_DECODER_OF.get(code) or _unknown(code) for code in range(256)]
+_COMPOUND_CODES: Final = (0x00, 0xC0, 0xD0, 0xC1, 0xD1, 0xE0, 0xF0)
+_PLAIN_DECODERS: Final[Sequence[Decoder]] = [_DECODER_OF.get(code) or _unknown(code) for code in range(256)]
+
+
+def _decoders_at(level: int) -> list[Decoder]:
+    """The decoders of values that lie `level` compounds deep: a table a level bounds the depth and costs no check."""
+    decoders = list(_PLAIN_DECODERS)
+    readers: list[Decoder] = [_too_deep] * len(_COMPOUND_CODES)
+    if level < MAX_NESTING:
+        readers = [_described_reader(level)]
+        for read in (_items, _map, _array):
+            readers += _compound_readers(level, read)
+    for code, reader in zip(_COMPOUND_CODES, readers, strict=True):
+        decoders[code] = reader
+    return decoders
+
+
+_DECODERS_AT: Final = [_decoders_at(level) for level in range(MAX_NESTING + 1)]
+_DECODERS: Final = _DECODERS_AT[0]
 
 _SIZED8, _SIZED32, _DESCRIBED, _INVALID = -1, -2, -3, -4
 _WIDTH_OF_FAMILY: Final = {
-    0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16,
+    0x0: _DESCRIBED, 0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16,
     0xA: _SIZED8, 0xB: _SIZED32, 0xC: _SIZED8, 0xD: _SIZED32, 0xE: _SIZED8, 0xF: _SIZED32,
 }  # fmt: skip
 _WIDTHS: Final[Sequence[int]] = [
-    _DESCRIBED if code == 0 else _WIDTH_OF_FAMILY[code >> 4] if code in _DECODER_OF else _INVALID for code in range(256)
+    _WIDTH_OF_FAMILY[code >> 4] if code in (*_DECODER_OF, *_COMPOUND_CODES) else _INVALID for code in range(256)
 ]
 
 
@@ -320,6 +353,11 @@ def _compound(small: int, wide: int, count: int, body: bytes) -> bytes:
 def encoded_list(items: Sequence[bytes]) -> bytes:
     """A list of items that are encoded already."""
     return _compound(0xC0, 0xD0, len(items), b"".join(items)) if items else b"\x45"
+
+
+def encoded_fields(count: int, fields: bytes) -> bytes:
+    """A list of `count` items, encoded one after the other."""
+    return _compound(0xC0, 0xD0, count, fields)
 
 
 def encoded_map(count: int, pairs: bytes) -> bytes:

@@ -89,12 +89,18 @@ def composite(code: int, name: str) -> Callable[[type[T]], type[T]]:
     return declare
 
 
+_DESCRIPTORS: Final = frozenset((0x44, 0x53, 0x80, 0xA3, 0xB3))
+"""Format codes of ulongs and symbols."""
+
+
 def read_descriptor(buffer: bytes, at: int) -> tuple[int | None, int]:
     """The numeric descriptor of the described value at `at` (None: one we don't know), and where the value begins."""
     if buffer[at : at + 2] == b"\x00\x53":
         return _byte(buffer, at + 2), at + 3
     if buffer[at : at + 1] != b"\x00":
         raise DecodeError(f"a described type was expected at byte {at}")
+    if _byte(buffer, at + 1) not in _DESCRIPTORS:  # of another type, which none of ours has and which may be large
+        return None, skip(buffer, at + 1)
     descriptor, at = decode(buffer, at + 1)
     if isinstance(descriptor, Symbol):
         return _CODE_OF_NAME.get(descriptor), at
@@ -184,10 +190,15 @@ def _integer(kind: type[UByte | UShort | UInt | ULong]) -> Wire:
         if type(value) is not kind and (
             not isinstance(value, int) or isinstance(value, bool) or not kind.LOWEST <= value <= kind.HIGHEST
         ):
-            raise DecodeError(f"a {kind.__name__.lower()} was expected, not {value!r}")
+            raise DecodeError(f"a {kind.__name__.lower()} was expected, not {_shown(value)}")
         return int(value), end
 
     return Wire(read, lambda value: encode(kind(value)))
+
+
+def _shown(value: object) -> str:
+    """A peer's value for an error's text: numbers as they are, of all else the type."""
+    return repr(value) if isinstance(value, int) else f"a value of type {type(value).__name__}"
 
 
 def _read_symbols(buffer: bytes, at: int) -> tuple[tuple[str, ...], int]:

@@ -70,6 +70,8 @@ from console.amqp.session import Session, SessionState
 from console.amqp.settings import Role, Settings
 from console.amqp.types import UINT_MAX
 
+LONGEST_OPEN: Final = 8192
+"""Bytes of a frame that comes before the peer's open has been read: AMQP promises 512, peers send more properties."""
 BODY_ROOM: Final = 48
 """What a frame's body takes besides the error or state it carries, at most."""
 
@@ -246,12 +248,12 @@ class Connection:
 
     def _read_frames(self, buffer: bytes, at: int) -> tuple[int, int]:
         """All whole frames from `at` on; where the rest begins, and how many bytes the next frame needs."""
-        length, most = len(buffer), self.settings.max_frame_size
+        length, most = len(buffer), self._longest_frame()
         while length - at >= HEADER_SIZE:
             size, words, kind, channel = unpack_frame_header(buffer, at)
             start = at + HEADER_SIZE
             if words != 2 or kind != AMQP_FRAME or not HEADER_SIZE <= size <= most:
-                start = at + read_frame_header(buffer, at, kind=AMQP_FRAME, most=most).body
+                start = at + read_frame_header(buffer, at, kind=AMQP_FRAME, most=self._longest_frame()).body
             at += size
             if at > length:
                 return at - size, size
@@ -266,6 +268,11 @@ class Connection:
             if self.is_finished:
                 break
         return at, HEADER_SIZE
+
+    def _longest_frame(self) -> int:
+        """The most bytes of a frame just now."""
+        most = self.settings.max_frame_size
+        return most if self.remote is not None else min(most, LONGEST_OPEN)
 
     def _on_frame(self, buffer: bytes, start: int, stop: int, channel: int) -> None:
         if buffer.startswith(DISPOSITION_PREFIX, start):

@@ -1,8 +1,9 @@
-"""What comes before the first AMQP frame: protocol headers, and SASL ANONYMOUS between them.
+"""What comes before the first AMQP frame: protocol headers, and SASL between them.
 
 Rules: a server sends nothing until the client's header is there, since some clients take an early one amiss;
-it takes clients with and without SASL, and an initial response or none. A client waits for each step. The
-frames that follow belong to the connection.
+it takes clients with and without SASL, and an initial response or none. It treats the three mechanisms it
+offers alike: none authenticates, since tokens on the open connection do. A client speaks ANONYMOUS and waits
+for each step. The frames that follow belong to the connection.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from console.amqp.performatives import (
 from console.amqp.settings import Role
 
 ANONYMOUS: Final = "ANONYMOUS"
+OFFERED: Final = ("MSSBCBS", "EXTERNAL", ANONYMOUS)
+"""MSSBCBS is the only one that Microsoft's .NET client knows."""
 _OK, _REFUSED = 0, 1
 
 
@@ -88,7 +91,7 @@ class Handshake:
         if self._role is Role.SERVER:
             self._write_header(header)
             if is_sasl:
-                self._write(SaslMechanisms(sasl_server_mechanisms=(ANONYMOUS,)))
+                self._write(SaslMechanisms(sasl_server_mechanisms=OFFERED))
 
     def on_sasl(self, frame: SaslPerformative) -> None:
         """A SASL frame of the peer. Raises ProtocolError if it is out of turn or ends in a refusal."""
@@ -104,24 +107,24 @@ class Handshake:
                 raise ProtocolError(
                     f"the server refused SASL ANONYMOUS with code {frame.code}", Condition.UNAUTHORIZED_ACCESS
                 )
-            self._done()
+            self._done(ANONYMOUS)
             self._write_header(AMQP_HEADER)
         else:
             raise ProtocolError(f"{type(frame).__name__} came out of turn", Condition.NOT_ALLOWED)
 
     def _choose(self, init: SaslInit) -> None:
-        if init.mechanism != ANONYMOUS:
+        if init.mechanism not in OFFERED:
             self._write(SaslOutcome(code=_REFUSED))
             raise ProtocolError(
-                f"SASL mechanism {init.mechanism!r} was not offered, ANONYMOUS is",
+                f"SASL mechanism {init.mechanism!r} was not offered; use one of {', '.join(OFFERED)}",
                 Condition.UNAUTHORIZED_ACCESS,
             )
         self._write(SaslOutcome(code=_OK))
-        self._done()
+        self._done(init.mechanism)
 
-    def _done(self) -> None:
+    def _done(self, mechanism: str) -> None:
         self.expecting = Expecting.AMQP_HEADER
-        self.events.append(SaslDone(ANONYMOUS))
+        self.events.append(SaslDone(mechanism))
 
     def _write_header(self, header: bytes) -> None:
         self.out.append(header)

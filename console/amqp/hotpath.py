@@ -18,7 +18,7 @@ from console.amqp.performatives import Disposition, Transfer
 
 TRANSFER_PREFIX: Final = b"\x00\x53\x14\xc0"
 DISPOSITION_PREFIX: Final = b"\x00\x53\x15\xc0"
-TRANSFER_ROOM: Final = 8 + 6 + 5 + 5 + 34 + 5 + 1 + 1
+TRANSFER_ROOM: Final = 8 + 6 + 5 + 5 + 34 + 5 + 1 + 1 + 5
 """The most bytes that frame header and performative of a transfer of ours take; the rest of a frame is payload."""
 
 _NULL, _TRUE, _FALSE, _BOOLEAN = 0x40, 0x41, 0x42, 0x56
@@ -29,6 +29,13 @@ _pack_start: Final = struct.Struct(">IBBHIBB").pack
 _TRANSFER_WORD: Final = 0x005314C0
 
 _FLAGS: Final = {_FALSE: False, _NULL: False, _TRUE: True}
+_ALL_FIELDS: Final = 11
+_TAIL: Final = b"\x40\x40\x42\x42\x42"
+"""The last five fields of a transfer. They are written, defaults though they are: azure-servicebus below 7.15 counts
+the fields to find the payload behind them."""
+_MORE_TAIL, _LAST_TAIL = b"\x41" + _TAIL, b"\x42" + _TAIL
+_SETTLED_MORE, _SETTLED_LAST = b"\x41" + _MORE_TAIL, b"\x41" + _LAST_TAIL
+_UNSETTLED_MORE, _UNSETTLED_LAST = b"\x42" + _MORE_TAIL, b"\x42" + _LAST_TAIL
 new_tuple: Final[Any] = tuple.__new__
 """Builds a named tuple past its Python constructor, which costs more than all else about it."""
 _PLAIN_TAILS: Final = frozenset(
@@ -99,10 +106,7 @@ def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
         if end > stop or count < 5:
             return None
         at += 6
-        if buffer[at] == _UINT0:
-            handle, at = 0, at + 1
-        else:
-            handle, at = _uint(buffer, at)
+        handle, at = (0, at + 1) if buffer[at] == _UINT0 else _uint(buffer, at)
         delivery_id: int | None = None
         if buffer[at] == _UINT32:
             (delivery_id,) = _unpack32(buffer, at + 1)
@@ -130,10 +134,11 @@ def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
             message_format, at = _uint(buffer, at)
         settled, at = (False, at + 1) if buffer[at] == _FALSE else _flag(buffer, at)
         more = False
-        if count > 5:
-            more, at = _flag(buffer, at)
-        if end - at != max(0, count - 6) or (count > 6 and buffer[at:end] not in _PLAIN_TAILS):
-            return None
+        if count != _ALL_FIELDS or buffer[at:end] != _LAST_TAIL:
+            if count > 5:
+                more, at = _flag(buffer, at)
+            if end - at != max(0, count - 6) or (count > 6 and buffer[at:end] not in _PLAIN_TAILS):
+                return None
     except (LookupError, struct.error):
         return None
     head: TransferHead = new_tuple(TransferHead, (handle, delivery_id, tag, message_format, settled, more, False, end))
@@ -188,17 +193,17 @@ def write_transfer(
         len(tag),
         tag,
         message_format,
-        (b"\x41\x41" if settled else b"\x42\x41") if more else (b"\x41" if settled else b"\x42"),
+        (_SETTLED_MORE if settled else _UNSETTLED_MORE) if more else (_SETTLED_LAST if settled else _UNSETTLED_LAST),
     )
     size = len(body)
-    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, 6 if more else 5) + body
+    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, _ALL_FIELDS) + body
 
 
 def write_continuation(channel: int, handle: bytes, *, more: bool, payload: int) -> bytes:
     """Everything of a message's further transfer frames that comes before their payload."""
-    body = handle + (b"\x40\x40\x40\x40\x41" if more else b"\x40\x40\x40\x40\x42")
+    body = handle + b"\x40\x40\x40\x40" + (_MORE_TAIL if more else _LAST_TAIL)
     size = len(body)
-    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, 6) + body
+    return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, _ALL_FIELDS) + body
 
 
 def write_disposition(head: DispositionHead) -> bytes:

@@ -11,12 +11,13 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from math import inf
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from console.amqp.codec import NULL, decode, described, encode, encoded_list, encoded_map, skip
+from console.amqp.codec import NULL, decode, described, encode, encoded_fields, encoded_list, encoded_map, skip
 from console.amqp.composite import read_descriptor, read_list
 from console.amqp.errors import DecodeError
 from console.amqp.hotpath import new_tuple
-from console.amqp.types import Symbol, Timestamp, UByte, UInt
+from console.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
@@ -36,6 +37,7 @@ _NAMES: Final = {
 }
 _REPEATED: Final = (DATA, SEQUENCE)
 _BEFORE, _AFTER = HEADER - 1, FOOTER + 1
+_SYMBOLS: Final = (0xA3, 0xB3)
 _SMALL: Final = (0xA0, 0xC0, 0xC1)
 _WIDE: Final = (0xB0, 0xD0, 0xD1)
 _unpack32: Final = struct.Struct(">I").unpack_from
@@ -128,6 +130,18 @@ def _split_any(message: bytes) -> Sections:
     return Sections._make(found)
 
 
+def first_section(message: bytes, code: int) -> bytes | None:
+    """The first section of this number, whatever stands behind it; None if there is none. Raises DecodeError."""
+    at = 0
+    while at < len(message):
+        start = at
+        found, value = _section(message, at)
+        at = skip(message, value)
+        if found == code:
+            return message[start:at]
+    return None
+
+
 def _section(message: bytes, at: int) -> tuple[int, int]:
     """The number of the section at `at` and where its value begins."""
     if message.startswith(b"\x00\x53", at) and at + 2 < len(message):
@@ -141,10 +155,10 @@ def _section(message: bytes, at: int) -> tuple[int, int]:
 
 def _generic_section(message: bytes, at: int) -> tuple[int, int]:
     code, behind = read_descriptor(message, at)
-    if code is None:
+    if code is None and message[at + 1] in _SYMBOLS:
         descriptor, behind = decode(message, at + 1)
         code = _NAMES.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
-    if code < 0:
+    if code is None or code < 0:
         raise DecodeError(f"an unknown section stands at byte {at}")
     return code, behind
 
@@ -177,14 +191,14 @@ class Properties(NamedTuple):
     reply_to_group_id: str | None = None
 
 
-_ANY: Final = object
+_ID: Final = (str, bytes, UUID, ULong)
 _HEADER_KINDS: Final = ((bool, bool), (int, UByte), (int, UInt), (bool, bool), (int, UInt))
 _PROPERTY_KINDS: Final = (
-    (_ANY, None), (bytes, bytes), (_ANY, None), (str, str), (_ANY, None), (_ANY, None), (str, Symbol), (str, Symbol),
+    (_ID, None), (bytes, bytes), (str, None), (str, str), (str, None), (_ID, None), (str, Symbol), (str, Symbol),
     (int, Timestamp), (int, Timestamp), (str, str), (int, UInt), (str, str),
 )  # fmt: skip
 """What each field is read as, and what it is written as (None: as the type it has)."""
-_Kinds = tuple[tuple[type, type | None], ...]
+_Kinds = tuple[tuple[type | tuple[type, ...], type | None], ...]
 
 
 def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[Any]:
@@ -199,11 +213,15 @@ def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[An
         else:
             value, at = decode(section, at)
             if not isinstance(value, kinds[index][0]):
-                raise DecodeError(f"{names[index]} is a {type(value).__name__}, not a {kinds[index][0].__name__}")
+                raise DecodeError(f"{names[index]} is a {type(value).__name__}, not a {_called(kinds[index][0])}")
             values[index] = value
     if not at == end == len(section):
         raise DecodeError(f"the list ends at byte {at}, its size says {end}, the section has {len(section)}")
     return values
+
+
+def _called(kind: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in kind) if isinstance(kind, tuple) else kind.__name__
 
 
 def _write_list(code: int, values: tuple[Any, ...], kinds: _Kinds) -> bytes:
@@ -238,6 +256,15 @@ def read_properties(section: bytes | None) -> Properties:
 def write_properties(properties: Properties) -> bytes:
     """The properties' section."""
     return _write_list(PROPERTIES, properties, _PROPERTY_KINDS)
+
+
+def with_message_id(section: bytes | None, message_id: str) -> bytes:
+    """Put this id in place of a properties section's own; all else stays as it came. Raises DecodeError."""
+    count, rest = 1, b""
+    if section is not None:
+        found, at, end = read_list(section, _section(section, 0)[1])
+        count, rest = max(1, found), section[skip(section, at) if found else at : end]
+    return described(PROPERTIES, encoded_fields(count, encode(message_id) + rest))
 
 
 def read_map(section: bytes | None) -> dict[Any, Any]:
@@ -296,21 +323,33 @@ def edit_map(
     return described(code, encoded_map(2 * (count + added), pairs + add))
 
 
+def find_in_map(section: bytes, names: Collection[bytes]) -> list[tuple[bytes, int]]:
+    """The pairs of a map section whose keys are among `names`, in their order: the key's bytes, where the value begins.
+
+    names: the bytes of keys (strings and symbols alike). No value is decoded. Raises DecodeError.
+    """
+    return [(name, value) for name, _, value, _ in _pairs(section) if name is not None and name in names]
+
+
 def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
     """How many pairs remain, and their bytes."""
-    count, at, end = _map_bounds(section, _section(section, 0)[1])
     if not drop:
+        count, at, end = _map_bounds(section, _section(section, 0)[1])
         return count // 2, section[at:end]
-    kept: list[bytes] = []
+    kept = [section[start:end] for name, start, _, end in _pairs(section) if name not in drop]
+    return len(kept), b"".join(kept)
+
+
+def _pairs(section: bytes) -> Iterator[tuple[bytes | None, int, int, int]]:
+    """A map section's pairs: the bytes of the key's name, and where key and value begin and the value ends."""
+    count, at, end = _map_bounds(section, _section(section, 0)[1])
     for _ in range(count // 2):
         start = at
         value = skip(section, at)
         at = skip(section, value)
-        if _name(section, start, value) not in drop:
-            kept.append(section[start:at])
+        yield _name(section, start, value), start, value, at
     if at != end:
         raise DecodeError(f"the map ends at byte {at}, its size says {end}")
-    return len(kept), b"".join(kept)
 
 
 def _name(section: bytes, key: int, end: int) -> bytes | None:

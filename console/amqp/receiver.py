@@ -101,8 +101,7 @@ class ReceiverLink(Link):
             self.session.settle(self, delivery_id & MASK, state, settled=settled)
 
     def on_attach(self, attach: Attach) -> None:
-        if attach.initial_delivery_count is not None:
-            self._delivery_count = attach.initial_delivery_count
+        self._delivery_count = attach.initial_delivery_count or 0  # .NET's request links leave it out, and count from 0
         super().on_attach(attach)
 
     def on_flow(self, flow: Flow) -> None:

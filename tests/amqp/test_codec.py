@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import MOST_EMPTY_ELEMENTS, decode, encode, skip
+from console.amqp.codec import MAX_NESTING, MOST_EMPTY_ELEMENTS, decode, encode, encoded_map, skip
 from console.amqp.errors import DecodeError, EncodeError
 from console.amqp.types import (
     Array,
@@ -155,9 +155,55 @@ def test_nesting_without_end_is_a_decode_error(opening: str) -> None:
         decode(data)
 
 
+def nested(levels: int) -> bytes:
+    """A string, described so many times."""
+    return b"\x00\x53\x07" * levels + encode("x")
+
+
+def test_values_are_read_to_the_deepest_nesting_and_no_deeper() -> None:
+    value, end = decode(nested(MAX_NESTING))
+    assert encode(value) == nested(MAX_NESTING)
+    assert end == len(nested(MAX_NESTING))
+    with pytest.raises(DecodeError, match=f"more than {MAX_NESTING} levels"):
+        decode(nested(MAX_NESTING + 1))
+
+
+def test_the_limit_counts_lists_maps_and_descriptors_together() -> None:
+    value: Any = "x"
+    for level in range(MAX_NESTING):
+        value = ([value], {"k": value}, Described(ULong(7), value))[level % 3]
+    assert typed(decode(encode(value))[0]) == typed(value)
+    with pytest.raises(DecodeError, match="levels deep"):
+        decode(encode([value]))
+
+
+def test_descriptors_are_stepped_over_to_the_deepest_nesting_and_no_deeper() -> None:
+    assert skip(nested(MAX_NESTING)) == len(nested(MAX_NESTING))
+    with pytest.raises(DecodeError, match="levels deep"):
+        skip(nested(MAX_NESTING + 1))
+
+
 def test_nested_descriptors_without_end_cannot_be_skipped() -> None:
     with pytest.raises(DecodeError):
         skip(b"\x00" * 100_000)
+
+
+COLLIDING: dict[str, list[Any]] = {
+    "uuid": [UUID(int=number * (2**61 - 1)) for number in range(3)],
+    "list": [[0], [1]],
+    "described": [Described(ULong(1), 1), Described(ULong(1), 2)],
+    "array": [Array.of(int, [1]), Array.of(int, [2])],
+    "double": [1.0, 2.0],
+    "null": [None],
+}
+
+
+@pytest.mark.parametrize("kind", COLLIDING)
+def test_a_map_has_no_keys_whose_hashes_a_peer_can_choose(kind: str) -> None:
+    """Nothing that a message holds may stop, slow or crash more than itself."""
+    pairs = b"".join(encode(key) + encode(True) for key in COLLIDING[kind])
+    with pytest.raises(DecodeError, match="keys are strings, symbols, binaries or ulongs"):
+        decode(encoded_map(2 * len(COLLIDING[kind]), pairs))
 
 
 @pytest.mark.parametrize("code", [0x40, 0x41, 0x43, 0x44, 0x45])

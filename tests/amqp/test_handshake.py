@@ -33,19 +33,20 @@ def test_a_server_is_silent_until_the_client_has_spoken() -> None:
     assert server.data_to_send().startswith(SASL_HEADER)
 
 
-def test_a_server_offers_anonymous() -> None:
+def test_a_server_offers_the_mechanisms_of_the_service_that_need_no_password() -> None:
     server = _server()
     server.receive_data(SASL_HEADER)
     offered, _ = read_sasl(server.data_to_send()[len(SASL_HEADER) + 8 :], 0)
-    assert offered == SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))
+    assert offered == SaslMechanisms(sasl_server_mechanisms=("MSSBCBS", "EXTERNAL", "ANONYMOUS"))
 
 
+@pytest.mark.parametrize("mechanism", ["MSSBCBS", "EXTERNAL", "ANONYMOUS"])
 @pytest.mark.parametrize("response", [None, b"", b"anonymous@client"])
-def test_anonymous_is_taken_with_and_without_an_initial_response(response: bytes | None) -> None:
+def test_each_mechanism_is_taken_with_and_without_an_initial_response(mechanism: str, response: bytes | None) -> None:
     server = _server()
-    init = SaslInit(mechanism="ANONYMOUS", initial_response=response, hostname="contoso")
+    init = SaslInit(mechanism=mechanism, initial_response=response, hostname="contoso")
     happened = server.receive_data(SASL_HEADER + _sasl(init))
-    assert happened == [events.HeaderReceived(sasl=True), events.SaslDone("ANONYMOUS")]
+    assert happened == [events.HeaderReceived(sasl=True), events.SaslDone(mechanism)]
     assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0)))
 
 

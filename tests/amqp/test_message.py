@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -35,6 +34,7 @@ from console.amqp.message import (
     split,
     split_for_joining,
     unbatch,
+    with_message_id,
     write_annotations,
     write_application_properties,
     write_data,
@@ -42,7 +42,7 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from console.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
 from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed
 
 UINTS = st.integers(0, 2**32 - 1)
@@ -234,6 +234,19 @@ def test_properties_are_read_as_they_were_written(properties: Properties) -> Non
         assert typed(getattr(found, name)) == typed(getattr(properties, name))
 
 
+@given(st.none() | PROPERTIES_OF_MESSAGES, TEXT)
+def test_another_message_id_leaves_all_other_properties_as_they_are(properties: Properties | None, named: str) -> None:
+    section = None if properties is None else write_properties(properties)
+    changed = with_message_id(section, named)
+    assert changed == write_properties((properties or Properties())._replace(message_id=named))
+
+
+def test_properties_with_wide_encodings_and_fields_beyond_the_last_keep_their_bytes() -> None:
+    rest = [b"\x40"] * 2 + [b"\xb1\x00\x00\x00\x01s"] + [b"\x40"] * 9 + [encode("beyond")]
+    section = described(PROPERTIES, encoded_list([b"\x40", *rest]))
+    assert with_message_id(section, "m") == described(PROPERTIES, encoded_list([encode("m"), *rest]))
+
+
 def test_fields_travel_as_the_types_of_the_specification() -> None:
     header = write_header(Header(durable=True, priority=4, ttl=5000, delivery_count=1))
     assert header == described(HEADER, encoded_list([encode(v) for v in (True, UByte(4), UInt(5000), None, UInt(1))]))
@@ -342,7 +355,10 @@ def test_a_batch_of_anything_but_data_is_refused() -> None:
         list(unbatch(write_value("x")))
 
 
-def test_a_described_message_id_survives() -> None:
-    odd = Described(Symbol("com.microsoft:timespan"), 5)
-    section = write_properties(Properties(message_id=odd, correlation_id=UUID(int=1)))
-    assert read_properties(section).message_id == odd
+@pytest.mark.parametrize("odd", [Described(Symbol("a:b"), 5), ["id"], {"id": 1}, 1.5, True, Array.of(int, [1])])
+@pytest.mark.parametrize("field", ["message_id", "correlation_id", "to", "reply_to"])
+def test_an_id_or_address_of_another_type_is_a_decode_error(field: str, odd: Any) -> None:
+    """They become keys of maps: a list would raise there, and of some types a peer chooses the hash."""
+    section = write_properties(Properties(**{field: odd}))
+    with pytest.raises(DecodeError, match=f"{field} is a"):
+        read_properties(section)
