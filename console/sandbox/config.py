@@ -56,7 +56,7 @@ def _parse(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SandboxConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not TOML, or not UTF-8
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise SandboxConfigError(f"{path} is not TOML: {error}") from error
 
 

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from console.sandbox.config_table import SandboxConfigError
 from console.sandbox.host import HOST, Sandbox
 from console.sandbox.serving.listener import ListenError
 from console.sandbox.specs import NamespaceSpec, primary_and_secondary
+
+log = logging.getLogger(__name__)
 
 _GC_THRESHOLDS = (50_000, 20, 100)
 
@@ -41,6 +44,7 @@ def run_sandbox(
     """
     specs: Sequence[NamespaceSpec]
     logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
+    _allow_open_files()
     try:
         if config is None:
             specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
@@ -55,6 +59,15 @@ def run_sandbox(
         sys.stderr.write(f"paired sandbox: {error}\n")
         return 2
     return 0
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files as far as it may be: every connection takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a system may allow less than it names
+        log.warning("the limit of open files stays %d: %s", soft, error)
 
 
 async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:

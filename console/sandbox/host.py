@@ -202,10 +202,17 @@ async def _open(
         complaints=node.complaints,
     )
     websockets = WebSocketServer(node.protocol)
-    https = HttpsServer(management, node.faults, websockets=websockets)
+    https = HttpsServer(management, node.faults, lobby=node.lobby, websockets=websockets)
     stack.push_async_callback(https.close)
     stack.callback(websockets.close)
-    listener = Listener(namespace=spec.name, amqp=node.protocol, https=https.protocol, tls=tls, faults=node.faults)
+    listener = Listener(
+        namespace=spec.name,
+        amqp=node.protocol,
+        https=https.protocol,
+        tls=tls,
+        faults=node.faults,
+        lobby=node.lobby,
+    )
     stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)
     node.faults.watch(listener.faults_changed)

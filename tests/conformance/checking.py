@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 CHECKING, ENDING = 300.0, 10.0
 """Seconds for each step."""
@@ -64,10 +64,17 @@ def fetch(command: Sequence[str], what: str, *, seconds: float) -> None:
 @contextmanager
 def sandbox() -> Iterator[str]:
     """A sandbox as anybody starts it; the connection string of its primary namespace."""
+    with sandbox_facts() as facts:
+        yield facts["namespaces"][0]["connection_string"]
+
+
+@contextmanager
+def sandbox_facts() -> Iterator[dict[str, Any]]:
+    """A sandbox as anybody starts it; all that it tells programs about itself."""
     with subprocess.Popen([sys.executable, "-m", "console.sandbox.entry", "--json"], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["namespaces"][0]["connection_string"]
+            yield json.loads(process.stdout.readline())
         finally:
             process.terminate()
             try:

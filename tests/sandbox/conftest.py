@@ -19,6 +19,7 @@ from console.sandbox.broker.namespace import Namespace
 from console.sandbox.faults import FaultBoard
 from console.sandbox.serving.complaints import Complaints
 from console.sandbox.serving.listener import Listener
+from console.sandbox.serving.lobby import Lobby
 from console.sandbox.serving.tls import Certificates, make_certificates
 
 KEYS = {"Root": "top+secret/="}
@@ -72,13 +73,15 @@ async def port(certificates: Certificates) -> AsyncIterator[Port]:
         changed=lambda: changes.append(time.time()),
         complaints=Complaints("contoso"),
     )
-    https = HttpsServer(management, board, patience=0.4)
+    lobby = Lobby("contoso")
+    https = HttpsServer(management, board, lobby=lobby, patience=0.4)
     listener = Listener(
         namespace="contoso",
         amqp=Echo,
         https=https.protocol,
         tls=certificates.server_context(),
         faults=board,
+        lobby=lobby,
         patience=0.4,
     )
     board.watch(https.faults_changed)

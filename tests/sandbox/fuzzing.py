@@ -31,8 +31,10 @@ from console.amqp.termini import Source, Target
 from console.amqp.types import Symbol
 from console.sandbox import Sandbox
 from console.sandbox.access.sas import sign
+from tests.poison.kinds import damage, kinds
 
 BATCH_FORMAT = 0x80013700
+POISON = list(kinds().values())
 ADDRESSES = (
     *("$", "$nothing", "$cbs/x", "$management", "$Resources/queues", "", "/", "//", "a" * 3000, "/" * 3000, "ünï"),
     *("nothing", "victim", "victim/$management", "victim/$DeadLetterQueue", "victim/$Transfer/$DeadLetterQueue"),
@@ -168,6 +170,7 @@ class Attacker:
         self.attacks: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self.random_bytes, self.cut_handshake, self.mutated_conversation, self.hostile_frames),
             *(self.flood_of_attaches, self.flood_of_sessions, self.bad_tokens, self.bad_requests, self.bad_messages),
+            self.poisoned_messages,
             *(self.bad_http, self.bad_json, self.bad_xml, self.bad_rules, self.bad_websocket),
         )
 
@@ -339,6 +342,17 @@ class Attacker:
                 payload = part + self.draw.choice((*BOMBS, b"\xc1\x01\x00", b"\xa0\x01x", self.draw.randbytes(50), b""))
                 shape = {"message_format": BATCH_FORMAT} if self.flip() else {}
                 link.send(payload, tag=b"%d" % number, settled=self.flip(), **shape)
+            client.flush()
+            await self.settle(client)
+
+    async def poisoned_messages(self) -> None:
+        async with self.client() as client:
+            await self.authorized(client)
+            link = client.session.attach_sender("s", Source(address="x"), Target(address="victim"))
+            client.flush()
+            for number in range(self.draw.randrange(1, 20)):
+                sections = self.draw.choice(POISON) if self.flip() else damage(self.draw, POISON)
+                link.send(sections.join(), tag=b"%d" % number, settled=self.flip())
             client.flush()
             await self.settle(client)
 

@@ -281,6 +281,7 @@ def test_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
 
 def test_no_toml(tmp_path: Path) -> None:
     assert complaint(tmp_path, "[[namespace]").startswith(" is not TOML: ")
+    assert complaint(tmp_path, "a = " + "[" * 100_000).startswith(" is not TOML: ")
     (tmp_path / "sandbox.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SandboxConfigError, match="is not TOML"):
         load_specs(tmp_path / "sandbox.toml")

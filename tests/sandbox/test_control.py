@@ -125,7 +125,7 @@ async def test_one_entity_or_several(control: Control) -> None:
 
 @pytest.mark.parametrize(("body", "complaint"), [("{", "not JSON"), ("[1]", "an object with namespace"), ("", "JSON")])
 async def test_bodies_that_say_nothing(control: Control, body: str, complaint: str) -> None:
-    status, answer = await control.ask("POST", "/faults", data=body)
+    status, answer = await control.ask("POST", "/faults", data=body, headers={"Content-Type": "application/json"})
     assert status == 400
     assert complaint in answer["error"]
 
@@ -147,7 +147,7 @@ async def test_what_is_not_there(control: Control, method: str, path: str, statu
 
 async def test_the_state(sandbox: Sandbox, control: Control) -> None:
     node = sandbox["primary"].node
-    node.namespace.queue("orders").intake.send([Message(payload=b"x", size=50)])
+    node.namespace.queue("orders").intake.send([Message(payload=b"x", size=50, message_id="1")])
     await control.begin(namespace="primary", entity="orders", fault="busy")
     _, state = await control.ask("GET", "/state")
     primary, secondary = state["namespaces"]
@@ -172,3 +172,52 @@ async def test_the_state(sandbox: Sandbox, control: Control) -> None:
         "transfer_dead_letter": 0,
         "size_bytes": 50,
     }
+
+
+# ---------------------------------------------------------------------- who may ask
+
+
+@pytest.mark.parametrize("path", ["/state", "/clock", "/tokens", "/faults"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:1234"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "10.0.0.1"},
+        {"Host": ""},
+        {"Host": "[::1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+async def test_what_a_web_page_sends_is_refused(control: Control, headers: dict[str, str], path: str) -> None:
+    """The bug: a page whose name was rebound to this address could get an owner's token and set the clock."""
+    body = {"role": "Data Owner", "scope": "https://servicebus.azure.net/.default"}
+    method = "GET" if path == "/state" else "POST"
+    status, answer = await control.ask(method, path, json=body, headers=headers)
+    assert status == 403
+    assert answer["error"].startswith(("Host is ", "the request carries an Origin"))
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "127.0.0.2:80", "[::1]:5671", "LOCALHOST"])
+async def test_every_name_of_this_machine_is_served(control: Control, host: str) -> None:
+    status, _ = await control.ask("GET", "/state", headers={"Host": host})
+    assert status == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+@pytest.mark.parametrize("path", ["/faults", "/tokens", "/clock"])
+async def test_only_declared_json_changes_something(sandbox: Sandbox, control: Control, path: str, kind: str) -> None:
+    """The bug: a form on any web page could set the clock."""
+    before = sandbox["primary"].node.clock()
+    status, answer = await control.ask("POST", path, data=b'{"advance_s": 3600}', headers={"Content-Type": kind})
+    assert status == 415
+    assert answer["error"].endswith("send Content-Type: application/json")
+    assert sandbox["primary"].node.clock() - before < 60
+
+
+async def test_json_may_name_its_charset(control: Control) -> None:
+    kind = {"Content-Type": "application/json; charset=utf-8"}
+    status, _ = await control.ask("POST", "/clock", data=b'{"advance_s": 0.1}', headers=kind)
+    assert status == 200

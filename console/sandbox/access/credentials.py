@@ -17,6 +17,7 @@ import aiohttp
 from console.sandbox.access.issuer import LIFETIME_SECONDS, AccessToken
 
 _TIMEOUT_SECONDS: Final = 10.0
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 class CredentialError(Exception):
@@ -52,7 +53,7 @@ class SandboxCredential(_Wish):
 
     def get_token(self, *scopes: str, **_: object) -> AccessToken:
         """A fresh token for one scope. Raises CredentialError."""
-        request = urllib.request.Request(self._url, self._body(scopes), {"Content-Type": "application/json"})
+        request = urllib.request.Request(self._url, self._body(scopes), _JSON)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
                 return self._token(answer.status, answer.read())
@@ -80,7 +81,10 @@ class AsyncSandboxCredential(_Wish):
         """A fresh token for one scope. Raises CredentialError."""
         body, timeout = self._body(scopes), aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.post(self._url, data=body) as answer:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(self._url, data=body, headers=_JSON) as answer,
+            ):
                 return self._token(answer.status, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise CredentialError(f"{self._url} cannot be reached ({error}); does the sandbox run?") from error

@@ -47,6 +47,7 @@ TICKS_PER_SECOND: Final = 10_000_000
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
 """Refusals that are no mistake of the client's."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
 MAX_LINKS: Final = 5000
 """Of one connection, which may have as many sessions: a flood of attaches ends there."""
 
@@ -146,7 +147,8 @@ def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: Addre
         return
     if address.kind is NodeKind.MANAGEMENT:
         server.node.namespace.owner(address.path)
-    link.accept_attach(max_message_size=MAX_REQUEST_BYTES)
+    limit = MAX_TOKEN_REQUEST_BYTES if address.kind is NodeKind.CBS else MAX_REQUEST_BYTES
+    link.accept_attach(max_message_size=limit)
     server.serve(request_link(server, link, address))
 
 

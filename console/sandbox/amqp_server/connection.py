@@ -34,11 +34,12 @@ from console.sandbox.access.tokens import Access
 from console.sandbox.amqp_server.attaching import MAX_LINKS, attach, attach_latency
 from console.sandbox.amqp_server.delay_line import DelayLine
 from console.sandbox.amqp_server.links import IncomingLink
+from console.sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
 from console.sandbox.amqp_server.request_links import ReplyLink, RequestLink
 from console.sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of
 from console.sandbox.broker.errors import EntityNotFound
 from console.sandbox.faults import CaseKey, ConnectionVerdict, Direction
-from console.sandbox.serving.conditions import closed_by_fault, idle, refusal_of, too_many_tokens, unauthorized
+from console.sandbox.serving.conditions import Refusal, closed_by_fault, idle, refusal_of, too_many_tokens, unauthorized
 
 if TYPE_CHECKING:
     from console.sandbox.amqp_server.node import Node
@@ -51,7 +52,6 @@ _MUTE: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.MUTE)
 MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
-OPENING_SECONDS: Final = 60.0
 IDLE_LINK_SECONDS: Final = 600.0
 """The service cuts links on which nothing has passed for ten minutes."""
 BLACK_HOLE_LOOK_SECONDS: Final = 1.0
@@ -81,6 +81,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._opened = False
+        self._probation: Probation | None = None
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
         self._lines = {direction: DelayLine(self.stir) for direction in Direction}
@@ -108,6 +109,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.node.connections.add(self)
+        self._probation = Probation(self.node.lobby, self.abort)
         self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
         self._follow_faults(is_new=True)
 
@@ -130,6 +132,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.node.connections.discard(self)
+        self._end_probation()
         for timer in self._timers.values():
             timer.cancel()
         for line in self._lines.values():
@@ -283,6 +286,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         watched = self.grants.next_end
         if not self.grants.put(access):
             raise too_many_tokens()
+        self._end_probation()
         if self.grants.next_end != watched:
             self._watch_tokens()
 
@@ -296,7 +300,10 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def _take_in(self, data: bytes) -> None:
         self.read_at = self.node.clock()
         handlers = self._handlers
-        for event in self._amqp.receive_data(data):
+        events = self._amqp.receive_data(data)
+        if self._probation is not None and (excess := self._probation.count(len(data), events)) is not None:
+            self._turn_out(excess)
+        for event in events:
             if self._is_over:
                 return
             handler = handlers.get(type(event))
@@ -341,6 +348,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _on_opened(self, event: Opened) -> None:
         self._opened = True
+        self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
         self._tick()
 
     def _on_closed(self, event: Closed) -> None:
@@ -382,9 +390,26 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             link.resume()
 
     def _give_up_opening(self) -> None:
-        if not self._opened:
-            log.info("namespace '%s' dropped a connection that did not open in time", self.node.name)
+        """The time for the open, or for the first token, is over; it does not pass while faults hold the connection."""
+        if self._probation is None:
+            return
+        if self._verdict is not ConnectionVerdict.SERVE or self._is_slow:
+            self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
+        elif self._opened:
+            self._turn_out(no_token_in_time())
+        else:
             self.abort()
+
+    def _turn_out(self, refusal: Refusal) -> None:
+        """Close a connection that has shown no token."""
+        self.node.complaints.about(refusal.condition, f"ended a connection: {refusal.description}")
+        self._amqp.close(error_of(refusal))
+        self._end()
+
+    def _end_probation(self) -> None:
+        if self._probation is not None:
+            self._probation.end()
+            self._probation = None
 
     def _tick(self) -> None:
         """Keep the client's idle time-out from ending, and end the connection when ours has."""

@@ -21,6 +21,7 @@ from console.sandbox.broker.namespace import Namespace
 from console.sandbox.broker.settings import Pings, Tier
 from console.sandbox.faults import FaultBoard
 from console.sandbox.serving.complaints import Complaints
+from console.sandbox.serving.lobby import Lobby
 
 _READ_BYTES = 64 * 1024  # a connection's share of a turn: asyncio's own 256 KB let others wait for nearly 300 messages
 _SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
@@ -57,6 +58,7 @@ class Node:
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths, clock=clock)
         self.complaints = Complaints(f"namespace '{name}'")
+        self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
         self._to_flush: set[AmqpServerProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -17,20 +17,20 @@ from console.amqp.codec import decode, described, encode, encoded_map, skip
 from console.amqp.errors import DecodeError
 from console.amqp.hotpath import new_tuple
 from console.amqp.message import (
+    APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
     Sections,
     edit_map,
     encoded_pair,
+    find_in_map,
     read_header,
-    read_map,
     read_properties,
     split,
     unbatch,
-    write_application_properties,
     write_header,
 )
-from console.amqp.types import Int, Symbol
+from console.amqp.types import Int, Symbol, ULong
 from console.sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId, MessageState, StoredMessage
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
@@ -48,6 +48,7 @@ _OURS: Final = frozenset(
 _LOCK_TOKEN: Final = b"x-opt-lock-token"
 _SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
+_READ: Final = _OURS | {_SCHEDULED_TIME.encode(), _PARTITION_KEY.encode()}
 
 _MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID = 0, 6, 10
 _SMALL_ULONG, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0x53, 0xA1, 0xA3, 0xC0, 0xC1
@@ -57,6 +58,8 @@ _TOKEN_PAIR: Final = encoded_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
 _TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encoded_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
 _NO_ANNOTATIONS: Final = described(DELIVERY_ANNOTATIONS, encoded_map(0, b""))
 """What the service puts on messages that are settled as they are delivered; clients tell this from none at all."""
+_REMEMBERED: Final = 512
+"""Bytes of the longest section whose reading is cached: senders choose their length, and a cache holds many."""
 _TOKEN_ALONE_SIZE: Final = len(_TOKEN_ALONE) + 16
 _NUMBER_KEY: Final = encode(Symbol(_SEQUENCE_NUMBER)) + _LONG
 _ENQUEUED_KEY: Final = encode(Symbol(_ENQUEUED_TIME)) + _TIMESTAMP
@@ -118,14 +121,20 @@ def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None
             message_id: MessageId = section[8:end].decode()
         else:
             message_id, end = decode(section, 6)
+            if not isinstance(message_id, str | bytes | UUID | ULong | None):
+                return None  # the general reader says what is wrong
     except (IndexError, ValueError, DecodeError):
         return None  # malformed: the general reader says how
     behind = _behind_message_id(section[end:], section[5] - 1) if end <= len(section) else None
     return (message_id, *behind) if behind is not None else None
 
 
-@lru_cache(maxsize=1024)
 def _behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
+    read = _known_behind_message_id if len(fields) <= _REMEMBERED else _read_behind_message_id
+    return read(fields, count)
+
+
+def _read_behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
     """Content type and session id in the `count` fields behind the message id, which messages mostly have in common."""
     content_type, group_id, at = None, None, 0
     try:
@@ -141,6 +150,9 @@ def _behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | Non
     if not isinstance(content_type, str | None) or not isinstance(group_id, str | None):
         return None
     return content_type, group_id
+
+
+_known_behind_message_id: Final = lru_cache(maxsize=1024)(_read_behind_message_id)
 
 
 def _is_all_ours(section: bytes) -> bool:
@@ -161,16 +173,25 @@ def _is_all_ours(section: bytes) -> bool:
     return at == len(section) == section[4] + 5 and section[5] == 2 * len(names) and len({*names}) == len(names)
 
 
-@lru_cache(maxsize=256)
 def _time_to_live(header: bytes) -> float | None:
     """In seconds; headers are much alike. Raises DecodeError."""
+    return _known_time_to_live(header) if len(header) <= _REMEMBERED else _read_time_to_live(header)
+
+
+def _read_time_to_live(header: bytes) -> float | None:
     ttl = read_header(header).ttl
     return None if ttl is None else ttl / 1000
 
 
+_known_time_to_live: Final = lru_cache(maxsize=256)(_read_time_to_live)
+
+
 def _read_annotations(message: Message, section: bytes) -> None:
-    annotations = read_map(section)
-    scheduled, key = annotations.get(_SCHEDULED_TIME), annotations.get(_PARTITION_KEY)
+    pairs = find_in_map(section, _READ)
+    found = {name: decode(section, at)[0] for name, at in pairs}
+    if len(found) != len(pairs):
+        raise DecodeError("message annotations have two keys of one name")
+    scheduled, key = found.get(_SCHEDULED_TIME.encode()), found.get(_PARTITION_KEY.encode())
     if scheduled is not None:
         if not isinstance(scheduled, int):
             raise DecodeError(f"{_SCHEDULED_TIME} is no timestamp")
@@ -203,7 +224,7 @@ def _sections(stored: StoredMessage) -> Sections:
 def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked_until: float | None) -> bytes:
     application_properties = kept.application_properties
     if stored.added:
-        application_properties = write_application_properties({**read_map(application_properties), **stored.added})
+        application_properties = _with_properties(application_properties, stored.added)
     parts = (
         _header(kept.header, stored.delivery_count),
         delivery,
@@ -216,10 +237,27 @@ def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked
     return b"".join([part for part in parts if part])
 
 
-@lru_cache(maxsize=256)
+def _with_properties(section: bytes | None, added: dict[str, object]) -> bytes | None:
+    """Application properties with more in them; instead of them where a sender's cannot be read."""
+    pairs = b"".join([encode(name) + encode(value) for name, value in added.items()])
+    drop = [name.encode() for name in added]
+    try:
+        return edit_map(section, APPLICATION_PROPERTIES, drop=drop, add=pairs, added=len(added))
+    except DecodeError:
+        return edit_map(None, APPLICATION_PROPERTIES, add=pairs, added=len(added))
+
+
 def _header(kept: bytes | None, delivery_count: int) -> bytes:
-    """The sender's header with another delivery count, and acquired first by nobody."""
+    """The sender's header with another delivery count, and no first acquirer."""
+    write = _known_header if kept is None or len(kept) <= _REMEMBERED else _written_header
+    return write(kept, delivery_count)
+
+
+def _written_header(kept: bytes | None, delivery_count: int) -> bytes:
     return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
+
+
+_known_header: Final = lru_cache(maxsize=256)(_written_header)
 
 
 def _with_token(token: bytes, kept: bytes | None) -> bytes | None:

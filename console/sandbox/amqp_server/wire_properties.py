@@ -21,6 +21,7 @@ from console.amqp.message import (
     read_header,
     read_map,
     read_properties,
+    with_message_id,
     write_application_properties,
     write_header,
     write_properties,
@@ -74,6 +75,12 @@ class WireProperties:
         if properties.system != before.system:
             sections = _with_system(sections, before.system, properties.system)
         return replace(changed, payload=sections, size=sections.size)
+
+    def identify(self, message: Message, message_id: str) -> Message:
+        """The message with this id; it still counts as many bytes as its sender wrote."""
+        sections = _sections(message)
+        named = sections._replace(properties=with_message_id(sections.properties, message_id))
+        return replace(message, message_id=message_id, payload=named)
 
 
 def _sections(message: Message) -> Sections:

@@ -1,7 +1,7 @@
 """HTTP/1.1 for the management API, over connections that somebody else accepted and decrypted.
 
-Keep-alive, chunked bodies and limits are aiohttp's; here are the time limits. What the namespace's faults do to a
-request is in `serving.http_faults`, what is answered is decided in `management`.
+Keep-alive, chunked bodies and limits are aiohttp's, limits of time `serving.http_server`'s. What the namespace's faults
+do to a request is in `serving.http_faults`, what is answered is decided in `management`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from console.sandbox.atom import envelopes
 from console.sandbox.atom.management import Answer, Management, Request
 from console.sandbox.faults import ConnectionVerdict, FaultBoard, Verdict
 from console.sandbox.serving.http_faults import FaultGate, reset
-from console.sandbox.serving.http_log import once_per_reason
+from console.sandbox.serving.http_server import HttpServer
+from console.sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 from console.sandbox.serving.websocket import PATH, WebSocketServer
 
 log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 60.0
-_LINGERING_SECONDS = 1.0  # for the rest of a body that nobody reads any more
 _SHUTDOWN_SECONDS = 1.0
 _XML = {"Content-Type": "application/xml; charset=utf-8"}
 
@@ -35,22 +34,18 @@ class HttpsServer:
         management: Management,
         faults: FaultBoard,
         *,
+        lobby: Lobby,
         websockets: WebSocketServer | None = None,
-        patience: float = 10.0,
+        patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """`websockets` takes over who asks for AMQP at its path; `patience` is how many seconds a body may take."""
+        """`websockets` takes over who asks for AMQP at its path; `patience` is how many seconds a first request's head
+        may take, and a body; connections wait for that in the `lobby`.
+        """
         self._management = management
         self._faults = faults
-        self._patience = patience
         self._websockets = websockets
         self._gate = FaultGate(faults, connections=lambda: self._server.connections)
-        self._server = web.Server(
-            self._serve,
-            access_log=None,
-            logger=once_per_reason(log, "management"),
-            keepalive_timeout=_IDLE_SECONDS,
-            lingering_time=_LINGERING_SECONDS,
-        )
+        self._server = HttpServer("management", self._serve, lobby=lobby, patience=patience, log=log)
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one connection."""
@@ -77,13 +72,9 @@ class HttpsServer:
         if await self._gate.loses_connection(request.protocol):
             return reset(request)
         if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
+            self._server.prove(request)  # from here on the AMQP inside waits for a token
             return await self._websockets.serve(request)
-        try:
-            async with asyncio.timeout(self._patience):
-                body = await request.read()
-        except TimeoutError as error:
-            raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
-        return await self._serve_request(request, body)
+        return await self._serve_request(request, await self._server.body_of(request))
 
     async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}

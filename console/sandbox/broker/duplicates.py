@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from uuid import UUID
 
 from console.sandbox.broker.message import MessageId
 
@@ -25,6 +26,8 @@ class DuplicateWindow:
         self._forget(now - self.seconds)
         if message_id is None:
             return True
+        if isinstance(message_id, UUID):
+            message_id = ("uuid", message_id.bytes)  # a sender chooses the hash of a UUID, and not that of its bytes
         if message_id in self._known:
             return False
         self._known.add(message_id)

@@ -76,7 +76,9 @@ class Namespace:
         self.created_at = clock()
         self._agenda = Agenda(clock, salt=salt)
         self._codec = codec or FieldsAlone()
-        self._admission = Admission(max_message_bytes=tier.max_message_bytes, pings=pings)
+        self._admission = Admission(
+            max_message_bytes=tier.max_message_bytes, pings=pings, identify=self._codec.identify
+        )
         self._queues: dict[str, Queue] = {}
         self._topics: dict[str, Topic] = {}
         self._removal_watchers: list[Watcher] = []

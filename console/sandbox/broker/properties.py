@@ -103,6 +103,9 @@ class PropertyCodec(Protocol):
     def write(self, message: Message, properties: MessageProperties) -> Message:
         """A message that differs from `message` in its properties alone."""
 
+    def identify(self, message: Message, message_id: str) -> Message:
+        """A message that differs from `message`, which has no id, in having this one."""
+
 
 class FieldsAlone:
     """A codec for payloads that nobody can read: what the message's own fields tell, and no user properties."""
@@ -112,6 +115,9 @@ class FieldsAlone:
 
     def write(self, message: Message, properties: MessageProperties) -> Message:
         return with_fields(message, properties)
+
+    def identify(self, message: Message, message_id: str) -> Message:
+        return replace(message, message_id=message_id)
 
 
 def system_fields(message: Message) -> dict[str, Value]:

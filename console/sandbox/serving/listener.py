@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from console.sandbox.faults import ConnectionVerdict, FaultBoard
+from console.sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 from console.sandbox.serving.sniffing import Sniffer, Speech, Swallower
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 _BACKLOG = 512
-_TLS_HANDSHAKE = b"\x16"
-_PAUSE_WITHOUT_DESCRIPTORS = 1.0
+TLS_HANDSHAKE = b"\x16"
+_PAUSE_AFTER_FAILURE = 1.0
 _HTTPS_ONLY = b"Management is served over HTTPS alone: use https:// and trust the sandbox's ca_file.\n"
 _REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
@@ -50,9 +51,12 @@ class Listener:
         https: ProtocolFactory,
         tls: ssl.SSLContext,
         faults: FaultBoard,
-        patience: float = 10.0,
+        lobby: Lobby,
+        patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """`faults` is asked about each new connection; `patience` is how many seconds one may take to show itself."""
+        """`faults` is asked about each new connection; `patience` is how many seconds one may take to show itself, and
+        it waits in the `lobby` meanwhile.
+        """
         self._namespace = namespace
         self._factories = {Speech.AMQP: amqp, Speech.HTTP: https}
         self._tls = tls
@@ -60,6 +64,7 @@ class Listener:
         self._verdict = faults.connection_verdict
         self._last_verdict = self._verdict()
         self._patience = patience
+        self._lobby = lobby
         self._stand_ins: set[asyncio.Transport] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._server: socket.socket | None = None
@@ -109,21 +114,20 @@ class Listener:
             transport.abort()
 
     async def _accept(self, server: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as sockets:
             sockets.enter_context(server)
             async with asyncio.TaskGroup() as group:
                 while True:
                     try:
-                        connection, _ = await loop.sock_accept(server)
+                        connection = await self._lobby.accept(server)
                     except OSError as error:
                         if self._server is None:
                             server = sockets.enter_context(await self._open_again(server))
                             continue
-                        log.warning("namespace '%s' cannot accept a connection: %s", self._namespace, error)
-                        await asyncio.sleep(_PAUSE_WITHOUT_DESCRIPTORS)
+                        self._reject(f"it cannot be accepted: {error.strerror or error}")
+                        await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                     else:
-                        group.create_task(self._welcome(connection))
+                        self._lobby.follow(group.create_task(self._welcome(connection)))
 
     async def _open_again(self, server: socket.socket) -> socket.socket:
         """Keep the port of a socket that was shut, without answering on it, until it may be answered again."""
@@ -169,9 +173,9 @@ class Listener:
                 _reset_on_close(connection)
                 return False
             case ConnectionVerdict.SWALLOW:
-                await self._hand_over(connection, lambda: Swallower(self._stand_ins), tls=None)
+                await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._lobby), tls=None)
             case ConnectionVerdict.SERVE:
-                tls = self._tls if first == _TLS_HANDSHAKE else None
+                tls = self._tls if first == TLS_HANDSHAKE else None
                 await self._hand_over(connection, self._sniffer, tls=tls)
         return True
 
@@ -183,7 +187,7 @@ class Listener:
         await loop.connect_accepted_socket(factory, connection, ssl=tls, ssl_handshake_timeout=limit)
 
     def _sniffer(self) -> Sniffer:
-        return Sniffer(self._stand_ins, self._choose, patience=self._patience)
+        return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
 
     def _choose(self, speech: Speech, transport: asyncio.Transport) -> asyncio.Protocol | None:
         encrypted = transport.get_extra_info("sslcontext") is not None

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import cast
 
+from console.sandbox.serving.lobby import Lobby, Stay
+
 _AMQP = b"AMQP"
 _VERBS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 
@@ -36,20 +38,28 @@ def told_apart(seen: bytes) -> Speech:
 
 
 class _StandIn(asyncio.Protocol):
-    """A protocol that keeps its transport in its owner's set, so that the owner can end it."""
+    """A protocol that keeps its transport in its owner's set, so that the owner can end it, and in the lobby."""
 
-    def __init__(self, owned: set[asyncio.Transport]) -> None:
+    def __init__(self, owned: set[asyncio.Transport], lobby: Lobby) -> None:
         self._owned = owned
+        self._lobby = lobby
+        self._stay: Stay | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._owned.add(self._transport)
+        self._stay = self._lobby.enter(self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+        self._transport = None
+
+    def _let_go(self) -> None:
         if self._transport is not None:
             self._owned.discard(self._transport)
-            self._transport = None
+        if self._stay is not None:
+            self._stay.leave()
 
 
 class Swallower(_StandIn):
@@ -69,11 +79,12 @@ class Sniffer(_StandIn):
     def __init__(
         self,
         owned: set[asyncio.Transport],
+        lobby: Lobby,
         choose: Callable[[Speech, asyncio.Transport], asyncio.Protocol | None],
         *,
         patience: float,
     ) -> None:
-        super().__init__(owned)
+        super().__init__(owned, lobby)
         self._choose = choose
         self._patience = patience
         self._timer: asyncio.TimerHandle | None = None
@@ -101,7 +112,7 @@ class Sniffer(_StandIn):
         protocol = self._choose(speech, transport)
         if protocol is None:
             return
-        self._owned.discard(transport)
+        self._let_go()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(self._seen)

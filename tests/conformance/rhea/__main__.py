@@ -1,4 +1,6 @@
-"""The command `python -m tests.conformance.rhea`: fetch the JavaScript clients with npm, run `checks.mjs` on a sandbox.
+"""The command `python -m tests.conformance.rhea`: fetch the JavaScript clients with npm, run our programs on sandboxes.
+
+`checks.mjs` looks at what the clients see, `quickstart.mjs` follows the steps of @azure/service-bus's README.
 
 Nothing of theirs is kept: the packages live in a temporary folder, in the versions that are named here. Exit status: 0
 when every check passed, 1 when one did not, 2 with the reason when they were skipped.
@@ -16,7 +18,7 @@ from typing import Final
 from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox, tell
 
 PACKAGES: Final = ("rhea@3.0.5", "@azure/service-bus@7.9.5")
-CHECKS: Final = Path(__file__).with_name("checks.mjs")
+PROGRAMS: Final = tuple(Path(__file__).with_name(name) for name in ("checks.mjs", "quickstart.mjs"))
 OLDEST_NODE: Final = 20
 FETCHING_SECONDS: Final = 180.0
 
@@ -26,14 +28,17 @@ def main() -> int:
 
 
 def cross_check() -> list[Verdict]:
-    """Every check, on a sandbox of its own. Raises Skipped."""
+    """Run every program on a sandbox of its own. Raises Skipped."""
     node, npm = _node_and_npm()
     with tempfile.TemporaryDirectory(prefix="sandbox-rhea-") as folder:
         command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder, *PACKAGES]
         fetch(command, " and ".join(PACKAGES), seconds=FETCHING_SECONDS)
-        shutil.copy(CHECKS, folder)
-        with sandbox() as connection_string:
-            return run([node, CHECKS.name, connection_string], Path(folder))
+        verdicts = []
+        for program in PROGRAMS:
+            shutil.copy(program, folder)
+            with sandbox() as connection_string:
+                verdicts += run([node, program.name, connection_string], Path(folder))
+        return verdicts
 
 
 def _node_and_npm() -> tuple[str, str]:

@@ -242,6 +242,22 @@ def transfer(peer, link, payload, **fields):
     peer.flush()
 
 
+@pytest.mark.parametrize("wrap", [lambda message: (message, 0), lambda message: (batch([message]), BATCH_FORMAT)])
+async def test_a_message_without_id_arrives_with_one_and_is_else_as_it_was_sent(peer, wrap):
+    """A client needs an id to renew and settle by; the Python SDK always sends one, others do not."""
+    await peer.authorize("orders")
+    sent = Properties(subject="s", correlation_id=ULong(3), content_type=Symbol("c"), creation_time=5)
+    data, kind = wrap(Sections(properties=write_properties(sent), body=write_data(b"hello")).join())
+    await peer.outcome(await peer.attached(peer.sender("orders")), data, message_format=kind)
+    await peer.outcome(await peer.attached(peer.sender("orders")), MESSAGE)
+    link = await peer.attached(peer.receiver("orders"))
+    first, second = [split((await received(peer, link)).payload) for _ in range(2)]
+    ids = [read_properties(sections.properties).message_id for sections in (first, second)]
+    assert len({UUID(hex=found) for found in ids}) == 2
+    assert first.properties == write_properties(sent._replace(message_id=ids[0]))
+    assert second.properties == write_properties(Properties(message_id=ids[1]))
+
+
 async def test_an_aborted_message_is_not_there_and_the_next_one_is(port, peer):
     await peer.authorize("orders")
     link = await peer.attached(peer.sender("orders"))

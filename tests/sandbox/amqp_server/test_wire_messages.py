@@ -306,3 +306,11 @@ def test_a_batch_is_its_messages(found):
 def test_a_batch_of_something_else_is_a_decode_error():
     with pytest.raises(DecodeError):
         read_batch(write_value(UUID(int=1)))
+
+
+def test_application_properties_that_cannot_be_read_give_way_to_the_reasons():
+    """A dead letter whose sender wrote no map there would end the connection of whoever looks at it."""
+    added = {"DeadLetterReason": "Undeliverable"}
+    message = stored(described(APPLICATION_PROPERTIES, encode([1])), added=added)
+    for data in (write_message(message), show_message(message)):
+        assert read_map(split(data).application_properties) == added

@@ -276,7 +276,7 @@ async def test_every_queue_property_survives(client: ServiceBusManagementClient)
 async def test_counts_and_pages(client: ServiceBusManagementClient, arm: Arm) -> None:
     for index in range(120):
         arm.node.namespace.create_queue(f"q{index:03}")
-    arm.node.namespace.queue("q007").intake.send([Message(payload=b"", size=100)])
+    arm.node.namespace.queue("q007").intake.send([Message(payload=b"", size=100, message_id="1")])
     found = (await client.queues.get(*IN, "q007")).properties
     assert (found.message_count, found.count_details.active_message_count, found.size_in_bytes) == (1, 1, 100)
     assert found.count_details.dead_letter_message_count == 0

@@ -26,6 +26,9 @@ class DictCodec:
         assert isinstance(message.payload, dict)
         return MessageProperties(system_fields(message), dict(message.payload))
 
+    def identify(self, message: Message, message_id: str) -> Message:
+        return replace(message, message_id=message_id)
+
     def write(self, message: Message, properties: MessageProperties) -> Message:
         return replace(with_fields(message, properties), payload=properties.user)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from console.sandbox.faults import FaultBoard
 from console.sandbox.serving.listener import Listener, ListenError
+from console.sandbox.serving.lobby import Lobby
 from console.sandbox.serving.sniffing import Speech, told_apart
 from tests.sandbox.conftest import Echo
 
@@ -69,6 +70,7 @@ async def test_short_answers_are_not_held_back_for_longer_ones(certificates: Cer
         https=Echo,
         tls=certificates.server_context(),
         faults=FaultBoard("contoso", list),
+        lobby=Lobby("contoso"),
     )
     try:
         number, tls = await listener.open(), ssl.create_default_context(cafile=certificates.ca_file)
@@ -218,7 +220,8 @@ async def test_connections_that_have_not_shown_themselves_are_cut_when_refusing_
 
 async def test_a_taken_port_is_one_sentence(port: Port, certificates: Certificates) -> None:
     tls = certificates.server_context()
-    other = Listener(namespace="other", amqp=asyncio.Protocol, https=asyncio.Protocol, tls=tls, faults=port.board)
+    echo, lobby = asyncio.Protocol, Lobby("other")
+    other = Listener(namespace="other", amqp=echo, https=echo, tls=tls, faults=port.board, lobby=lobby)
     with pytest.raises(ListenError, match=rf"'other' cannot listen on 127.0.0.1:{port.number} \(Address already"):
         await other.open(port=port.number)
     await other.close()

@@ -1,0 +1,126 @@
+"""Connections that have proven nothing yet: few, each for a limited time, and never at the cost of those that have.
+
+A connection is in the lobby from its acceptance until it has shown a good token or a whole request, depending on what
+it speaks. Beyond MOST_UNPROVEN the one that has waited longest is dropped, so that a client that goes on at once always
+gets in. A process that is short of descriptors drops from here first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from collections.abc import Callable
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MOST_UNPROVEN: Final = 500
+"""Of one port: as many clients may come back in the same moment, when an outage ends."""
+FIRST_REQUEST_SECONDS: Final = 5.0
+"""For the first bytes, a TLS handshake or a whole request, however slowly they arrive."""
+RESERVED_DESCRIPTORS: Final = 100
+"""Left to the rest of the process: a connection that would take one of them is not kept."""
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SCARCE_SECONDS: Final = 1.0
+_FREED_SECONDS: Final = 0.05
+
+
+class Stay:
+    """One connection's time in the lobby. `leave` ends it: it has proven something, or it is gone."""
+
+    __slots__ = ("_drop", "_lobby", "_timer")
+
+    def __init__(self, lobby: Lobby, drop: Callable[[], object], seconds: float | None) -> None:
+        self._lobby = lobby
+        self._drop = drop
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds is not None:
+            self.start_timer(seconds)
+
+    def leave(self) -> None:
+        """Does nothing the second time."""
+        self._lobby.forget(self)
+        self.stop_timer()
+
+    def start_timer(self, seconds: float) -> None:
+        """Stay for so many seconds more at most."""
+        self.stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+
+    def stop_timer(self) -> None:
+        """Stay without a limit of time."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def drop(self) -> None:
+        """Leave, and lose the connection."""
+        self.leave()
+        self._drop()
+
+
+class Lobby:
+    """The unproven connections of the port of `who`."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._stays: dict[Stay, None] = {}
+        self._told: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._stays)
+
+    def enter(self, drop: Callable[[], object], seconds: float | None = None) -> Stay:
+        """Take a connection in, for so many seconds at most; `drop` loses it. The longest stay may end for it."""
+        if len(self._stays) >= MOST_UNPROVEN and self.drop_oldest():
+            self._tell_once(f"drops connections: more than {MOST_UNPROVEN} have shown no token and no request")
+        stay = Stay(self, drop, seconds)
+        self._stays[stay] = None
+        return stay
+
+    def follow(self, task: asyncio.Task[None]) -> None:
+        """Keep a place for a connection until the task that sees to it has ended; dropped, the task is cancelled."""
+        stay = self.enter(task.cancel)
+        task.add_done_callback(lambda _: stay.leave())
+
+    def forget(self, stay: Stay) -> None:
+        """What Stay.leave does."""
+        self._stays.pop(stay, None)
+
+    def drop_oldest(self) -> bool:
+        """Whether there was one."""
+        oldest = next(iter(self._stays), None)
+        if oldest is not None:
+            oldest.drop()
+        return oldest is not None
+
+    async def accept(self, server: socket.socket) -> socket.socket:
+        """The next connection that there are descriptors for. Raises OSError for a port that is closed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(0)  # whoever was accepted gets a turn, however many more come
+            try:
+                connection, _ = await loop.sock_accept(server)
+            except OSError as error:
+                if error.errno not in _SHORTAGES:
+                    raise
+                self._tell_once(f"cannot accept a connection: {error.strerror}")
+                await asyncio.sleep(_FREED_SECONDS if self.drop_oldest() else _SCARCE_SECONDS)
+                continue
+            if not is_scarce(connection.fileno()) or self.drop_oldest():
+                return connection
+            self._tell_once(f"turns connections away: {RESERVED_DESCRIPTORS} descriptors are left")
+            connection.close()
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            log.warning("%s %s (told once)", self._who, sentence)
+
+
+def is_scarce(descriptor: int) -> bool:
+    """Whether few are left: a new one is always the lowest that is free."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - RESERVED_DESCRIPTORS

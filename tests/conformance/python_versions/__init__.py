@@ -1,0 +1,1 @@
+"""Older releases of azure-servicebus against the sandbox."""

@@ -1,0 +1,127 @@
+"""Before its first good token a connection gets what it needs for one, and can hold no more than that."""
+
+import asyncio
+
+import pytest
+
+from console.amqp.codec import encode
+from console.amqp.connection import LONGEST_OPEN
+from console.amqp.events import Closed
+from console.amqp.frames import AMQP_HEADER, build_frame
+from console.amqp.outcomes import Accepted
+from console.amqp.performatives import Open, Transfer, write_performative
+from console.amqp.termini import Source, Target
+from console.amqp.types import UInt
+from console.sandbox.amqp_server import probation
+
+ADVICE = "came without a good token; put one on $cbs first"
+
+
+async def turned_out(peer) -> str:
+    """What the namespace said when it closed the connection."""
+    error = (await peer.next(Closed)).error
+    await peer.lost()
+    return f"{error.condition}: {error.description}"
+
+
+def ask_for_tokens(peer, name: str):
+    return peer.session.attach_sender(name, Source(address="here"), Target(address="$cbs"))
+
+
+def begin_message(peer, link) -> None:
+    """The first frame of a message whose other frames never come."""
+    head = Transfer(handle=link.handle, delivery_id=UInt(link.handle), delivery_tag=b"t", more=True)
+    peer.transport.write(build_frame(peer.session.channel, write_performative(head) + b"x" * 30_000))
+
+
+async def test_unfinished_messages_are_bounded_together(connect):
+    """The bug: one connection without any token held 133 MB of messages that never ended."""
+    peer = await connect()
+    links = [ask_for_tokens(peer, f"{number}") for number in range(20)]
+    peer.flush()
+    await peer.attached(links[0])
+    for link in links:
+        begin_message(peer, link)
+    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MOST_BYTES} bytes {ADVICE}"
+
+
+async def test_links_are_few(connect):
+    peer = await connect()
+    for number in range(probation.MOST_LINKS + 1):
+        ask_for_tokens(peer, f"{number}")
+    peer.flush()
+    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MOST_LINKS} links {ADVICE}"
+
+
+async def test_sessions_are_few(connect):
+    peer = await connect()
+    for _ in range(probation.MOST_SESSIONS):
+        peer.amqp.begin()
+    peer.flush()
+    said = await turned_out(peer)
+    assert said == f"amqp:resource-limit-exceeded: more than {probation.MOST_SESSIONS} sessions {ADVICE}"
+
+
+async def test_an_open_is_short(port):
+    """AMQP promises that 512 bytes are taken before the open; 65,536 were, and took half a second to read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
+    long = Open(container_id="x" * LONGEST_OPEN, hostname="h")
+    writer.write(AMQP_HEADER + build_frame(0, write_performative(long)))
+    assert f"the most taken is {LONGEST_OPEN}".encode() in await reader.read()
+    writer.close()
+
+
+async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
+    monkeypatch.setattr("console.sandbox.amqp_server.connection.TOKEN_SECONDS", 0.05)
+    peer = await connect()
+    ask_for_tokens(peer, "idle")
+    peer.flush()
+    assert (await turned_out(peer)).startswith("amqp:connection:forced: no good token came within ")
+    assert not port.node.connections
+    assert not len(port.node.lobby)
+
+
+async def test_an_open_that_trickles_ends(port, monkeypatch):
+    monkeypatch.setattr("console.sandbox.amqp_server.connection.OPENING_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
+    writer.write(AMQP_HEADER + b"\x00\x00\x10\x00\x02\x00\x00\x00")
+    ended = asyncio.ensure_future(reader.read())
+    while not ended.done():
+        writer.write(b"x")
+        await asyncio.sleep(0.02)
+    assert isinstance(ended.exception(), ConnectionResetError)
+    assert not port.node.connections
+    writer.close()
+
+
+async def test_a_good_token_ends_all_of_it(port, connect, monkeypatch):
+    """SDKs open links, put tokens, and then idle for hours."""
+    monkeypatch.setattr("console.sandbox.amqp_server.connection.TOKEN_SECONDS", 0.3)
+    peer = await connect()
+    await peer.authorize("orders")
+    assert not len(port.node.lobby)
+    await asyncio.sleep(0.4)
+    sender = await peer.attached(peer.sender("orders"))
+    for _ in range(10):
+        assert isinstance(await peer.outcome(sender, BIG), Accepted)
+    assert not peer.is_lost
+
+
+BIG = b"\x00\x53\x75" + encode(b"x" * 60_000)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+async def test_the_longest_unproven_connection_gives_way(port, connect, monkeypatch, count):
+    monkeypatch.setattr("console.sandbox.serving.lobby.MOST_UNPROVEN", 5)
+    proven = await connect()
+    await proven.authorize("orders")
+    silent = [await asyncio.open_connection("127.0.0.1", port.number) for _ in range(5 + count)]
+    for reader, _ in silent[:count]:
+        with pytest.raises(ConnectionError):
+            await reader.read()
+    late = await connect()
+    await late.authorize("orders")
+    assert len(port.node.lobby) == 4
+    assert not proven.is_lost
+    for _, writer in silent:
+        writer.transport.abort()
