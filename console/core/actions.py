@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from console.core.entity import State
+from console.core.indices import in_words
 from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus
 
 ARMED_FOR: Final = 30.0
@@ -54,6 +55,8 @@ class Action:
     """Armed first, with what it would do in sight, and fired by typing the target's name within ARMED_FOR seconds."""
     scopes: tuple[Scope, ...]
     """What it can be done to; the first is meant where none is named."""
+    confirms: str = ""
+    """What a person states besides the name, since no engine can know it; empty: nothing."""
     needs_syphon: bool = False
     """It needs a syphon in this engine."""
     slow: bool = False
@@ -106,6 +109,11 @@ def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
     return targets[0] if len(targets) == 1 else str(len(targets))
 
 
+def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """What fires an armed order: what a person types, and after it what the act has them confirm."""
+    return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
+
+
 def typed_right(typed: str, wanted: str) -> bool:
     """Whether that is what was to be typed; names compare without case, as the service's do."""
     return typed.strip().casefold() == wanted.casefold()
@@ -137,9 +145,9 @@ def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
             there = entity_at(snapshot, target) is not None
             return "" if there else f"this engine has no entity {target!r}; it has {', '.join(known) or 'none'}"
         case Scope.QUEUE:
-            count = len(snapshot.queues)
+            used = in_words([one.index for one in snapshot.queues])
             there = queue_at(snapshot, target) is not None
-            return "" if there else f"there is no backlog queue {target!r}; this pairing has {count}, counted from 0"
+            return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
         case Scope.UNUSED:
             return _no_unused(snapshot, target)
         case _:  # destinations are whatever senders wrote: one not seen yet may be paused as well
@@ -272,7 +280,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="pause-syphon",
         key="p",
         label="pause syphon",
-        help="leave parked messages where they are",
+        help="this engine moves no parked messages; others may",
         verb="syphon pause",
         scopes=(Scope.ALL, Scope.QUEUE, Scope.DESTINATION),
         needs_syphon=True,
@@ -296,6 +304,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         verb="cleanup",
         dangerous=True,
         scopes=(Scope.UNUSED,),
+        confirms="no other host uses it",
         slow=True,
         special=_no_clean_up,
     ),

@@ -11,7 +11,7 @@ overtaken by a failback is not illegal, only late: it is announced and moves not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -40,12 +40,13 @@ from console.core.events import (
     SyphonResumed,
     Ticked,
 )
+from console.core.indices import in_words
 from console.core.options import Policy
 from console.core.pace import Pace
 from console.core.pauses import Pauses
 from console.core.probing import Probes
 from console.core.rotation import Rotation
-from console.core.verdict import VERDICTS, Verdict
+from console.core.verdict import BACKLOG_VERDICTS, VERDICTS, Verdict
 
 AT_ONCE: Final = 50
 """Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
@@ -56,10 +57,10 @@ class Pairing:
 
     Args:
         policy: the options in force; seconds.
-        queues: the number of backlog queues found or created.
+        queues: the indices of the backlog queues found or created.
     """
 
-    def __init__(self, policy: Policy, *, queues: int) -> None:
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
         self.policy = policy
         self.rotation = Rotation(queues, probe_interval=policy.ping_primary_interval)
         self.probes = Probes(interval=policy.ping_primary_interval, failover_interval=policy.failover_interval)
@@ -68,6 +69,8 @@ class Pairing:
         )
         self.pace = Pace(rate=policy.syphon_rate, live_share=policy.syphon_live_share, rest=policy.throttle_wait)
         self.pauses = Pauses()
+        allowed = policy.destinations
+        self._destinations = None if allowed is None else frozenset(path.casefold() for path in allowed)
         self.settled: set[str] = set()
         """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
         self._entities: dict[str, Entity] = {}
@@ -101,6 +104,12 @@ class Pairing:
             return False
         found = self._entities.get(path.casefold())
         return (found is None or not found.diverting) and self.destinations.available(path, at)
+
+    def refusal(self, path: str) -> str:
+        """Why this engine's syphon delivers nothing to a destination, whatever its health; empty if it does."""
+        if self._destinations is None or path.casefold() in self._destinations:
+            return ""
+        return f"{path} is not among the destinations that this engine's owner allows"
 
     def may_pump(self, queue: int) -> bool:
         """Whether an operator lets messages be moved out of this backlog queue."""
@@ -141,13 +150,16 @@ class Pairing:
 
     def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
+        if entity.state is State.PINNED:  # its state stays, and what was wrong is over
+            entity = replace(entity, first_failure="", first_failure_at=None)
         return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
     def _send_failed(self, event: SendFailed) -> list[Effect]:
-        verdict = VERDICTS[event.failure]
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
-            return self._queue_failed(event, event.queue) if verdict is Verdict.COUNTS else []
+            pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
+            return self._queue_failed(event, event.queue) if pulls else []
+        verdict = VERDICTS[event.failure]
         if verdict is Verdict.THROTTLED:  # a probe would only add to it
             self.probes.heard(event.entity.casefold(), at=event.at)
             self.pace.live_at = event.at
@@ -167,13 +179,13 @@ class Pairing:
 
     def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
-        first = entity.first_failure if entity.state in (State.SUSPECT, State.FAILED_OVER) else event.reason
+        if entity.first_failure_at is None:
+            entity = replace(entity, first_failure=event.reason, first_failure_at=event.at)
         entity = replace(
             entity,
             primary_good=False,
             last_failure=event.reason,
             last_failure_at=event.at,
-            first_failure=first,
             failures_while_pinned=entity.failures_while_pinned + (entity.state is State.PINNED),
         )
         effects = self._move(entity, Trigger.SEND_FAILED, event.at, event.reason)
@@ -185,9 +197,9 @@ class Pairing:
         return [Announce(QueuePulled(at=event.at, queue=queue, reason=event.reason))]
 
     def _refuse_unknown_queue(self, queue: int) -> None:
-        count = len(self.rotation.places)
-        if not 0 <= queue < count:
-            raise IllegalEventError(f"there is no backlog queue {queue}; this pairing has {count}, counted from 0")
+        indices = self.rotation.indices
+        if queue not in indices:
+            raise IllegalEventError(f"this pairing uses no backlog queue {queue}; it uses {in_words(indices)}")
 
     def _queue_probed(self, event: QueueProbed) -> list[Effect]:
         self._refuse_unknown_queue(event.queue)

@@ -108,6 +108,8 @@ class Entity:
     """When a suspect entity fails over unless a send succeeds."""
     first_failure: str = ""
     """The failure that made it suspect; empty since the primary was last healthy."""
+    first_failure_at: float | None = None
+    """When that was; None as long as `first_failure` is empty."""
     last_failure: str = ""
     last_failure_at: float | None = None
     left_primary_at: float | None = None
@@ -183,6 +185,7 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
         since=at,
         fails_over_at=None,
         first_failure="" if state is State.HEALTHY else entity.first_failure,
+        first_failure_at=None if state is State.HEALTHY else entity.first_failure_at,
         by=entity.by if state in (State.FORCED, State.PINNED) else "",
         by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
         failures_while_pinned=0,

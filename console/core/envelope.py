@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from console.core.errors import EnvelopeError, ReservedPropertyError
+from console.core.paths import path_fault
 
 PATH: Final = "x-ms-path"
 SESSION_ID: Final = "x-ms-sessionid"
@@ -104,7 +105,7 @@ def unwrap(properties: Mapping[object, object]) -> Enclosed:
     """The four properties out of a backlog message's application properties (keys may be bytes).
 
     Raises:
-        EnvelopeError: no path, or a property of the wrong type; the text says which.
+        EnvelopeError: no path or one that no entity has, or a property of the wrong type; the text says which.
     """
     found: dict[str, object] = {}
     for key, value in properties.items():
@@ -114,8 +115,9 @@ def unwrap(properties: Mapping[object, object]) -> Enclosed:
     if PATH not in found:
         raise EnvelopeError(f"the application property {PATH!r} is missing: the destination is not known")
     path = _text(PATH, found[PATH])
-    if not path.strip("/"):
-        raise EnvelopeError(f"the application property {PATH!r} is empty: the destination is not known")
+    fault = path_fault(path)
+    if fault:
+        raise EnvelopeError(f"the application property {PATH!r} {fault}: it names no destination")
     return Enclosed(
         path=path,
         session_id=_text(SESSION_ID, found[SESSION_ID]) if SESSION_ID in found else None,

@@ -2,12 +2,15 @@
 
     PairedError
     ├── ConfigurationError (ValueError)      a pairing.toml or an option that cannot be used
+    │   └── ConfigurationMissingError        no pairing.toml was named, and none was found
+    ├── UnreadableError (ValueError)         foreign bytes, of a disk or a peer, that are not in the form agreed on
     ├── PairingError                         pairing two namespaces did not succeed
     │   ├── SameNamespaceError (ValueError)  primary and secondary are one namespace
     │   ├── BacklogQueueError                not one backlog queue could be found or made
     │   ├── NamespaceUnreachableError        a namespace did not answer, or refused the credential
     │   ├── PairedClientError                one side was closed or faulted without its partner
-    │   └── PairingClosedError (ValueError)  the pairing, or the sender, was closed
+    │   ├── PairingClosedError (ValueError)  the pairing, or the sender, was closed
+    │   └── ForeignLoopError (RuntimeError)  the pairing was made in another event loop
     ├── SendError                            the caller still owns its message
     │   ├── BacklogUnavailableError          failed over, and no backlog queue took the message
     │   ├── BacklogMessageSizeError (ValueError)  larger than a backlog queue accepts
@@ -30,6 +33,7 @@
     │   ├── SparkFailedError                 Spark did not start, or gave up
     │   ├── PipelineRunningError             another pipeline writes these tables
     │   └── NoTablesError                    there are no tables to read, or none that can be read
+    │       └── DamagedTablesError           their manifest is changed: nothing is made anew over them
     ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
     └── ControlError                         talking to an engine
         ├── EngineNotRunningError            no engine answers there
@@ -51,6 +55,14 @@ class ConfigurationError(PairedError, ValueError):
     """A setting that cannot be used; the text names the setting, its value and what would be right."""
 
 
+class ConfigurationMissingError(ConfigurationError):
+    """No pairing.toml was named, and none was found; the text names the places."""
+
+
+class UnreadableError(PairedError, ValueError):
+    """Bytes of a disk or a peer that are not in the form agreed on; the text says why, and repeats nothing raw."""
+
+
 class PairingError(PairedError):
     """Two namespaces could not be paired, or can be paired no longer."""
 
@@ -64,7 +76,14 @@ class BacklogQueueError(PairingError):
 
 
 class NamespaceUnreachableError(PairingError):
-    """A namespace did not answer in time, or did not accept the credential, while pairing."""
+    """A namespace did not answer in time, or did not accept the credential, while pairing.
+
+    `is_outage`: it may answer later. Otherwise it answered with a refusal, or the address or certificate is wrong.
+    """
+
+    def __init__(self, text: str, *, is_outage: bool = False) -> None:
+        super().__init__(text)
+        self.is_outage = is_outage
 
 
 class PairedClientError(PairingError):
@@ -80,6 +99,10 @@ class PairingClosedError(PairingError, ValueError):
     def __init__(self, text: str, *, in_doubt: bool = False) -> None:
         super().__init__(text)
         self.in_doubt = in_doubt
+
+
+class ForeignLoopError(PairingError, RuntimeError):
+    """A paired client or sender was used from another event loop than the one that made it; nothing was sent."""
 
 
 class SendError(PairedError):
@@ -193,6 +216,10 @@ class PipelineRunningError(PipelineError):
 
 class NoTablesError(PipelineError):
     """There are no tables, or they were written in a way that this program does not know."""
+
+
+class DamagedTablesError(NoTablesError):
+    """The tables' manifest cannot be read; what it names may be fine, and is nobody's to delete but its owner's."""
 
 
 class IllegalEventError(PairedError):

@@ -255,12 +255,14 @@ class Refused(Event, kind="refused"):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received(Event, kind="received"):
     """Receipt: a receiver was given a message, once for each delivery. Applications that want their messages audited to
-    the end record it; `stream` is what order is kept in, `number` the sender's own count within it, if it has one."""
+    the end record it; `stream` is what order is kept in, `number` the sender's own count within it, if it has one.
+    `subscription`: of a topic, the one that it was received from."""
 
     entity: str
     message_id: str
     stream: str = ""
     number: int | None = None
+    subscription: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

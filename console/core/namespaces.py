@@ -6,6 +6,7 @@ What is not known is empty, and nothing is said about it.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -93,3 +94,13 @@ def _region(primary: NamespaceInfo, secondary: NamespaceInfo) -> str:
         f"both namespaces are in {secondary.region}: a data centre's outage takes them both; pair with a namespace of "
         "another region"
     )
+
+
+def first_label(host: str) -> str:
+    """Return `contoso` of contoso.servicebus.windows.net; an address stays whole: its first number names nothing."""
+    bare = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+    try:
+        ipaddress.ip_address(bare.strip("[]"))
+    except ValueError:
+        return bare.split(".", 1)[0]
+    return bare

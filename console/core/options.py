@@ -11,6 +11,7 @@ from math import inf
 from typing import Final, Literal, NamedTuple, get_args
 
 from console.core.errors import ConfigurationError
+from console.core.paths import path_fault
 
 MINUTE: Final = 60.0
 
@@ -95,10 +96,26 @@ class Policy:
     syphon_live_share: float = 0.5
     """What part of the rate that the owner set, or that throttling showed, is left to senders of this pairing that send
     to the primary at the same time."""
+    destinations: tuple[str, ...] | None = None
+    """Entities that this engine's syphon delivers to; messages for others are dead-lettered. None: to any."""
+    start_degraded: bool = False
+    """Pair though the secondary namespace does not answer, and complete the pairing once it does."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             _check(field.name, getattr(self, field.name))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the owner should know of options that are allowed and do not go together; a sentence each."""
+        send, failover = self.send_timeout, self.failover_interval
+        if not self.hold_until_failover or send > failover:
+            return ()
+        return (
+            f"hold_until_failover waits until send_timeout ({send:g} s) has passed, and failover_interval is "
+            f"{failover:g} s: a send without a timeout of its own raises before the failover; set send_timeout above "
+            "failover_interval",
+        )
 
 
 def _check(name: str, value: object) -> None:
@@ -114,5 +131,18 @@ def _check(name: str, value: object) -> None:
             unit = "" if name in WHOLE or name in PLAIN else " seconds"
             unit += ", and finite" if value == inf and name not in WHOLE else ""
             raise ConfigurationError(f"{name} is {value!r}; it must be {RANGES[name]}{unit}")
+    elif name == "destinations":
+        _check_destinations(value)
     elif not isinstance(value, bool):
         raise ConfigurationError(f"{name} is {value!r}; it is true or false")
+
+
+def _check_destinations(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, tuple) or not value:
+        raise ConfigurationError(f"destinations is {value!r}; it is a tuple of entities' paths, or None for any")
+    for path in value:
+        fault = path_fault(path) if isinstance(path, str) else "is no text"
+        if fault:
+            raise ConfigurationError(f"destinations has {path!r}, which {fault}")

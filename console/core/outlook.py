@@ -11,7 +11,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from console.core.entity import State
-from console.core.moments import clock
+from console.core.moments import age, until
 from console.core.options import Policy
 from console.core.snapshot import EntityView
 
@@ -32,9 +32,9 @@ class Pings(NamedTuple):
     p95: float | None
 
 
-def outlook(entity: EntityView, policy: Policy | None) -> tuple[Change, ...]:
+def outlook(entity: EntityView, policy: Policy | None, now: float) -> tuple[Change, ...]:
     """Every way out of the state, the likeliest first. `policy`: the engine's options, where known."""
-    return _WAYS[entity.state](entity, policy)
+    return _WAYS[entity.state](entity, policy, now)
 
 
 def pings(recent: Sequence[float | None]) -> Pings:
@@ -48,55 +48,60 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else None
 
 
-def _unknown(_entity: EntityView, _policy: Policy | None) -> tuple[Change, ...]:
+def pings_needed(entity: EntityView, policy: Policy | None) -> int:
+    """Return how many pings have to be accepted before the entity fails back, at least one."""
+    return max(1, policy.failback_pings - entity.pings_in_a_row) if policy is not None else 1
+
+
+def _unknown(_entity: EntityView, _policy: Policy | None, _now: float) -> tuple[Change, ...]:
     return (
         Change(State.HEALTHY, "as soon as a send is accepted"),
         Change(State.SUSPECT, "as soon as a send fails with a failure that counts"),
     )
 
 
-def _healthy(_entity: EntityView, policy: Policy | None) -> tuple[Change, ...]:
+def _healthy(_entity: EntityView, policy: Policy | None, _now: float) -> tuple[Change, ...]:
     if policy is not None and policy.failover_interval == 0:
         return (Change(State.FAILED_OVER, "as soon as a send fails with a failure that counts"),)
     after = f"; fails over {policy.failover_interval:g} s later unless a send succeeds" if policy is not None else ""
     return (Change(State.SUSPECT, f"as soon as a send fails with a failure that counts{after}"),)
 
 
-def _suspect(entity: EntityView, _policy: Policy | None) -> tuple[Change, ...]:
-    at = f"at {clock(entity.fails_over_at)}" if entity.fails_over_at is not None else "when its interval ends"
+def _suspect(entity: EntityView, _policy: Policy | None, now: float) -> tuple[Change, ...]:
+    at = until(entity.fails_over_at, now) if entity.fails_over_at is not None else "when its interval ends"
     return (
         Change(State.FAILED_OVER, f"{at}, unless a send succeeds before; silence counts as failure"),
         Change(State.HEALTHY, "as soon as a send is accepted"),
     )
 
 
-def _failed_over(entity: EntityView, policy: Policy | None) -> tuple[Change, ...]:
-    needed = policy.failback_pings - entity.pings_in_a_row if policy is not None else 1
+def _failed_over(entity: EntityView, policy: Policy | None, now: float) -> tuple[Change, ...]:
+    needed = pings_needed(entity, policy)
     what = "when the next ping is accepted" if needed <= 1 else f"after {needed} more accepted pings in a row"
-    following = f"; it leaves {clock(entity.next_ping_at)}" if entity.next_ping_at is not None else ""
+    following = f"; it leaves {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else ""
     calm = entity.since + policy.cool_down if policy is not None and policy.cool_down else None
-    cool = f"; not before {clock(calm)}" if calm is not None else ""
+    cool = f"; not for another {age(calm - now)}" if calm is not None and calm > now else ""
     return (
         Change(State.HEALTHY, f"{what}{following}{cool}"),
         Change(State.HEALTHY, "at once when released by hand"),
     )
 
 
-def _forced(entity: EntityView, _policy: Policy | None) -> tuple[Change, ...]:
+def _forced(entity: EntityView, _policy: Policy | None, _now: float) -> tuple[Change, ...]:
     if entity.last_ping_good:
         return (Change(State.HEALTHY, "only when released: the last ping was accepted"),)
     why = "was not accepted" if entity.last_ping_good is False else "is not there yet"
     return (Change(State.FAILED_OVER, f"only when released: the last ping {why}; it then fails back by itself"),)
 
 
-def _pinned(_entity: EntityView, _policy: Policy | None) -> tuple[Change, ...]:
+def _pinned(_entity: EntityView, _policy: Policy | None, _now: float) -> tuple[Change, ...]:
     return (
         Change(State.HEALTHY, "only when released, if the primary's last answer was good or there is none"),
         Change(State.FAILED_OVER, "only when released, if the primary's last answer was bad"),
     )
 
 
-_WAYS: Final[dict[State, Callable[[EntityView, Policy | None], tuple[Change, ...]]]] = {
+_WAYS: Final[dict[State, Callable[[EntityView, Policy | None, float], tuple[Change, ...]]]] = {
     State.UNKNOWN: _unknown,
     State.HEALTHY: _healthy,
     State.SUSPECT: _suspect,

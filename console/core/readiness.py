@@ -13,6 +13,7 @@ from typing import Final
 
 from console.core.moments import clock
 from console.core.options import PingKind
+from console.core.reach import PAUSED_HERE
 from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
 
 GB: Final = 1024**3
@@ -115,9 +116,8 @@ def unreachable(readiness: Readiness) -> bool:
 
 
 def alarm(readiness: Readiness) -> str:
-    """What stands in the way, as one sentence; empty where nothing does. That no syphon runs while messages are parked
-    is an alarm of its own."""
-    against = [finding for finding in readiness.of(Answer.NO) if finding.what != SYPHON]
+    """What stands in the way, as one sentence; empty where nothing does."""
+    against = readiness.of(Answer.NO)
     if not against:
         return ""
     more = f" (and {len(against) - 1} more: paired check)" if len(against) > 1 else ""
@@ -234,8 +234,6 @@ def _syphon(evidence: Evidence) -> Finding:
         verdict, said, todo = Answer.OK, f"engine {_named(evidence.syphons_elsewhere)} runs one", ""
     else:
         verdict, said, todo = _SYPHONS[evidence.syphon]
-    if verdict is Answer.WARN and parked and evidence.syphon in (None, SyphonStatus.OFF):
-        verdict = Answer.NO  # "Parked messages with no syphon known to run is an alarm" (SPEC.md section 4.6)
     return Finding(what=SYPHON, verdict=verdict, evidence=said + lie, read_at=evidence.at, todo=todo)
 
 
@@ -282,11 +280,12 @@ RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (_secondary, _send, _r
 _WORST: Final = (Answer.NO, Answer.WARN, Answer.UNKNOWN, Answer.OK)
 _START: Final = "start an engine with a syphon (enable_syphon = true)"
 _SYPHONS: Final[dict[SyphonStatus | None, tuple[Answer, str, str]]] = {
-    None: (Answer.WARN, "no engine of this pairing is known to run a syphon", _START),
-    SyphonStatus.OFF: (Answer.WARN, "this engine runs no syphon, and none is known on this machine", _START),
-    SyphonStatus.PAUSED: (Answer.WARN, "this engine's syphon is paused: parked messages stay", "resume it"),
+    None: (Answer.WARN, "syphon unknown: no engine of this pairing is known here to run one", _START),
+    SyphonStatus.OFF: (Answer.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
+    SyphonStatus.PAUSED: (Answer.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
     SyphonStatus.STUCK: (Answer.WARN, "this engine's syphon is stuck", "its line on the dashboard says why"),
     SyphonStatus.IDLE: (Answer.OK, "this engine's, with nothing to move", ""),
+    SyphonStatus.WAITING: (Answer.OK, "this engine's, waiting for destinations that take nothing now", ""),
     SyphonStatus.RUNNING: (Answer.OK, "this engine's, moving messages", ""),
 }
 

@@ -6,7 +6,7 @@ merely busy is not pulled. Probes of a queue that keeps failing grow apart, up t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,29 +29,35 @@ class Place:
 
 
 class Rotation:
-    """The backlog queues 0 … count-1 of a pairing, all of them in at first."""
+    """The backlog queues of a pairing by their indices, all of them in at first. Indices may have gaps."""
 
-    def __init__(self, count: int, *, probe_interval: float) -> None:
-        self._places = [Place(index) for index in range(count)]
+    def __init__(self, indices: Iterable[int], *, probe_interval: float) -> None:
+        self._by_index = {index: Place(index) for index in sorted(indices)}
         self._interval = probe_interval
 
     @property
     def places(self) -> tuple[Place, ...]:
         """Every queue's standing, by index."""
-        return tuple(self._places)
+        return tuple(self._by_index.values())
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The indices in use, ascending."""
+        return tuple(self._by_index)
 
     def pick(self, draw: float, *, avoid: Collection[int] = ()) -> int | None:
         """A queue that is in and not to be avoided, chosen by `draw` in [0, 1); None when there is none."""
-        choice = [place.index for place in self._places if not place.pulled and place.index not in avoid]
+        choice = [place.index for place in self._by_index.values() if not place.pulled and place.index not in avoid]
         return choice[int(draw * len(choice))] if choice else None
 
     def holds(self, index: int) -> bool:
         """Whether the queue is in."""
-        return 0 <= index < len(self._places) and not self._places[index].pulled
+        place = self._by_index.get(index)
+        return place is not None and not place.pulled
 
     def pull(self, index: int, *, at: float, reason: str) -> bool:
         """Take a queue out; False when it was out already."""
-        place = self._places[index]
+        place = self._by_index[index]
         if place.pulled:
             return False
         # One that comes back only to fail again is probed less and less often.
@@ -62,7 +68,7 @@ class Rotation:
 
     def probed(self, index: int, *, at: float, accepted: bool, reason: str = "") -> bool:
         """What a probe found; True when the queue is back in."""
-        place = self._places[index]
+        place = self._by_index[index]
         if not place.pulled:
             return False
         if accepted:
@@ -75,14 +81,14 @@ class Rotation:
 
     def probes_due(self, at: float) -> list[int]:
         """The queues to probe now; each is handed out once until its probe's outcome is known."""
-        due = [place for place in self._places if place.probe_due is not None and place.probe_due <= at]
+        due = [place for place in self._by_index.values() if place.probe_due is not None and place.probe_due <= at]
         for place in due:
             place.probe_due = None
         return [place.index for place in due]
 
     def next_probe(self) -> float | None:
         """When the next probe is due."""
-        return min((place.probe_due for place in self._places if place.probe_due is not None), default=None)
+        return min((place.probe_due for place in self.places if place.probe_due is not None), default=None)
 
     def _distance(self, place: Place) -> float:
         return self._interval * min(2.0 ** min(place.probes, SLOWEST), SLOWEST)

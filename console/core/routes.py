@@ -7,6 +7,7 @@ neither. It holds no clock and draws nothing: `at` and `draw` come with each que
        │ counts, entity diverts now (or interval 0) ──▶ backlog queue, the sender's own ──accepted──▶ done
        │ counts, still suspect ──▶ raise, or hold until the state changes       │ counts: another queue; none: raise
        │ busy ──▶ wait ten seconds, or until the state changes                  │ busy: another queue, then wait
+       │                                                                        │ right refused: as what counts
        └ the caller's own ──▶ raise                                             └ the caller's own ──▶ raise
 """
 

@@ -33,7 +33,7 @@ class EntityView:
     since: float
     why: str
     route: str
-    """Where a send goes now: "primary", "backlog", or "backlog/N" where one queue took the latest sends."""
+    """Where a send goes now: "primary", "backlog", "backlog/N" where one queue took the latest sends, or "nowhere"."""
     sends_per_second: float
     accepted: int
     """Messages accepted by the primary, since the engine started."""
@@ -64,6 +64,19 @@ class EntityView:
     """Seconds that each of the latest pings took, newest last, at most 20; None: it was not accepted."""
     sends: tuple[RouteView, ...] = ()
     """The routes that were used, the primary first."""
+    refused: int = 0
+    """Messages of calls that ended in an error at their caller, since the engine started."""
+    refused_per_second: float = 0.0
+    """The same over the last seconds."""
+    refused_since: float | None = None
+    """When the running series of refused calls began; None: the latest call did not end in an error."""
+    refusals: tuple[tuple[str, int], ...] = ()
+    """Why calls were refused, and how many messages; the most frequent reasons."""
+    first_failure_at: float | None = None
+    """When the failure was that the present episode began with; None: there is none."""
+    carried: bool | None = None
+    """Whether this engine's process has a sender for the entity. Without one, an order diverts no sender. None: an
+    engine that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +110,7 @@ class QueueView:
     """One backlog queue."""
 
     index: int
+    """The number in its path. An older engine counts its queues instead: where the two differ, `path` is right."""
     path: str
     in_rotation: bool
     pulled_since: float | None = None
@@ -136,6 +150,8 @@ class SyphonStatus(StrEnum):
     PAUSED = "paused"
     RUNNING = "running"
     IDLE = "idle"
+    WAITING = "waiting"
+    """Messages are parked, and every destination that was tried takes none now."""
     STUCK = "stuck"
 
 
@@ -161,6 +177,24 @@ class SyphonView:
         """What an operator paused one by one, as a sentence; empty where nothing is."""
         parts = (*(f"backlog/{index}" for index in self.paused_queues), *self.paused_destinations)
         return f"paused by an operator: {', '.join(parts)}" if parts else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedView:
+    """How many messages are parked now: the last readings, and what this engine diverted and moved since."""
+
+    messages: int
+    read_at: float
+    """The oldest of the readings that the figure rests on."""
+    known: int
+    """Backlog queues whose depth was read at all."""
+    queues: int
+    draining_since: float | None = None
+    """When the backlog began to shrink; None: it does not."""
+    drained_per_second: float | None = None
+    """Messages a second since then; None: not known."""
+    empty_at: float | None = None
+    """When it is empty at that rate; None: it does not shrink, or that would be a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,3 +353,7 @@ class Snapshot:
     """Whether an act needs a reason."""
     drain: DrainView | None = None
     """None: this engine starts none, and does not look."""
+    parked: ParkedView | None = None
+    """None: no depth was read yet."""
+    warnings: tuple[str, ...] = ()
+    """What a person may want to look at, and what no engine can judge; unlike alarms it degrades nothing."""

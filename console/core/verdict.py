@@ -10,12 +10,14 @@ Replaceable: whoever wants other rules passes another `exception -> Judgement` t
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from console.core.errors import WireError
+from console.core.masking import masked
 
 
 class Verdict(StrEnum):
@@ -66,6 +68,15 @@ VERDICTS: Final[dict[FailureKind, Verdict]] = {
     FailureKind.ARGUMENT: Verdict.CALLERS,
     FailureKind.UNLISTED: Verdict.CALLERS,
 }
+
+BACKLOG_VERDICTS: Final[dict[FailureKind, Verdict]] = {
+    **VERDICTS,
+    FailureKind.UNAUTHENTICATED: Verdict.COUNTS,
+    FailureKind.UNAUTHORIZED: Verdict.COUNTS,
+}
+"""For a backlog queue (SPEC.md section 7.1): COUNTS pulls it, and the call goes on with another one. The right to a
+queue is the pairing's matter. What is not listed stays the caller's: it may be the message's fault, and one message
+must not pull every queue."""
 
 DOUBTFUL: Final = frozenset(
     {
@@ -146,6 +157,7 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
 }
 """Asked where the class says no more than that the SDK failed, and first of all for what carries its condition."""
 
+_NOT_WRITABLE: Final = "Unable to encode"
 _MISSING: Final = "could not be found"
 _CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
 
@@ -162,6 +174,13 @@ class Judgement:
 Judge = Callable[[BaseException], Judgement]
 
 
+def at_backlog(judgement: Judgement) -> Verdict:
+    """What a failure means for a backlog queue: a refused right says nothing of the caller's message."""
+    if judgement.kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
+        return BACKLOG_VERDICTS[judgement.kind]
+    return judgement.verdict
+
+
 def kind_of(error: BaseException) -> FailureKind:
     """The row of the table an exception belongs to."""
     for cls in type(error).__mro__:
@@ -176,6 +195,8 @@ def kind_of(error: BaseException) -> FailureKind:
         found = _CONDITION.search(str(error))
         if found is not None:
             return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
+        if _speaks_of_the_callers_values(error):
+            return FailureKind.ARGUMENT
     if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
         return FailureKind.NOT_FOUND
     return kind
@@ -199,6 +220,14 @@ def _speaks_of_a_missing_entity(error: BaseException) -> bool:
     return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
 
 
+def _speaks_of_the_callers_values(error: BaseException) -> bool:
+    """The SDK could not write a message as AMQP; it wraps that as it wraps a broken connection."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, TypeError):  # else of a connection that is gone
+        return str(inner).startswith(_NOT_WRITABLE)
+    return isinstance(inner, ValueError | OverflowError | RecursionError | struct.error)
+
+
 def judge(error: BaseException) -> Judgement:
     """What an exception means for the entity it was met on (SPEC.md section 5). Never raises: what no row of the table
     fits is `FailureKind.UNLISTED`, the caller's own."""
@@ -210,5 +239,5 @@ def _reason(kind: FailureKind, error: BaseException) -> str:
     """The kind, and what the failure itself says where that adds something; one line of at most 160 characters."""
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
-    said = " ".join(str(error).split())
+    said = masked(" ".join(str(error).split()))
     return f"{kind}: {said}"[:160] if said else f"{kind}: {type(error).__name__}"

@@ -4,7 +4,7 @@ knows of them. Every one has to be caught within `WITHIN` seeds; the rules as sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from console.core.ledger import Answer
 from console.core.options import Policy
 from console.core.rotation import Rotation
 from console.core.routes import Journey, Try
-from console.core.verdict import FailureKind, Judgement
+from console.core.verdict import FailureKind, Judgement, Verdict
 from console.simulation.clockwork import Steps
 from console.simulation.engine import CountingPairing, Engine
 from console.simulation.letters import Letter
@@ -63,8 +63,8 @@ class LosesSession(Sending):
 
 
 class ForgetsThrottling(Sending):
-    def ended(self, journey: Journey, step: Try, judgement: Judgement) -> None:
-        super().ended(journey, step, judgement)
+    def ended(self, journey: Journey, step: Try, verdict: Verdict) -> None:
+        super().ended(journey, step, verdict)
         self.memory.busy.clear()
 
 
@@ -202,7 +202,7 @@ class NoProbes(Rotation):
 
 
 class NeverProbes(CountingPairing):
-    def __init__(self, policy: Policy, *, queues: int) -> None:
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
         super().__init__(policy, queues=queues)
         self.rotation = NoProbes(queues, probe_interval=policy.ping_primary_interval)
 
@@ -213,7 +213,7 @@ class OldSuccesses(Destinations):
 
 
 class OldSuccessEndsWait(CountingPairing):
-    def __init__(self, policy: Policy, *, queues: int) -> None:
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
         super().__init__(policy, queues=queues)
         self.destinations = OldSuccesses(
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
@@ -231,7 +231,7 @@ class OldMisses(Destinations):
 
 
 class OldMissesCount(CountingPairing):
-    def __init__(self, policy: Policy, *, queues: int) -> None:
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
         super().__init__(policy, queues=queues)
         self.destinations = OldMisses(
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after

@@ -6,12 +6,14 @@ Speed is counted in events a second of one processor's time, so that it says the
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from console.interpreter import SAFE_PATH
 from console.simulation.bugs import BUGS, WITHIN, Bug
 from console.simulation.world import Result, run_seed
 
@@ -112,5 +114,6 @@ def _mapped(processes: int) -> Iterator[Map]:
     if processes < 2:
         yield map
         return
+    os.environ[SAFE_PATH] = "1"  # what it starts would import from the working directory first
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield pool.imap_unordered

@@ -79,7 +79,7 @@ class Engine:
         self.boot += 1
         self.name = f"engine {self.index}.{self.boot}"
         self.alive = True
-        self.machine = world.parts.pairing(world.plan.policy, queues=len(world.queues))
+        self.machine = world.parts.pairing(world.plan.policy, queues=range(len(world.queues)))
         self.machine.reached = world.reached
         self.state_watch = StateWatch(self.name, world.watch)
         self.memories: dict[tuple[int, str], Sender] = {}

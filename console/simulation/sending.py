@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from console.core.ledger import Answer
 from console.core.routes import Journey, Try, Wait
-from console.core.verdict import DOUBTFUL, FailureKind, Judgement, Verdict
+from console.core.verdict import DOUBTFUL, FailureKind, Judgement, Verdict, at_backlog
 from console.simulation.clockwork import Steps
 from console.simulation.letters import Letter, park
 from console.simulation.namespaces import hidden_for
@@ -73,9 +73,10 @@ class Sending:
                 failure = yield from attempt(left, step.timeout)
                 if failure is not None:
                     judgement = self.failed(queue, failure, left)
-                    if judgement.verdict is Verdict.CALLERS:
+                    verdict = judgement.verdict if queue is None else at_backlog(judgement)
+                    if verdict is Verdict.CALLERS:
                         break
-                    self.ended(journey, step, judgement)
+                    self.ended(journey, step, verdict)
             elif isinstance(step, Wait):
                 self._look_at_wait(entity.diverting, now)
                 yield from engine.change(step.until)
@@ -83,9 +84,9 @@ class Sending:
                 break
         self._look_at_time(began, timeout)
 
-    def ended(self, journey: Journey, step: Try, judgement: Judgement) -> None:
+    def ended(self, journey: Journey, step: Try, verdict: Verdict) -> None:
         """Tell the journey of a failure."""
-        journey.ended(step.route, judgement.verdict, at=self.clock.now)
+        journey.ended(step.route, verdict, at=self.clock.now)
 
     def failed(self, queue: int | None, failure: FailureKind, left: Sequence[Letter]) -> Judgement:
         """Tell the machine of a failure."""

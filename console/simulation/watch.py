@@ -14,7 +14,7 @@ from typing import Final
 
 from console.core.destinations import FIRST_BACKOFF, UNBROKEN
 from console.core.ledger import Answer, Arrival, Ledger, balance
-from console.core.verdict import VERDICTS, FailureKind, Verdict
+from console.core.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
 from console.simulation.letters import BEGAN, Letter
 from console.simulation.namespaces import EVERY_DELIVERY_LIMIT, BacklogQueue, Destination, Held
 from console.simulation.plan import Plan
@@ -206,7 +206,7 @@ class Watch:
 
     def pulled_for(self, failure: FailureKind, what: str) -> None:
         """A backlog queue left the rotation."""
-        if VERDICTS[failure] is not Verdict.COUNTS:
+        if BACKLOG_VERDICTS[failure] is not Verdict.COUNTS:
             self.fail("verdict", f"{what} was pulled for {failure}")
 
     # -- the end ----------------------------------------------------------------------------------------------------

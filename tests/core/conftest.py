@@ -36,7 +36,7 @@ class Told:
     """One pairing, with short words for what happens to it; `now` counts seconds from the beginning."""
 
     def __init__(self, policy: Policy, queues: int) -> None:
-        self.machine = Pairing(policy, queues=queues)
+        self.machine = Pairing(policy, queues=range(queues))
         self.now = 0.0
         self.effects: list[Effect] = []
         """Of the latest event."""

@@ -8,9 +8,10 @@ from console.core.effects import SendPing
 from console.core.engine import AT_ONCE
 from console.core.entity import State
 from console.core.events import EngineStopped, QueuePulled, QueueRestored
-from console.core.verdict import VERDICTS, FailureKind, Verdict
+from console.core.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
 
-UNCOUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is not Verdict.COUNTS)
+STAYING = sorted(kind for kind, verdict in BACKLOG_VERDICTS.items() if verdict is not Verdict.COUNTS)
+REFUSED = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
 
 class TestEntities:
@@ -98,7 +99,18 @@ class TestBacklog:
         pairing.fails(queue=1)
         assert pairing.fails(queue=1) == []
 
-    @pytest.mark.parametrize("failure", UNCOUNTED)
+    @pytest.mark.parametrize("failure", REFUSED)
+    def test_a_queue_that_refuses_the_right_is_pulled_and_an_entity_is_not_failed_over(self, told, failure) -> None:
+        """Section 7.1: "A failed send takes that queue out of the rotation"; section 5: not authenticated, not
+        authorized: no; raised to the caller."""
+        pairing = told(failover_interval=0)
+        pairing.accepts()
+        pairing.fails(queue=1, failure=failure)
+        assert not pairing.machine.rotation.holds(1)
+        pairing.fails(failure=failure)
+        assert pairing.entity().state is State.HEALTHY
+
+    @pytest.mark.parametrize("failure", STAYING)
     def test_only_failures_that_count_pull_a_queue(self, told, failure) -> None:
         """Section 7.1: "size and argument errors never pull a queue"; section 5: "A busy backlog queue is not
         pulled"."""

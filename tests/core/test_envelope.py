@@ -35,7 +35,8 @@ from console.core.errors import EnvelopeError, ReservedPropertyError
 LONGEST = timedelta(microseconds=MAX_TICKS // 10)
 """TimeSpan.MaxValue, to the microsecond."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-PATHS = TEXT.filter(lambda path: path.strip("/"))
+NAMES = st.text(st.characters(categories=["L", "Nd"], include_characters="._-"), min_size=1, max_size=60)
+PATHS = st.lists(NAMES.filter(lambda name: name.strip(".")), min_size=1, max_size=4).map("/".join)
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), ZoneInfo("America/New_York")])
 MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(9000, 1, 1), timezones=ZONES, allow_imaginary=False)
 ENCLOSED = st.builds(

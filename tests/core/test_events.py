@@ -21,6 +21,7 @@ SAMPLES = {
     float: 1.5,
     bool: True,
     FailureKind: FailureKind.TIMEOUT,
+    str | None: None,
     int | None: None,
     FailureKind | None: FailureKind.TIMEOUT,
 }

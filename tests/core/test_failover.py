@@ -35,6 +35,20 @@ class TestSuspect:
         pairing.fails(failure=failure)
         assert pairing.changes() == [(state, "suspect")]
 
+    def test_the_time_of_the_first_failure_stays_until_the_entity_is_healthy(self, told) -> None:
+        """When the failure was that the present episode began with; None: there is none."""
+        pairing = told(failover_interval=60)
+        pairing.accepts()
+        assert pairing.entity().first_failure_at is None
+        pairing.fails()
+        first = pairing.entity().last_failure_at
+        pairing.now += 5
+        pairing.fails()
+        assert pairing.entity().last_failure_at == first + 5
+        assert pairing.entity().first_failure_at == first
+        pairing.accepts()
+        assert pairing.entity().first_failure_at is None
+
     def test_the_timer_starts_once(self, told) -> None:
         """Section 6: "the failover timer starts once; later failures don't restart it"."""
         pairing = told(failover_interval=60)

@@ -62,7 +62,7 @@ class AnyHistory(RuleBasedStateMachine):
         policy = Policy(
             failover_interval=interval, ping_primary_interval=ping_interval, failback_pings=row, cool_down=cool_down
         )
-        self.pairing = Pairing(policy, queues=QUEUES)
+        self.pairing = Pairing(policy, queues=range(QUEUES))
         self.now = BEGAN
         self.pings: list[tuple[SendPing, float]] = []
         """Asked for and not answered yet, with when they were sent; the latest may be the one the machine awaits."""

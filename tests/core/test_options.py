@@ -34,6 +34,8 @@ DEFAULTS = {
     "pump": "auto",
     "syphon_rate": 0,
     "syphon_live_share": 0.5,
+    "destinations": None,
+    "start_degraded": False,
 }
 
 ENDS = {
@@ -55,7 +57,7 @@ ENDS = {
 }
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
 
-SWITCHES = ("enable_syphon", "hold_until_failover")
+SWITCHES = ("enable_syphon", "hold_until_failover", "start_degraded")
 CHOICES = {
     "ping": ("message", "link"),
     "ttl_policy": ("restart", "elapsed"),
@@ -83,7 +85,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 
 
 def test_every_option_is_checked_by_exactly_one_rule() -> None:
-    rules = [*RANGES, *WORDS, *SWITCHES]
+    rules = [*RANGES, *WORDS, *SWITCHES, "destinations"]
     assert sorted(rules) == sorted(field.name for field in fields(Policy))
 
 
@@ -161,6 +163,11 @@ def test_the_text_names_the_option_the_value_and_the_range(option: dict[str, obj
     assert refused(**option) == text
 
 
+@pytest.mark.parametrize("value", [(), ["orders"], "orders", ("orders/$management",), (7,)])
+def test_destinations_are_paths_of_entities(value: object) -> None:
+    assert "destinations" in refused(destinations=value)
+
+
 def test_options_in_force_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Policy().failover_interval = 0.0
@@ -168,3 +175,20 @@ def test_options_in_force_cannot_be_changed() -> None:
 
 def test_a_range_says_itself() -> None:
     assert (str(Range(1, 120)), str(Range(0.5))) == ("1 to 120", "at least 0.5")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({}, False),
+        ({"hold_until_failover": True}, True),
+        ({"hold_until_failover": True, "failover_interval": 30}, True),
+        ({"hold_until_failover": True, "failover_interval": 29}, False),
+        ({"failover_interval": 300}, False),
+    ],
+)
+def test_a_hold_that_ends_before_the_failover_is_remarked(option: dict[str, float], said: bool) -> None:
+    """Section 6, `hold_until_failover`: "the send waits instead of raising, bounded by its timeout"."""
+    remarks = Policy(**option).remarks  # type: ignore[arg-type]
+    assert len(remarks) == said
+    assert all("set send_timeout above failover_interval" in text for text in remarks)

@@ -13,10 +13,21 @@ DRAW = st.floats(0, 1, exclude_max=True)
 
 
 def rotation(count: int = 4, *, out: tuple[int, ...] = ()) -> Rotation:
-    made = Rotation(count, probe_interval=10)
+    made = Rotation(range(count), probe_interval=10)
     for index in out:
         made.pull(index, at=NOW, reason="timeout")
     return made
+
+
+def test_queues_are_named_by_their_indices_which_may_have_gaps() -> None:
+    """Section 4.3: "its real indices, not their number: creation may leave gaps"."""
+    made = Rotation((3, 0, 2), probe_interval=10)
+    assert made.indices == (0, 2, 3)
+    assert [made.pick(draw) for draw in (0.0, 0.5, 0.9)] == [0, 2, 3]
+    assert [made.holds(index) for index in range(5)] == [True, False, True, True, False]
+    assert made.pull(3, at=NOW, reason="timeout")
+    assert made.probes_due(NOW + 10) == [3]
+    assert made.probed(3, at=NOW + 11, accepted=True)
 
 
 def distances(made: Rotation, count: int) -> list[float]:

@@ -36,7 +36,7 @@ class Call:
         self.now = 0.0
         self.entity = Entity(path="orders", state=state, since=BEGAN)
         self.sender = sender or Sender()
-        self.rotation = rotation or Rotation(queues, probe_interval=60)
+        self.rotation = rotation or Rotation(range(queues), probe_interval=60)
         self.journey = Journey(self.sender, policy, at=BEGAN, timeout=timeout)
 
     def next(self, draw: float = 0.0) -> Next:

@@ -8,12 +8,15 @@ import inspect
 import logging
 import socket
 import ssl
+from typing import Any
 
 import pytest
 from azure.core import exceptions as core_errors
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus import exceptions as sdk
 from azure.servicebus._pyamqp import error as amqp
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +33,7 @@ from console.core.errors import (
     WireTimeoutError,
 )
 from console.core.verdict import KIND_BY_CLASS, KIND_BY_CONDITION, VERDICTS, FailureKind, Verdict, judge, kind_of
+from console.sandbox import Sandbox
 
 K = FailureKind
 
@@ -290,3 +294,29 @@ def test_a_token_refused_for_a_missing_entity_is_not_found_and_counts(descriptio
     assert kind_of(error) is FailureKind.NOT_FOUND
     wrong_key = sdk.ServiceBusAuthenticationError(error=amqp.TokenAuthFailure(401, "wrong key"))
     assert kind_of(wrong_key) is FailureKind.UNAUTHENTICATED
+
+
+def deep() -> list[object]:
+    value: list[object] = []
+    for _ in range(3000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [2**70, deep(), "\ud800", object()], ids=["number", "deep", "surrogate", "object"])
+async def test_a_message_that_the_sdk_cannot_write_is_its_callers_matter(value: object) -> None:
+    """Message too large, bad argument or type, and anything not listed: no; raised to the caller."""
+    async with (
+        Sandbox.start() as sandbox,
+        ServiceBusClient.from_connection_string(sandbox["primary"].connection_string, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        properties: dict[str, Any] = {"name": value}
+        with pytest.raises(sdk.ServiceBusError) as caught:
+            await sender.send_messages(ServiceBusMessage(b"x", application_properties=properties))
+    assert judge(caught.value).kind is K.ARGUMENT
+
+
+def test_a_broken_connection_is_not_taken_for_the_callers_values() -> None:
+    broken = sdk.ServiceBusError("Handler failed", error=TypeError("'NoneType' object is not subscriptable"))
+    assert judge(broken).kind is K.UNEXPLAINED

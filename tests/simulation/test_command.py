@@ -26,7 +26,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command meets a bug instead of the rules as shipped."""
 
     def run(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
-        return run_seed(seed, parts=BUGS[0].parts, traced=traced)
+        return run_seed(seed, parts=BUGS[1].parts, traced=traced)
 
     monkeypatch.setattr(command, "run_seed", run)
     monkeypatch.setattr("console.simulation.campaign.run_seed", run)

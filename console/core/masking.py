@@ -1,0 +1,57 @@
+r"""Secrets in texts that others wrote, such as errors of libraries: replaced by a mask, in every usual spelling.
+
+A name of a secret, a separator, a value. Names and values may stand in quotes, in JSON, in JSON within JSON (`\"`), or
+be percent-encoded. What is masked in JSON leaves JSON behind. Tokens, signatures and passwords in URLs need no name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MASK: Final = "***"
+
+_ENCODED: Final = "%(?:25)*"
+"""The beginning of a percent-encoded character, however often it was encoded."""
+_SPACE: Final = rf"(?:\s|{_ENCODED}20)"
+_QUOTE: Final = rf"(?:(?:\\|{_ENCODED}5C)*(?:['\"]|{_ENCODED}2[27]))"
+_WORD_BEGINS: Final = r"(?:(?<![A-Za-z0-9])|(?<=%[2-7][0-9A-F])|(?<=%25[2-7][0-9A-F]))"
+_TOKEN_BEGINS: Final = _WORD_BEGINS.replace("A-Za-z0-9", "A-Za-z0-9_-")
+_NAMES: Final = (
+    r"SharedAccessKey|SharedAccessSignature|AccountKey|account\.key(?:\.[\w.-]{1,200})?"
+    r"|client[_-]?secret|secret[._-]?(?:access[._-]?)?key|client[_-]?assertion|api[_-]?key"
+    r"|(?:access|refresh|id|session|security|sas)[._-]?token|password|passwd"
+    rf"|{_WORD_BEGINS}(?:pwd|sig)"
+)
+_OPENED: Final = rf"(?:b?{_QUOTE}(?![\s,;:)\]}}]))?"
+"""A quote after a name without one: it may end a text instead, and then such a sign follows."""
+_SIGN: Final = rf"(?:=>|[=:]|{_ENCODED}3[AD])"
+_SEPARATOR: Final = rf"(?:{_QUOTE}{_SPACE}*{_SIGN}{_SPACE}*(?:b?{_QUOTE})?|{_SPACE}*{_SIGN}{_SPACE}*{_OPENED})"
+_SCHEME: Final = rf"(?:(?:SharedAccessSignature|Bearer|Basic|Digest)(?:{_SPACE}|\+)+)?"
+_VALUE: Final = r"(?:[^\s;&'\",\\]|\\+(?![\\\"'nrt]))+"
+"""To where a value surely ends: backslashes before a quote or a line break end it, others do not."""
+_IN_QUOTES: Final = r"(?<=\")[^\"\\\n]+(?=\")|(?<=')[^'\\\n]+(?=')"
+"""A value may hold spaces and commas where both its quotes are there."""
+
+_NAMED: Final = re.compile(rf"(?i)((?:{_NAMES}){_SEPARATOR}{_SCHEME})(?:{_IN_QUOTES}|{_VALUE})")
+_HEADER: Final = re.compile(
+    rf"(?i)(\bAuthorization(?:{_SEPARATOR}|{_QUOTE}{_SPACE}*(?:,|{_ENCODED}2C){_SPACE}*b?{_QUOTE}){_SCHEME}"
+    rf"|{_WORD_BEGINS}Bearer(?:{_SPACE}|\+)+){_VALUE}"
+)
+_TOKENS: Final = re.compile(rf"{_TOKEN_BEGINS}eyJ[A-Za-z0-9_-]{{4,}}(?:\.[A-Za-z0-9_-]*){{1,4}}")
+_PASSWORDS: Final = re.compile(
+    rf"(?i)((?:://|{_ENCODED}3A{_ENCODED}2F{_ENCODED}2F)[^/\s:@'\"%\\]*(?::|{_ENCODED}3A))"
+    rf"[^/\s'\"\\]{{1,256}}(?=@|{_ENCODED}40)"
+)
+_PRIVATE_KEYS: Final = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^\"']*?(?=-----END|[\"']|\Z)")
+
+
+def masked(text: str) -> str:
+    """Replace keys, signatures, tokens, client secrets and passwords in URLs by the mask."""
+    for pattern in (_PRIVATE_KEYS, _TOKENS, _NAMED, _HEADER, _PASSWORDS):
+        text = pattern.sub(_replaced, text)
+    return text
+
+
+def _replaced(match: re.Match[str]) -> str:
+    return f"{match[1] if match.re.groups else ''}{MASK}"

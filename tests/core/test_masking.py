@@ -1,0 +1,189 @@
+"""A secret in any usual spelling survives no text; a text without one stays as it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from console.core.masking import MASK, masked
+
+KEYS: Final = st.binary(min_size=32, max_size=32).map(lambda raw: base64.b64encode(raw).decode())
+CLIENT_SECRETS: Final = st.text("abcXYZ019~._-", min_size=20, max_size=40)
+PASSWORDS: Final = st.text("abcXYZ019~._-!*@+", min_size=12, max_size=24)
+PARTS: Final = st.binary(min_size=12, max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="))
+TOKENS: Final = st.tuples(PARTS, PARTS, PARTS).map(lambda parts: "eyJ" + ".".join(parts))
+
+OF_KEYS: Final = (
+    "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey={};EntityPath=q",
+    "sharedaccesskey = {}",
+    "{{'SharedAccessKey': '{}'}}",
+    "{{'SharedAccessKeyName': 'Root', 'sharedAccessKey': \"{}\"}}",
+    '{{"SharedAccessKey":"{}","x":1}}',
+    "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={};EndpointSuffix=core.windows.net",
+    "--conf spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net={}",
+    "spark.hadoop.fs.s3a.secret.key={}",
+    "AWS_SECRET_ACCESS_KEY={} AWS_REGION=eu",
+    "SharedAccessSignature sr=sb%3A%2F%2Fx%2F&sig={}&se=1700000000&skn=Root",
+    "SharedAccessSignature=SharedAccessSignature sr=x&sig={}&se=1",
+    "https://x.servicebus.windows.net/orders?sv=1&sig={}",
+    "Authorization: SharedAccessSignature sr=x&sig={}&se=1&skn=Root",
+)
+OF_CLIENTS: Final = (
+    "AZURE_CLIENT_SECRET={}",
+    "export AZURE_CLIENT_SECRET='{}'",
+    "grant_type=client_credentials&client_id=x&client_secret={}&scope=y",
+    "{{'client_id': 'x', 'client_secret': '{}'}}",
+    "clientSecret: {}",
+    "ClientSecretCredential(tenant_id='t', client_id='c', client_secret='{}')",
+)
+OF_TOKENS: Final = (
+    "Authorization: Bearer {}",
+    "{{'Authorization': 'Bearer {}'}}",
+    "(b'authorization', b'Bearer {}')",
+    "the token {} was refused",
+    '{{"access_token":"{}","expires_in":3599}}',
+    "client_assertion={}&x=y",
+    "[{}]",
+)
+OF_PASSWORDS: Final = (
+    "http://me:{}@proxy:3128",
+    "proxy='https://me:{}@10.0.0.1:3128/', x",
+    "cannot use amqps://u:{}@h",
+)
+
+as_json: Callable[[str], str] = json.dumps
+WRAPPED: Final[dict[str, Callable[[str], str]]] = {
+    "as it is": str,
+    "repr": repr,
+    "JSON": as_json,
+    "JSON in JSON": lambda text: as_json(as_json({"text": text})),
+    "a dict's repr of JSON": lambda text: repr({"body": as_json({"text": text})}),
+    "percent-encoded": lambda text: quote(text, safe=""),
+    "percent-encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "an error's": lambda text: str(ValueError(text, 3)),
+}
+
+
+def survives(secret: str, text: str) -> bool:
+    """Whether the secret, or eight characters of it together, stand there, encoded or not."""
+    whole = unquote(secret)
+    chunks = {whole[place : place + 8] for place in range(len(whole) - 7)}
+    return any(chunk in form for chunk in chunks for form in (text, unquote(text), unquote(unquote(text))))
+
+
+def check(template: str, wrapped: str, secret: str) -> None:
+    text = WRAPPED[wrapped](template.format(secret))
+    shown = masked(text)
+    assert not survives(secret, shown), (text, shown)
+    assert MASK in shown
+    assert masked(shown) == shown, "once is enough"
+
+
+KEY: Final = "c4n4ry/+" * 5 + "AQ=="
+TOKEN: Final = "eyJ0eXAiOiJKV1Qi.c4n4rybody.c4n4rysign"
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+@pytest.mark.parametrize(
+    ("templates", "secret"),
+    [(OF_KEYS, KEY), (OF_CLIENTS, "c4n4ry~8Q.c4n4ry-_"), (OF_TOKENS, TOKEN), (OF_PASSWORDS, "c4n4ry@c4n4ry!")],
+)
+def test_no_spelling_is_missed(templates: tuple[str, ...], wrapped: str, secret: str) -> None:
+    for template in templates:
+        check(template, wrapped, quote(secret, safe="") if "sig=" in template else secret)
+
+
+SPELLINGS: Final = st.sampled_from(sorted(WRAPPED))
+
+
+@given(st.sampled_from(OF_KEYS), SPELLINGS, KEYS)
+def test_no_key_or_signature_survives(template: str, wrapped: str, secret: str) -> None:
+    check(template, wrapped, quote(secret, safe="") if "sig=" in template else secret)
+
+
+@given(st.sampled_from(OF_CLIENTS), SPELLINGS, CLIENT_SECRETS)
+def test_no_clients_secret_survives(template: str, wrapped: str, secret: str) -> None:
+    check(template, wrapped, secret)
+
+
+@given(st.sampled_from(OF_TOKENS), SPELLINGS, TOKENS)
+def test_no_token_survives(template: str, wrapped: str, secret: str) -> None:
+    check(template, wrapped, secret)
+
+
+@given(st.sampled_from(OF_PASSWORDS), SPELLINGS, PASSWORDS)
+def test_no_password_of_a_url_survives(template: str, wrapped: str, secret: str) -> None:
+    check(template, wrapped, secret)
+
+
+@pytest.mark.parametrize("mark", ["RSA ", "EC ", ""])
+def test_no_private_key_survives(mark: str) -> None:
+    body = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"] * 4)
+    text = f"-----BEGIN {mark}PRIVATE KEY-----\n{body}\n-----END {mark}PRIVATE KEY-----\nand more"
+    for wrap in (str, repr, as_json):
+        assert not survives(body[:40], masked(wrap(text)))
+        assert "and more" in masked(wrap(text))
+
+
+@given(st.dictionaries(st.sampled_from(["SharedAccessKey", "why", "url"]), st.text(max_size=40)), st.text(max_size=30))
+@example({"why": 'SharedAccessKey=abc" x'}, "")
+@example({"why": 'SharedAccessKey=abc\\" x'}, "")
+@example({"why": "client_secret=ab\\\\", "z": "y"}, "")
+@example({"SharedAccessKey": "", "why": "client_secret="}, "")
+def test_json_stays_json(values: dict[str, str], more: str) -> None:
+    for before in ("SharedAccessKey=", "client_secret: ", "Bearer ", "http://a:b", "sig%3D", "password='"):
+        said = {**values, "text": before + more}
+        for form in (json.dumps(said), json.dumps(said, ensure_ascii=False), json.dumps([json.dumps(said)])):
+            json.loads(masked(form))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the secondary namespace contoso refused the key named Root; the signature's keyname is Root",
+        "SharedAccessKeyName=Root",
+        "it is of the tier Basic, which has queues and no topics",
+        "orders failed over: not authenticated: the token is expired",
+        "backlog/3 is out of the rotation: timeout after 1.0 s",
+        "sb://contoso.servicebus.windows.net:5671/, amqps://backup",
+        '{"lock_token":"0f8fad5b-d9cb-469f-a165-70867728950e","dead_lettered":0}',
+        "2026-11-22T10:00:00Z INFO console.engine: serving as orders@host, boot 0123456789ab",
+        "name = { env = \"PRIMARY\" }, { file = '/run/secrets/primary' }",
+    ],
+)
+def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
+    assert masked(text) == text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "http://a:",
+        "sig=",
+        "eyJ",
+        "Bearer ",
+        "'\\\\",
+        "-----BEGIN PRIVATE KEY-----",
+        "%25",
+        "://",
+        "-eyJ",
+        "%3A%2F%2Fa%3A",
+        "account.key.",
+    ],
+)
+def test_a_text_of_any_kind_is_masked_in_linear_time(part: str) -> None:
+    def took(count: int) -> float:
+        text = part * count
+        began = time.process_time()
+        masked(text)
+        return time.process_time() - began
+
+    assert took(20_000) < 1.0

@@ -1,0 +1,93 @@
+"""Refused calls as values: episodes, rates, series, reasons, and the sentence about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.core.attention import begun
+from console.core.errors import PairedClientError, PairingClosedError
+from console.core.refusals import MOST_REASONS, OTHER_REASONS, QUIET, Refusals, closed_reason, figure, refusal_alarm
+
+NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
+
+
+def test_an_episode_ends_after_a_quiet_time_and_is_given_once() -> None:
+    one = Refusals()
+    assert one.add(2, "timeout", at=NOON, accepted=0)
+    assert not one.add(3, "connection lost", at=NOON + 4, accepted=0)
+    assert one.over(NOON + 4 + QUIET - 0.1) is None
+    episode = one.over(NOON + 4 + QUIET)
+    assert episode is not None
+    assert (episode.messages, episode.began, episode.latest) == (5, NOON, NOON + 4)
+    assert one.over(NOON + 100) is None
+    assert one.add(1, "timeout", at=NOON + 100, accepted=0)
+    assert (one.total, dict(one.reasons)) == (6, {"timeout": 3, "connection lost": 3})
+
+
+def test_a_series_runs_until_a_call_is_accepted() -> None:
+    """None: the latest call did not end in an error."""
+    one = Refusals()
+    assert one.since(0) is None
+    one.add(1, "timeout", at=NOON, accepted=5)
+    one.add(1, "timeout", at=NOON + 1, accepted=5)
+    assert one.since(5) == NOON
+    assert one.since(6) is None
+    one.add(1, "timeout", at=NOON + 2, accepted=6)
+    assert one.since(6) == NOON + 2
+
+
+def test_the_rate_is_over_the_last_seconds() -> None:
+    one = Refusals()
+    one.add(10, "timeout", at=NOON, accepted=0)
+    assert one.per_second(NOON) == 10.0
+    for second in range(1, 30):
+        one.add(10, "timeout", at=NOON + second, accepted=0)
+    assert one.per_second(NOON + 29) == pytest.approx(10.0)
+    assert 0 < one.per_second(NOON + 29 + QUIET / 2) < 10.0
+    assert one.per_second(NOON + 29 + QUIET) == 0.0
+
+
+def test_reasons_are_bounded_and_add_up() -> None:
+    one = Refusals()
+    for number in range(3 * MOST_REASONS):
+        one.add(1, f"reason {number}", at=NOON, accepted=0)
+    assert len(one.reasons) == MOST_REASONS + 1
+    assert one.reasons[OTHER_REASONS] == 2 * MOST_REASONS
+    assert one.reasons.total() == one.total
+
+
+def test_the_alarm_sums_entities_and_other_figures_make_no_other_alarm() -> None:
+    orders, audit = Refusals(), Refusals()
+    orders.add(5000, "timeout", at=NOON, accepted=0)
+    first = refusal_alarm([(orders, 0), (audit, 0)], at=NOON)
+    assert first == "sends are refused: 5,000/s at callers, 5,000 since 12:00:00 (timeout)"
+    audit.add(7000, "connection lost", at=NOON + 5, accepted=0)
+    later = refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5)
+    assert later == "sends are refused: 8,000/s at callers, 12,000 since 12:00:00 (connection lost)"
+    assert begun([first], [later]) == ()
+    assert refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5 + QUIET) == ""
+    assert refusal_alarm([], at=NOON) == ""
+
+
+def test_what_was_refused_before_a_failover_is_no_loss_once_sends_are_parked() -> None:
+    orders = Refusals()
+    orders.add(18, "timeout", at=NOON, accepted=5)
+    orders.turn(NOON + 3)
+    assert orders.per_second(NOON + 4) == 0
+    assert orders.is_running(NOON + 4, 5)  # none was accepted since
+    assert not orders.is_running(NOON + 4, 6)
+    assert refusal_alarm([(orders, 6)], at=NOON + 4) == ""
+    orders.add(2, "no backlog queue took it", at=NOON + 5, accepted=6)
+    assert orders.per_second(NOON + 5) == 1
+    assert orders.is_running(NOON + 5, 7)
+    assert orders.total == 20
+
+
+@pytest.mark.parametrize(("rate", "text"), [(0.04, "0.1"), (0.5, "0.5"), (3.0, "3"), (12.6, "13"), (1234.0, "1,234")])
+def test_a_rate_that_is_not_zero_never_reads_as_zero(rate: float, text: str) -> None:
+    assert figure(rate) == text
+
+
+def test_an_ended_pairing_has_few_words() -> None:
+    assert closed_reason(PairingClosedError("…")) == "the pairing is closed"
+    assert closed_reason(PairedClientError("…")) == "a client of the pairing was closed"

@@ -1,0 +1,56 @@
+"""When a backlog without a known syphon stands still: SPEC.md section 4.6."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.core.entity import Entity, State
+from console.core.stalled import STALLED_AFTER, Stalled, are_healthy
+
+
+def alarm_after(*readings: tuple[int, float], healthy: bool = True) -> str:
+    """The alarm once these readings, messages and time, were made."""
+    stalled = Stalled()
+    for messages, at in readings:
+        stalled.read(messages, at=at, healthy=healthy)
+    return stalled.alarm
+
+
+def test_the_alarm_is_due_once_the_depth_has_not_fallen_for_15_min() -> None:
+    """ "An alarm once … the depth has not fallen for 15 min while the destinations are healthy"."""
+    assert alarm_after((5, 100.0), (5, 100.0 + STALLED_AFTER - 1)) == ""
+    assert alarm_after((5, 100.0), (7, 500.0), (7, 100.0 + STALLED_AFTER)).startswith(
+        "the backlog has not fallen for 15 min although destinations are healthy (7 parked): "
+    )
+
+
+def test_a_depth_that_falls_is_moved_by_somebody() -> None:
+    assert alarm_after((5, 100.0), (4, 600.0), (4, 100.0 + STALLED_AFTER)) == ""
+
+
+def test_an_old_reading_proves_nothing_however_often_it_is_looked_at() -> None:
+    assert alarm_after((5, 100.0), (5, 100.0), (5, 100.0)) == ""
+
+
+@pytest.mark.parametrize("readings", [((0, 100.0), (0, 2000.0)), ((5, 100.0), (0, 500.0), (5, 1100.0))])
+def test_an_empty_backlog_is_no_alarm(readings: tuple[tuple[int, float], ...]) -> None:
+    assert alarm_after(*readings) == ""
+
+
+def test_while_destinations_are_not_known_to_be_healthy_nothing_has_to_move() -> None:
+    assert alarm_after((5, 100.0), (5, 2000.0), healthy=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("states", "healthy"),
+    [
+        ((), False),
+        ((State.UNKNOWN,), False),
+        ((State.HEALTHY, State.UNKNOWN), True),
+        ((State.HEALTHY, State.SUSPECT), False),
+        ((State.HEALTHY, State.FAILED_OVER), False),
+        ((State.HEALTHY, State.FORCED), False),
+    ],
+)
+def test_unknown_destinations_are_not_healthy(states: tuple[State, ...], healthy: bool) -> None:
+    assert are_healthy(tuple(Entity(path=f"e{n}", since=0.0, state=one) for n, one in enumerate(states))) is healthy
