@@ -4,8 +4,11 @@ Rules: every await on the SDK is bounded by a deadline of ours (deadlines.py); o
 (links.py); tasks have one owner (steering.py). What is decided is decided in console.core.
 """
 
+import logging
+
 from console.pairing.arm_admin import ArmAdmin
-from console.pairing.client import PairedServiceBusClient, pair_namespaces
+from console.pairing.client import PairedServiceBusClient
+from console.pairing.opening import pair_namespaces
 from console.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from console.pairing.receiver import PairedReceiver
 from console.pairing.sender import PairedSender
@@ -21,3 +24,5 @@ __all__ = [
     "pair_namespaces",
     "tls_context",
 ]
+
+logging.getLogger("console.pairing").addHandler(logging.NullHandler())  # silent where logging is not set up

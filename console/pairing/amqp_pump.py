@@ -28,7 +28,7 @@ from console.pairing import moving
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.aside import SetAside
 from console.pairing.locks import Locks, lock_ends
-from console.pairing.moving import Progress
+from console.pairing.moving import Progress, Remake, leave_gone
 from console.pairing.parcel import Parcel
 from console.pairing.ration import Ration, Unrationed
 from console.pairing.recall import Recall
@@ -75,6 +75,7 @@ class AmqpPump:
         path: str,
         progress: Progress,
         ration: Ration | None = None,
+        remake: Remake = leave_gone,
     ) -> None:
         self.index = index
         self.path = path
@@ -82,6 +83,7 @@ class AmqpPump:
         self.aside = SetAside()
         self._steering = steering
         self._wire = wire
+        self._remake = remake
         self._courier = courier
         self._ration = ration or Unrationed()
         self._settling = Settling(steering, wire, path, self._settled)
@@ -171,7 +173,8 @@ class AmqpPump:
         judgement = self._steering.judge(failure)
         if judgement.kind is FailureKind.BUSY:
             pause = max(pause, self._steering.policy.throttle_wait)
-        moving.stopped(self._steering, self.progress, self.index, judgement.reason, retry_in=pause)
+        todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
+        moving.stopped(self._steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 
     async def _attached(self) -> WireError | None:
@@ -290,11 +293,17 @@ class AmqpPump:
         self._ration.took()
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
+        found = None
         try:
             found = opened(data)
             payload = original(found, now_ms=int(now * 1000), elapsed=self._elapsed)
         except EnvelopeError as error:
-            self._unreadable(data, token, receiver, delivery_id, str(error))
+            path = found.enclosed.path if found is not None else ""
+            number = held_of(data).sequence_number or -1 - delivery_id
+            unreadable = Parcel(
+                self, path, path.casefold(), number, id_of(data), b"", token, 0.0, receiver, delivery_id
+            )
+            self.bury(unreadable, str(error))
             return
         parcel = self._parcel(found, payload, token, receiver, delivery_id, now)
         number = parcel.number
@@ -312,6 +321,7 @@ class AmqpPump:
             self._forget(before)  # the queue was made anew, and its numbers began again; for all we know without an id
         self._in_hand[number] = parcel
         self._bytes += parcel.size
+        doom = doom or self._steering.machine.refusal(parcel.path)
         if doom:
             self.bury(parcel, doom)
         elif self._may_go(parcel, now):
@@ -339,18 +349,6 @@ class AmqpPump:
         number = held.sequence_number or -1 - delivery_id
         return Parcel(
             self, path, path.casefold(), number, found.message_id, payload, token, ends, receiver, delivery_id
-        )
-
-    def _unreadable(
-        self, data: bytes, token: UUID | bytes, receiver: WireReceiver | None, delivery_id: int, reason: str
-    ) -> None:
-        number = held_of(data).sequence_number or -1 - delivery_id
-        try:
-            path = opened(data).enclosed.path
-        except EnvelopeError:
-            path = ""
-        self.bury(
-            Parcel(self, path, path.casefold(), number, id_of(data), b"", token, 0.0, receiver, delivery_id), reason
         )
 
     def _replenish(self) -> None:

@@ -13,8 +13,9 @@ from console.core.namespaces import NamespaceInfo, Tier
 from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, ONCE, Depth, QueueFacts, QueueStatus
 from console.pairing.signatures import renew_in_time
 
-TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
-"""TimeSpan.MaxValue as near as Python comes; the SDK writes a microsecond less, so that the service takes it."""
+TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
+"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. From a microsecond more on, the
+SDK takes 42 µs off, since that would be too much for the service."""
 
 
 class AtomAdmin:
@@ -61,6 +62,10 @@ class AtomAdmin:
         """As `Management` says: what is there is read, and written back with another status."""
         queue = await self._client.get_queue(path, **ONCE)
         queue.status = status.value
+        for span in ("default_message_time_to_live", "auto_delete_on_idle"):
+            value = getattr(queue, span)
+            if isinstance(value, timedelta) and value > TIMESPAN_MAX:  # read as rounded up
+                setattr(queue, span, TIMESPAN_MAX)
         await self._client.update_queue(queue, **ONCE)
 
     async def delete_queue(self, path: str) -> None:

@@ -7,15 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
-from console.core.errors import BacklogUnavailableError
+from console.core.errors import (
+    BacklogMessageSizeError,
+    BacklogUnavailableError,
+    PairedClientError,
+    PairedError,
+    PairingClosedError,
+)
+from console.core.foreign_text import one_line
+from console.core.masking import masked
+from console.core.refusals import closed_reason
 from console.core.routes import GiveUp, Journey
-from console.core.verdict import Judge
+from console.core.verdict import FailureKind, Judge
+from console.core.why import why
 from console.pairing.links import SenderLink
 from console.pairing.messages import Sendable
+from console.pairing.steering import Steering
+
+NOTE: Final = "paired namespaces: "
+"""What a note begins with."""
+NOTE_LENGTH: Final = 400
 
 Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
 """One attempt to schedule at the primary: the link, what is left of the call's messages, seconds."""
@@ -26,8 +43,8 @@ class Call:
     """A call under way.
 
     left: what no namespace has accepted yet. whole: the batch that carries them all, where they came in one. schedule:
-    what is done at the primary instead of a send. failure: the latest. doubt: the latest after which messages may have
-    arrived all the same.
+    what is done at the primary instead of a send. failure: the latest. gave_up: why the journey ended. doubt: the
+    latest failure after which messages may have arrived all the same.
     """
 
     entity: str
@@ -37,6 +54,7 @@ class Call:
     journey: Journey
     schedule: Schedule | None = None
     failure: BaseException | None = None
+    gave_up: GiveUp | None = None
     doubt: BaseException | None = None
 
     @property
@@ -76,3 +94,37 @@ class Call:
     def _parts(self) -> str:
         all_of, left = len(self.messages), len(self.left)
         return f"{all_of - left} of {all_of} messages for {self.entity} were parked, {left} were not"
+
+
+def count_refusal(error: Exception, call: Call, steering: Steering) -> None:
+    """Count a call that ends in an error, and add to the error what the pairing knows. An argument that the SDK refused
+    before anything was sent is the application's own mistake, and is neither."""
+    reason = _refusal(error, call, steering.judge)
+    if reason:
+        steering.refuse(call.entity, len(call.left), reason)
+        _add_note(error, call, steering)
+    call.failure = call.doubt = None  # an error that is kept would keep its call, and that the error
+
+
+def _refusal(error: Exception, call: Call, judge: Judge) -> str:
+    """Say in one of few phrases why the call ends; empty where that is the application's own mistake."""
+    if isinstance(error, PairingClosedError | PairedClientError):
+        return closed_reason(error)
+    if call.gave_up is not None and call.gave_up is not GiveUp.FAILED:
+        return str(call.gave_up)
+    cause = error if call.failure is None else call.failure
+    if isinstance(cause, BacklogMessageSizeError):
+        return str(FailureKind.TOO_LARGE)
+    if isinstance(cause, ValueError | TypeError) and not isinstance(cause, AzureError | PairedError):
+        return ""
+    return str(judge(cause).kind)
+
+
+def _add_note(error: Exception, call: Call, steering: Steering) -> None:
+    """Once: callers that sent together get the same error."""
+    if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
+        return
+    entity = steering.machine.entity(call.entity, at=steering.clock())
+    judged = f"the latest attempt ended with {steering.judge(call.failure).reason}; " if call.failure else ""
+    text = f"{NOTE}{judged}{entity.path} is {entity.state}: {why(entity)}"
+    error.add_note(one_line(masked(text), most=NOTE_LENGTH))

@@ -1,90 +1,59 @@
 """The paired client: what an application holds instead of its `ServiceBusClient` (SPEC.md sections 1, 4 and 9).
 
 It answers to the names of the SDK's client, gives no handle to the secondary namespace, and owns every task and link
-of the pairing. `pair_namespaces` returns it only once the backlog queues are known.
+of the pairing. `pair_namespaces` of opening.py makes it, once the backlog queues are known.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient
 
+from console.core import readiness
 from console.core.alarms import backlog_alarms
-from console.core.engine import Pairing
-from console.core.errors import IllegalEventError, PairingClosedError, PairingError, SameNamespaceError
-from console.core.events import Event, Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from console.core.errors import (
+    ConfigurationError,
+    IllegalEventError,
+    PairingClosedError,
+    PairingError,
+)
+from console.core.events import Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
 from console.core.namespaces import NamespaceInfo
+from console.core.paths import entity_path
+from console.core.queue_usage import QueueUsage
+from console.core.reach import PAUSED_HERE
 from console.core.readiness import Evidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
-from console.core.verdict import Judge, judge
-from console.core.why import why
+from console.core.snapshot import BilledView, EntityView, QueueView, Readiness, SyphonView, UnusedView
 from console.pairing import backlog, views
 from console.pairing.deadlines import CLOSING, bounded, end_all
+from console.pairing.degraded import DegradedStart
 from console.pairing.gate import Gate
 from console.pairing.inspection import Inspection
-from console.pairing.management import Management, management_of
+from console.pairing.management import Management
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
 from console.pairing.partners import Partners, Side
 from console.pairing.peeks import Peeks
 from console.pairing.pinger import Pinger
 from console.pairing.primaries import Primaries
 from console.pairing.receiver import PairedReceiver
+from console.pairing.remaking import Remaker
 from console.pairing.sender import PairedSender
 from console.pairing.soundings import Soundings
 from console.pairing.standby import Standby
 from console.pairing.steering import Steering, Together
 from console.pairing.syphon import Syphon
-from console.pairing.tasks import Tasks
-from console.pairing.unused import Unused
+from console.pairing.unmoved import Unmoved
+from console.pairing.unused import Elsewhere, Unused, nowhere
 
-log = logging.getLogger(__name__)
-
-
-async def pair_namespaces(
-    primary_client: ServiceBusClient,
-    options: SendAvailabilityPairedNamespaceOptions,
-    *,
-    on_event: Callable[[Event], object] | None = None,
-    judge: Judge = judge,
-) -> PairedServiceBusClient:
-    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
-
-    Args:
-        primary_client: the namespace the application talks to.
-        options: the secondary namespace's clients, and how to behave.
-        on_event: told every journalled event, in order, at once; must not block.
-        judge: the verdict on failures, replaceable (SPEC.md section 5).
-
-    Raises:
-        ConfigurationError: an option out of range.
-        SameNamespaceError: both clients belong to one namespace.
-        NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
-    """
-    policy = options.policy()
-    primary, secondary = _host(primary_client), _host(options.secondary_client)
-    if primary.casefold() == secondary.casefold():
-        raise SameNamespaceError(
-            f"{primary} would be paired with itself: the secondary has to be another namespace, best in another region"
-        )
-    name = options.primary_name or first_label(primary)
-    admin = management_of(options.secondary_admin)
-    found = await backlog.ensure(admin, name, policy.backlog_queue_count)
-    tasks = Tasks()
-    await tasks.open()
-    steering = Steering(Pairing(policy, queues=len(found.paths)), tasks, judge, on_event)
-    told = await backlog.told(admin)
-    other = told if told.name else replace(told, name=first_label(secondary))
-    paired = PairedServiceBusClient(primary_client, options, steering, admin, found, primary=name, secondary=other)
-    for text in found.warnings:
-        steering.announce(Warned(at=steering.clock(), about="backlog queues", text=text))
-    return paired
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 
 class PairedServiceBusClient:
@@ -101,6 +70,9 @@ class PairedServiceBusClient:
         *,
         primary: str,
         secondary: NamespaceInfo,
+        gate: Gate,
+        standby: Standby,
+        late: DegradedStart | None,
     ) -> None:
         self.primary_name = primary
         self.secondary_name = secondary.name
@@ -112,9 +84,9 @@ class PairedServiceBusClient:
         self._steering = steering
         self._found = found
         self._queues = queues = found.paths
-        self._gate = Gate()
-        self._primaries = Primaries(steering, primary_client, self._gate)
-        self._standby = Standby(steering, options.secondary_client, queues, self._gate, assumed=secondary.message_limit)
+        self._primaries = Primaries(steering, primary_client, gate)
+        self._standby = standby
+        self._late = late
         self._syphon: Syphon | None = None
         self._soundings = Soundings(steering, admin, queues)
         self._peeks = Peeks(steering, options.secondary_client, queues, self._soundings)
@@ -122,18 +94,23 @@ class PairedServiceBusClient:
             steering, primary_client, options.secondary_client, admin, queues, self._soundings
         )
         self._unused = Unused(steering, admin, options.secondary_client, queues)
-        self._syphons_elsewhere: tuple[str, ...] = ()
+        self._unmoved = Unmoved(steering, self._soundings, self._unused, has_syphon=steering.policy.enable_syphon)
+        self._carried: set[str] = set()
+        """Paths without case of the entities that this process has made a sender for."""
+        first = next(iter(queues.values()))
         self._partners = Partners(
-            Side(primary, primary_client, queues[0]),
-            Side(secondary.name, options.secondary_client, queues[0]),
+            Side(primary, primary_client, first),
+            Side(secondary.name, options.secondary_client, first),
             steering.tasks,
             grace=steering.policy.close_grace,
             over=self._faulted,
         )
         self._watch = asyncio.create_task(self._partners.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
+        self.figures: Collector | None = None
+        """What `collector` gives; the engine around the pairing puts it here."""
         self._afterwards: list[Callable[[], Awaitable[None]]] = []
-        steering.hands = Pinger(steering, self._primaries, self._standby, self._gate)
+        steering.hands = Pinger(steering, self._primaries, standby, gate)
         self._start()
 
     def _start(self) -> None:
@@ -141,10 +118,12 @@ class PairedServiceBusClient:
         tasks.start(self._count(), name="the count of sends")
         tasks.start(self._soundings.run(), name="the depth of the backlog")
         tasks.start(self._peeks.run(), name="the peeks into the backlog")
-        tasks.start(self._standby.run(), name="the links to the backlog queues")
+        if self._late is not None:
+            tasks.start(self._late.run(self._completed), name="the completion of the pairing")
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
-            self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues)
+            remaker = Remaker(steering, self._admin, self._found)
+            self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
             self._syphon.start()
 
     # -- what applications use --------------------------------------------------------------------------------
@@ -152,15 +131,51 @@ class PairedServiceBusClient:
     @property
     def backlog_queue_count(self) -> int:
         """The number of backlog queues really found or created."""
-        return len(self._queues)
+        return len(self.backlog_queue_indices)
 
-    def get_queue_sender(self, queue_name: str) -> PairedSender:
-        """A sender to a queue of the primary namespace, under the pairing. Raises PairingClosedError."""
-        return self._sender(queue_name)
+    @property
+    def backlog_queue_indices(self) -> tuple[int, ...]:
+        """The indices in the paths of the backlog queues, ascending; a queue that could not be created leaves a gap."""
+        return tuple(self._queues if self._late is None else self._late.found)
 
-    def get_topic_sender(self, topic_name: str) -> PairedSender:
-        """A sender to a topic of the primary namespace, under the pairing. Raises PairingClosedError."""
-        return self._sender(topic_name)
+    @classmethod
+    def from_connection_string(cls, conn_str: str, **options: Any) -> NoReturn:
+        """Raise ConfigurationError: a pairing has two namespaces."""
+        raise ConfigurationError("one connection string makes no pairing: pass two clients to pair_namespaces")
+
+    def get_queue_sender(
+        self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
+    ) -> PairedSender:
+        """A sender to a queue of the primary namespace, under the pairing. The SDK's options are for its link to the
+        primary; senders share the links to the backlog queues. Raises PairingClosedError."""
+        return self._sender(queue_name, client_identifier, socket_timeout)
+
+    def get_topic_sender(
+        self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
+    ) -> PairedSender:
+        """A sender to a topic of the primary namespace, as `get_queue_sender`."""
+        return self._sender(topic_name, client_identifier, socket_timeout)
+
+    def list_queue_sessions(
+        self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
+    ) -> AsyncItemPaged[str]:
+        """The ids of a queue's sessions in the primary namespace, as the SDK lists them. Raises PairingClosedError."""
+        self._steering.refuse_when_ended()
+        return self._primary.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
+
+    def list_subscription_sessions(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        state_updated_after: datetime | None = None,
+        timeout: float | None = None,
+    ) -> AsyncItemPaged[str]:
+        """The ids of a subscription's sessions in the primary namespace. Raises PairingClosedError."""
+        self._steering.refuse_when_ended()
+        return self._primary.list_subscription_sessions(
+            topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
+        )
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
         """A receiver on the primary namespace; the SDK's options. Raises PairingClosedError."""
@@ -197,6 +212,15 @@ class PairedServiceBusClient:
         and pings end, links detach, both namespaces' clients are closed."""
         await self._end(PairingClosedError("the pairing was closed: nothing can be sent through it any more"))
 
+    def collector(self) -> Collector:
+        """Give the engine's figures, to be registered with a registry of prometheus_client; nothing once it is closed.
+
+        Raises ConfigurationError: the pairing has no engine.
+        """
+        if self.figures is None:
+            raise ConfigurationError("this pairing has no engine, which makes the figures: pair with control=True")
+        return self.figures
+
     def when_closed(self, act: Callable[[], Awaitable[None]]) -> None:
         """Have `act` done once the pairing has ended, however that came."""
         self._afterwards.append(act)
@@ -205,12 +229,12 @@ class PairedServiceBusClient:
 
     def _faulted(self, reason: PairingError) -> None:
         """One side can be used no more: the other goes with it."""
-        log.error("%s", reason)
         steering = self._steering
         steering.announce(Warned(at=steering.clock(), about="pairing", text=str(reason)))
         self._begin_to_end(reason)
 
     async def _end(self, reason: PairingError) -> None:
+        self._steering.tasks.refuse_elsewhere()
         await asyncio.shield(self._begin_to_end(reason))
 
     def _begin_to_end(self, reason: PairingError) -> asyncio.Task[None]:
@@ -235,6 +259,7 @@ class PairedServiceBusClient:
             except Exception as error:  # noqa: BLE001 - the SDK fails to close what is broken; the others are closed too
                 text = f"a client did not close in order: {type(error).__name__}"
                 steering.announce(Warned(at=steering.clock(), about="close", text=text))
+        steering.write_rest()
         for act in self._afterwards:
             await act()
 
@@ -272,10 +297,10 @@ class PairedServiceBusClient:
         steering = self._steering
         steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
         if queue is not None:
-            return f"backlog queue {queue} is paused: what is parked there stays"
+            return f"backlog queue {queue} is {PAUSED_HERE}"
         if destination:
-            return f"the syphon to {destination} is paused: what is parked for it stays"
-        return "the syphon is paused: parked messages stay"
+            return f"the syphon to {destination} is {PAUSED_HERE}"
+        return f"the syphon is {PAUSED_HERE}"
 
     def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
         """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
@@ -298,10 +323,10 @@ class PairedServiceBusClient:
         finally:
             await self._unused.look()
 
-    async def clean_up(self, path: str, *, used: int = 0) -> str:
-        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. `used`: the
-        most backlog queues that another known engine uses. Raises CleanUpError with the reason why it stays."""
-        return await self._unused.clean_up(path, used=used)
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. `elsewhere`:
+        the indices in use by other known engines. Raises CleanUpError with the reason why it stays."""
+        return await self._unused.clean_up(path, elsewhere=elsewhere)
 
     def unused_view(self) -> UnusedView:
         """The backlog queues that no known engine uses."""
@@ -311,7 +336,7 @@ class PairedServiceBusClient:
 
     def entity_views(self) -> tuple[EntityView, ...]:
         """Every entity seen or watched."""
-        return views.entities(self._steering)
+        return views.entities(self._steering, self._carried)
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every backlog queue in use."""
@@ -319,7 +344,8 @@ class PairedServiceBusClient:
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""
-        return replace(views.syphon(self._syphon, self._soundings.found), elsewhere=self._syphons_elsewhere)
+        view = views.syphon(self._syphon, self._soundings.found, self._steering.machine, self.warnings())
+        return replace(view, elsewhere=self._unmoved.syphons)
 
     def billed(self) -> BilledView:
         """Operations and bytes since the start, by cause."""
@@ -327,9 +353,22 @@ class PairedServiceBusClient:
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at (SPEC.md section 4.6)."""
-        known = self._syphon is not None or bool(self._syphons_elsewhere)
-        found = views.alarms(self._soundings, self._steering.ended, syphon=known)
-        return (*found, *backlog_alarms(self.queue_views(), self.syphon_view()))
+        found = views.alarms(self._soundings, self._steering.ended, stalled=self._unmoved.alarm)
+        growing = self._unused.alarm if self._syphon is not None else ""
+        late = self._late.alarm if self._late is not None else ""
+        own = (self._steering.refusal_alarm(), late, *found, *self._standby.alarms)
+        return tuple(filter(None, (*own, *backlog_alarms(self.queue_views(), self.syphon_view()), growing)))
+
+    async def check(self) -> Readiness:
+        """Say whether a failover would work now, as `paired check` does: links are opened to backlog queues and closed,
+        nothing is sent. `ready` is the answer; each of `findings` has a verdict, its evidence and what to do."""
+        self._steering.refuse_when_ended()
+        evidence = await self.inspect()
+        return readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person may want to look at: parked messages whose syphon is unknown (SPEC.md section 4.6)."""
+        return self._unmoved.warnings()
 
     async def inspect(self) -> Evidence:
         """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
@@ -339,7 +378,11 @@ class PairedServiceBusClient:
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
-        self._syphons_elsewhere = engines
+        self._unmoved.syphons = engines
+
+    def know_usage(self, usage: QueueUsage) -> None:
+        """Take note of the backlog queues that other engines use: those are not unused."""
+        self._unused.usage = usage
 
     def write_together(self, how: Together) -> None:
         """From now on events that come at the same time are announced inside of `how()`, to be written as one."""
@@ -347,11 +390,21 @@ class PairedServiceBusClient:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _sender(self, path: str) -> PairedSender:
+    def _sender(self, path: str, client_identifier: str | None, socket_timeout: float | None) -> PairedSender:
         self._steering.refuse_when_ended()
+        path = entity_path(path)
         self.watch(path)
+        self._carried.add(path.casefold())
         self._partners.primary.use(path)
-        return PairedSender(self._steering, self._primaries, path, self._standby.queues)
+        given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
+        options = {name: value for name, value in given.items() if value is not None}
+        return PairedSender(self._steering, self._primaries, path, self._standby.queues, **options)
+
+    def _completed(self, found: backlog.Found, secondary: NamespaceInfo) -> None:
+        """The secondary has answered after a degraded start."""
+        self._found = found
+        if secondary.name:
+            self.secondary_name, self.secondary_info = secondary.name, secondary
 
     def _with_syphon(self) -> Syphon:
         if self._syphon is None:
@@ -360,24 +413,12 @@ class PairedServiceBusClient:
 
     def _stands(self, path: str) -> str:
         entity = self._steering.machine.entity(path, at=self._steering.clock())
-        return f"{entity.path} is {entity.state}: {why(entity)}"
+        view = next(one for one in self.entity_views() if one.path == entity.path)
+        return f"{entity.path} is {entity.state}: {view.why}"
 
     async def _count(self) -> None:
         while True:
             await self._steering.count_once()
+            self._unmoved.follow()
             if self._syphon is not None:
                 self._syphon.count()
-
-
-def _host(client: ServiceBusClient) -> str:
-    return client.fully_qualified_namespace.rstrip("/")
-
-
-def first_label(host: str) -> str:
-    """`contoso` of contoso.servicebus.windows.net; an address stays whole, since its first number names nothing."""
-    bare = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
-    try:
-        ipaddress.ip_address(bare.strip("[]"))
-    except ValueError:
-        return bare.split(".", 1)[0]
-    return bare

@@ -6,6 +6,7 @@ What only an engine's process can see (other engines here, settings of the prima
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -42,7 +43,7 @@ class Inspection:
         primary: ServiceBusClient,
         secondary: ServiceBusClient,
         admin: Management,
-        queues: tuple[str, ...],
+        queues: Mapping[int, str],
         soundings: Soundings,
     ) -> None:
         self._steering = steering
@@ -50,7 +51,7 @@ class Inspection:
         self._admin = admin
         self._soundings = soundings
         self._queues = queues
-        self._proofs = Proofs(secondary, queues, steering.judge, steering.clock)
+        self._proofs = Proofs(secondary, tuple(queues.values()), steering.judge, steering.clock)
         self._limits: dict[str, int] = {}
         self._limits_at = 0.0
 
@@ -63,18 +64,22 @@ class Inspection:
             at=steering.clock(),
             primary=names[0],
             secondary=names[1],
-            queues=tuple(self._counted(index, proof) for index, proof in enumerate(proofs)),
+            queues=tuple(self._counted(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
             queues_wanted=steering.policy.backlog_queue_count,
             tokens=tuple([await validity(client) for client in self._clients]),
             syphon=syphon,
-            too_large=tuple(
-                TooLarge(entity=entity.path, messages=steering.tally(entity.path).too_large)
-                for entity in steering.machine.entities()
-            ),
+            too_large=self._too_large(),
             limit_bytes=limit,
             ping=steering.policy.ping,
             trouble=self._soundings.trouble,
         )
+
+    def _too_large(self) -> tuple[TooLarge, ...] | None:
+        """By entity; None where nothing was sent that could be measured."""
+        tallies = [(one.path, self._steering.tally(one.path)) for one in self._steering.machine.entities()]
+        if not any(sends.accepted for _, tally in tallies for sends in tally.routes.values()):
+            return None
+        return tuple(TooLarge(entity=path, messages=tally.too_large) for path, tally in tallies)
 
     def _counted(self, index: int, proof: QueueEvidence) -> QueueEvidence:
         sounding = self._soundings.found.get(index)
@@ -99,7 +104,7 @@ class Inspection:
             return
         try:
             async with asyncio.timeout(WAIT):
-                self._limits = await size_limits(self._admin, self._queues)
+                self._limits = await size_limits(self._admin, tuple(self._queues.values()))
         except (AzureError, OSError, TimeoutError):
             return  # the soundings say that management does not tell
         self._limits_at = now

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from console.pairing.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from console.pairing.gate import Gate
 from console.pairing.lean import hasten
 from console.pairing.messages import Sendable
+from console.pairing.sdk_log import judged
 from console.pairing.tasks import Tasks
 from console.pairing.turn import Turn
 
@@ -50,6 +51,7 @@ class SenderLink:
         tasks: owns the closing of links that were put away.
         gate: what opening passes through; None: nothing.
         assumed: bytes of the largest message while no link has said it, such as the namespace's tier takes.
+        options: of the SDK's `get_queue_sender`; a link with options of its own never adopts another one.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class SenderLink:
         gate: Gate | None = None,
         *,
         assumed: int = STANDARD_LIMIT,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.reopening = False
         """Whether it is being opened again after a failback, and another of its entity may stand in for it."""
         self._client = client
+        self._options = options or {}
         self._tasks = tasks
         self._gate = gate
         self._assumed = assumed
@@ -84,6 +88,13 @@ class SenderLink:
         return self._opened and not self._closed
 
     @property
+    def client_identifier(self) -> str:
+        """What the namespace names the link by in its errors."""
+        if self._sender is None:
+            self._sender = self._made()
+        return str(self._sender.client_identifier)
+
+    @property
     def is_busy(self) -> bool:
         """Whether something is under way on it."""
         return self._turn.taken
@@ -94,11 +105,16 @@ class SenderLink:
         return asyncio.get_running_loop().time() - self._used_at
 
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
-        """Attach now, if it is not. Raises what the SDK raises, or TimeoutError."""
+        """Attach now, if it is not. Raises what the SDK raises, TimeoutError, or ForeignLoopError."""
+        self._tasks.refuse_elsewhere()
         await self._in_turn(_attached, timeout, "opening", urgent=urgent)
 
-    async def renew(self, timeout: float) -> None:
+    async def renew(self, timeout: float, *, retry: bool = True) -> None:
         """Attach anew, and use the new link from then on; the present one stays where that fails.
+
+        Args:
+            timeout: seconds.
+            retry: whether the client's own retry policy applies to the attach.
 
         Raises: as `open`.
         """
@@ -106,7 +122,7 @@ class SenderLink:
         fresh = self._made()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attached, gated=True, urgent=False)
+                await self._act(fresh, _attached if retry else _attached_once, gated=True, urgent=False)
                 await self._turn.wait()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -121,7 +137,7 @@ class SenderLink:
     def at_once(self) -> Use | None:
         """The link for one send, where nothing stands in the way: it is open, and nobody uses it. It is the caller's
         from `Use.begin` on, before which nothing may be awaited."""
-        if not self._opened or self._closed or self._turn.taken:
+        if not self._opened or self._closed or self._turn.taken or self._loop is not asyncio.get_running_loop():
             return None
         self._use.sender = self._sender
         return self._use
@@ -155,7 +171,7 @@ class SenderLink:
 
     def adopt(self, other: SenderLink) -> bool:
         """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""
-        if self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
+        if self._options or self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
             return False
         self.put_away()
         self._sender, other._sender = other._sender, None
@@ -248,9 +264,10 @@ class SenderLink:
             return await act(sender)
 
     def _made(self) -> ServiceBusSender:
-        sender = self._client.get_queue_sender(self.path)
+        sender = judged(self._client.get_queue_sender(self.path, **self._options))
         hasten(sender)
         _leave_the_throttled_alone(sender)
+        _leave_closing_to_us(sender)
         return sender
 
     async def _now_open(self, sender: ServiceBusSender) -> None:
@@ -289,6 +306,26 @@ def _leave_the_throttled_alone(sender: ServiceBusSender) -> None:
         await pause(**why)
 
     setattr(sender, "_backoff", unless_busy)  # noqa: B010 - it is none of ours, and mypy would have it so
+
+
+def _leave_closing_to_us(sender: ServiceBusSender) -> None:
+    """Have the SDK close no link that did not open: `_close` does, in time of its own.
+
+    Where opening exceeds its time, the SDK has none left for closing: it cancels that before it begins, and logs a
+    traceback about it for every send and every ping of an outage. The SDK has no option for it.
+    """
+    whole: Callable[[], Awaitable[Any]] | None = getattr(sender, "_close_handler", None)
+    if whole is None:
+        return
+
+    def unless_unopened() -> Awaitable[Any]:
+        if getattr(sender, "_running", True):
+            return whole()
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    setattr(sender, "_close_handler", unless_unopened)  # noqa: B010 - it is none of ours, and mypy would have it so
 
 
 class Use:
@@ -362,8 +399,27 @@ async def _attached(sender: ServiceBusSender) -> None:
     await sender.__aenter__()
 
 
+async def _attached_once(sender: ServiceBusSender) -> None:
+    """Attach without the SDK's retries: some 11 seconds by default, after a refusal too. Its pause between two tries is
+    the only place to end them."""
+
+    async def refuse(**why: Any) -> None:
+        raise why["last_exception"]
+
+    usual = vars(sender).get("_backoff")
+    if usual is None:  # no sender of the SDK's, or one without retries
+        await _attached(sender)
+        return
+    setattr(sender, "_backoff", refuse)  # noqa: B010 - it is none of ours, and mypy would have it so
+    try:
+        await _attached(sender)
+    finally:
+        setattr(sender, "_backoff", usual)  # noqa: B010
+
+
 async def _close(sender: ServiceBusSender) -> None:
     """Close an SDK sender; one that cannot be closed in time is left to its socket's end."""
+    vars(sender).pop("_close_handler", None)
     try:
         await bounded(sender.close(), CLOSING, "closing a link")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):

@@ -269,3 +269,10 @@ def ping() -> ServiceBusMessage:
 def is_ping(message: ServiceBusMessage) -> bool:
     """Whether a received message is one of ours, which no application should see."""
     return message.content_type is not None and text(message.content_type) == PING_CONTENT_TYPE
+
+
+def scheduled(message: Sendable, when: datetime) -> Sendable:
+    """Give the message with its time to be enqueued, as the SDK would have written it."""
+    timed = copy(raw_of(message))
+    timed.annotations = {**(timed.annotations or {}), SCHEDULED_ANNOTATION: when}
+    return timed

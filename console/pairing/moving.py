@@ -8,7 +8,7 @@ not belong here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -57,6 +57,15 @@ class Progress:
         if self.repeated:
             said.insert(1, f"{_counted(self.repeated)} may have arrived twice")
         return "; ".join(part for part in said if part)
+
+
+Remake = Callable[[], Awaitable[str]]
+"""Make the pump's queue again; why it is still gone and what to do, empty where that is not so."""
+
+
+async def leave_gone() -> str:
+    """For a pump whose queue is not one in use."""
+    return ""
 
 
 class Worker(Protocol):
@@ -174,13 +183,15 @@ def buried(steering: Steering, progress: Progress, path: str, queue: int, messag
     progress.dead_reasons[reason if known else OTHER_REASONS] += 1
 
 
-def stopped(steering: Steering, progress: Progress, queue: int, reason: str, *, retry_in: float) -> None:
-    """A pump cannot go on with its queue: said once, not at every try."""
+def stopped(
+    steering: Steering, progress: Progress, queue: int, reason: str, *, retry_in: float, todo: str = ""
+) -> None:
+    """A pump cannot go on with its queue: said once, not at every try. `todo`: what a person can do about it."""
     now = steering.clock()
     if progress.failing_since is None:
         progress.failing_since = now
         steering.announce(PumpStopped(at=now, queue=queue, reason=reason, retry_at=now + retry_in))
-    progress.text = f"cannot receive: {reason}"
+    progress.text = f"cannot receive: {reason}; {todo}" if todo else f"cannot receive: {reason}"
 
 
 def holding(count: int, paths: Collection[str]) -> str:

@@ -17,7 +17,8 @@ Duration = timedelta | float
 
 @dataclass(frozen=True, kw_only=True)
 class PairedNamespaceOptions:
-    """The base of pairing kinds. The clients stay the caller's until the pairing closes them with itself."""
+    """The base of pairing kinds. The clients stay the caller's until pairing has succeeded, also when it fails; from
+    then on the pairing closes them with itself."""
 
     secondary_admin: SecondaryAdmin
     """Finds and makes the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""
@@ -33,7 +34,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
 
     Args:
         secondary_admin, secondary_client: as of `PairedNamespaceOptions`; without defaults.
-        primary_name: what the backlog queues are named after; None: the first label of the primary's host.
+        primary_name: what the backlog queues are named after; None: the name that the primary namespace reports, else
+            the first label of its host.
         backlog_queue_count: queues `{primary}/x-servicebus-transfer/0…` in the secondary; 10; at least 1.
         failover_interval: from the first failure that counts to the backlog; 1 min; 0 to 60 min. 0: in the same call.
         enable_syphon: move parked messages home from here; False. At least one program has to.
@@ -59,6 +61,11 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         syphon_rate: messages a second that this syphon moves at most; 0, no limit; at least 0.
         syphon_live_share: the part of that rate, or of what throttling showed, that is left to this pairing's live
             senders; 0.5; 0 to 0.9.
+        destinations: the only entities that this syphon delivers to; messages for others are dead-lettered in their
+            backlog queue. None: any entity that the primary client's key reaches, named by whoever may send to the
+            backlog.
+        start_degraded: False; True: pair though the secondary does not answer, and keep trying in the background.
+            Sends that need the backlog are refused until a backlog queue answers.
     """
 
     primary_name: str | None = None
@@ -83,6 +90,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     pump: PumpKind = DEFAULTS.pump
     syphon_rate: float = DEFAULTS.syphon_rate
     syphon_live_share: float = DEFAULTS.syphon_live_share
+    destinations: tuple[str, ...] | None = DEFAULTS.destinations
+    start_degraded: bool = DEFAULTS.start_degraded
 
     def policy(self) -> Policy:
         """The options that are values, checked.

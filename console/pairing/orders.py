@@ -8,6 +8,7 @@ and how it is audited, is the guard's.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
@@ -17,6 +18,7 @@ from console.amqp import ACCEPTED
 from console.amqp.events import DeliveryReceived, DispositionReceived
 from console.amqp.outcomes import RELEASED
 from console.core.errors import EnvelopeError, IllegalEventError, WireError
+from console.pairing.backlog import queue_index
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.links import SenderLink
 from console.pairing.messages import as_parked
@@ -76,8 +78,10 @@ class AmqpRedriver:
         number = 1
         while peeked := await peek(self._wire, path, from_number=number, count=PORTION, timeout=PATIENCE):
             found |= {held_of(data).sequence_number for data in peeked}
+            if max(found) < number:  # none of them tells its number, and the same would be peeked again
+                break
             number = max(found) + 1
-        return found
+        return found - {0}
 
 
 class _Run:
@@ -211,21 +215,24 @@ def _lay_there(message: ServiceBusReceivedMessage, began: float) -> bool:
     return enqueued is None or enqueued.timestamp() < began
 
 
-def unused_index(path: str, queues: tuple[str, ...]) -> int:
+def unused_index(path: str, queues: Mapping[int, str]) -> int:
     """The index of a backlog queue that this pairing does not use.
+
+    Args:
+        queues: the paths of those in use by index, which may have gaps.
 
     Raises:
         IllegalEventError: it is used, or is no backlog queue of this pairing.
     """
-    prefix = queues[0].rpartition("/")[0]
-    before, _, last = path.rpartition("/")
-    if before.casefold() != prefix.casefold() or not last.isdecimal():
+    prefix = next(iter(queues.values())).rpartition("/")[0]
+    index = queue_index(path)
+    if index is None or path.rpartition("/")[0].casefold() != prefix.casefold():
         raise IllegalEventError(
             f"{path} is no backlog queue of this pairing; they are called {prefix}/0, {prefix}/1, …"
         )
-    if int(last) < len(queues):
+    if index in queues:
         raise IllegalEventError(f"{path} is in use: its pump moves what lies there")
-    return int(last)
+    return index
 
 
 async def emptied(steering: Steering, worker: Worker) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -54,10 +54,10 @@ class Peeks:
     """
 
     def __init__(
-        self, steering: Steering, client: ServiceBusClient, queues: tuple[str, ...], soundings: Soundings
+        self, steering: Steering, client: ServiceBusClient, queues: Mapping[int, str], soundings: Soundings
     ) -> None:
-        self.dead: dict[int, DeadLettersView] = dict.fromkeys(range(len(queues)), DeadLettersView())
-        self.oldest: dict[int, OldestView] = dict.fromkeys(range(len(queues)), OldestView())
+        self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
+        self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
         self._dead_tried: dict[int, tuple[float, int | None]] = {}
         """When a queue's dead letters were looked at, by the loop's clock, which is never set back; and how many they
         were, or None: that look failed."""
@@ -71,7 +71,7 @@ class Peeks:
         """Look into all queues, one after the other, soon after their counts were read."""
         await self._soundings.once.wait()
         while True:
-            for index in range(len(self._queues)):
+            for index in self._queues:
                 await self.look(index)
             await asyncio.sleep(QUICK)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 from azure.servicebus.aio import ServiceBusClient
@@ -35,13 +35,14 @@ class Primaries:
 
     def __init__(self, steering: Steering, client: ServiceBusClient, gate: Gate) -> None:
         self._steering = steering
+        self.fully_qualified_namespace: str = client.fully_qualified_namespace
         self._client = client
         self._gate = gate
         self._links: dict[str, WeakSet[SenderLink]] = {}
 
-    def link(self, path: str) -> SenderLink:
-        """A sender's own link; not open yet."""
-        link = SenderLink(self._client, path, self._steering.tasks, self._gate)
+    def link(self, path: str, **options: Any) -> SenderLink:
+        """A sender's own link, with the SDK's options for it; not open yet."""
+        link = SenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
         self._links.setdefault(path.casefold(), WeakSet()).add(link)
         return link
 
@@ -86,7 +87,7 @@ class Primaries:
             await asyncio.sleep(BREATH)
             await link.open(self._steering.policy.send_timeout, urgent=False)
         except Exception as error:  # noqa: BLE001 - the next send over it says so, and counts
-            log.info("the link to %s is not open again: %s", link.path, type(error).__name__)
+            log.debug("the link to %s is not open again: %s", link.path, type(error).__name__)
         finally:
             link.reopening = False
 

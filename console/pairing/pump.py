@@ -21,11 +21,12 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from console.core.envelope import Enclosed, remaining
 from console.core.errors import EnvelopeError
+from console.core.verdict import FailureKind
 from console.pairing import moving
 from console.pairing.courier import Courier, Load, Outcome
 from console.pairing.deadlines import CLOSING, GRACE, bounded
 from console.pairing.messages import destination_of, text
-from console.pairing.moving import Progress, Rescan, buried, holding, moved, stopped
+from console.pairing.moving import Progress, Remake, Rescan, buried, holding, leave_gone, moved, stopped
 from console.pairing.steering import Steering
 
 BATCH: Final = 100
@@ -66,12 +67,14 @@ class Pump:
         index: int,
         path: str,
         progress: Progress | None = None,
+        remake: Remake = leave_gone,
     ) -> None:
         self.index = index
         self.path = path
         self.progress = progress or Progress()
         self._steering = steering
         self._client = client
+        self._remake = remake
         self._courier = courier
         self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
         """Messages whose locks are ours, by sequence number."""
@@ -126,7 +129,9 @@ class Pump:
     async def _failed(self, error: BaseException) -> None:
         steering = self._steering
         pause = steering.policy.syphon_retry_interval
-        stopped(steering, self.progress, self.index, steering.judge(error).reason, retry_in=pause)
+        judgement = steering.judge(error)
+        todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
+        stopped(steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
@@ -192,6 +197,9 @@ class Pump:
             EnvelopeError: it cannot be read, or nothing is left.
         """
         enclosed = destination_of(message.raw_amqp_message)
+        refusal = self._steering.machine.refusal(enclosed.path)
+        if refusal:
+            raise EnvelopeError(refusal)
         parked_at = message.enqueued_time_utc
         if self._steering.policy.ttl_policy == "restart" or enclosed.time_to_live is None or parked_at is None:
             return enclosed

@@ -16,6 +16,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
 
+from console.core.masking import masked
 from console.core.readiness import ExpiryEvidence, QueueEvidence, TokenEvidence
 from console.core.verdict import FailureKind, Judge, judge
 from console.pairing.backlog import CALL, depth
@@ -145,4 +146,4 @@ async def _close(sender: Any, path: str) -> None:
 
 def _said(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    return masked(lines[0])[:200] if lines else type(error).__name__

@@ -42,6 +42,11 @@ class PairedReceiver:
     def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
         return self._without_pings()
 
+    async def __anext__(self) -> ServiceBusReceivedMessage:
+        while await self._was_ping(message := await anext(self._receiver)):
+            pass
+        return message
+
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from console.amqp.codec import NULL, decode, described, encode, encoded_list, skip
 from console.amqp.composite import read_list
@@ -28,12 +29,13 @@ from console.amqp.message import (
     PROPERTIES,
     Sections,
     edit_map,
-    read_map,
+    find_in_map,
+    first_section,
     split,
     split_for_joining,
 )
 from console.amqp.sender import Payload
-from console.amqp.types import Described, Symbol, Timestamp, UInt
+from console.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from console.core.envelope import (
     BROKERS,
     RESERVED,
@@ -48,6 +50,8 @@ from console.core.errors import EnvelopeError
 
 MOST_TTL_MS: Final = 2**32 - 1
 """The longest time to live a header can say."""
+REMEMBERED_BYTES: Final = 512
+"""The longest envelope or header whose reading is cached: senders choose their length, and a cache holds many."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 _NAMES: Final = frozenset(name.encode() for name in RESERVED)
@@ -62,6 +66,18 @@ _EXPIRY, _CREATION, _GROUP = 8, 9, 10
 _TTL, _DELIVERY_COUNT = 2, 4
 """Places in the header."""
 
+_DESCRIBED: Final = 0x00
+_LONGEST_TIMESPAN: Final = 64
+"""Bytes of the longest described value that is decoded: a timespan has no more, in whatever encoding."""
+_HOLLOW: Final[dict[int, object]] = {
+    0xC0: [],
+    0xD0: [],
+    0xC1: {},
+    0xD1: {},
+    0xE0: Array(0x40, ()),
+    0xF0: Array(0x40, ()),
+}
+"""What stands for lists, maps and arrays: a sender can make them costly to read, and no envelope has one."""
 _STR8, _MAP8, _MAP32, _LIST8 = 0xA1, 0xC1, 0xD1, 0xC0
 _DESCRIBED_SMALL: Final = 0x53
 _WIDTHS: Final = [
@@ -69,18 +85,20 @@ _WIDTHS: Final = [
 ]
 """How many bytes follow a format code: a number, one byte of size (-1), or whatever `skip` finds (-2)."""
 
+_PLACES: Final = (
+    (b"x-opt-sequence-number", 0, ((0x81, 8), (0x55, 1))),
+    (b"x-opt-enqueued-time", 1, ((0x83, 8),)),
+    (b"x-opt-locked-until", 2, ((0x83, 8),)),
+    (b"x-opt-message-state", 3, ((0x54, 1), (0x71, 4))),
+    (b"x-opt-enqueue-sequence-number", 4, ((0x81, 8), (0x55, 1))),
+)
+"""The annotations of a namespace: the place in `Held` (4: of no interest), usual format codes and their widths."""
 _TOLD: Final = {
     b"\xa3" + bytes((len(name),)) + name + bytes((code,)): (place, width)
-    for name, place, codes in (
-        (b"x-opt-sequence-number", 0, ((0x81, 8), (0x55, 1))),
-        (b"x-opt-enqueued-time", 1, ((0x83, 8),)),
-        (b"x-opt-locked-until", 2, ((0x83, 8),)),
-        (b"x-opt-message-state", 3, ((0x54, 1), (0x71, 4))),
-        (b"x-opt-enqueue-sequence-number", 4, ((0x81, 8), (0x55, 1))),
-    )
+    for name, place, codes in _PLACES
     for code, width in codes
 }
-"""How a namespace writes what it says of a message: key and format code; place in `Held` (4: of no interest), width."""
+_HELD: Final = {name: place for name, place, _ in _PLACES}
 _LONE_LOCK_TOKEN: Final = re.compile(rb"\x00\x53\x71\xc1..\xa3\x10x-opt-lock-token\x98.{16}", re.DOTALL)
 
 
@@ -120,8 +138,8 @@ def opened(data: bytes) -> Opened:
         kept = new_tuple(Sections, (header, delivery, annotations, properties, mine, body, footer))
         found: Opened = new_tuple(Opened, (enclosed, held, _message_id(properties), kept))
         return found
-    except (AmqpError, UnicodeDecodeError) as error:
-        raise EnvelopeError(f"the message cannot be read: {error}") from error
+    except Exception as error:  # a stranger wrote it: whatever it makes us raise is its own fault
+        raise _unreadable(error) from error
 
 
 def original(message: Opened, *, now_ms: int, elapsed: bool = False) -> Payload:
@@ -135,16 +153,16 @@ def original(message: Opened, *, now_ms: int, elapsed: bool = False) -> Payload:
         EnvelopeError: the time to live is used up, or a section to be changed is malformed.
     """
     enclosed, sections = message.enclosed, message.sections
-    ttl = _time_to_live(message, now_ms) if elapsed else _milliseconds(enclosed.time_to_live)
     try:
+        ttl = _time_to_live(message, now_ms) if elapsed else _milliseconds(enclosed.time_to_live)
         header = _header(sections.header, ttl)
         properties = _properties(sections.properties, enclosed.session_id, ttl, now_ms)
         annotations = sections.message_annotations
         if enclosed.scheduled is not None:
             pair = _SCHEDULED_KEY + encode(Timestamp(round(enclosed.scheduled.timestamp() * 1000)))
             annotations = edit_map(annotations, MESSAGE_ANNOTATIONS, add=pair, added=1)
-    except AmqpError as error:
-        raise EnvelopeError(f"the message cannot be read: {error}") from error
+    except Exception as error:
+        raise _unreadable(error) from error
     _, delivery, _, _, mine, body, footer = sections
     pieces = [part for part in (header, delivery, annotations, properties, mine, body, footer) if part]
     return b"".join(pieces) if type(body) is bytes else pieces
@@ -166,15 +184,15 @@ def revived(data: bytes) -> bytes:
             message_annotations=annotations,
             application_properties=edit_map(sections.application_properties, APPLICATION_PROPERTIES, drop=_DEAD),
         ).join()
-    except AmqpError as error:
-        raise EnvelopeError(f"the message cannot be read: {error}") from error
+    except Exception as error:
+        raise _unreadable(error) from error
 
 
 def held_of(data: bytes) -> Held:
-    """What the namespace says of a message; nothing at all where that cannot be read."""
+    """The namespace's annotations of a message, whatever else of it cannot be read; all 0 where they cannot."""
     try:
-        return _annotations(split(data).message_annotations)[0]
-    except AmqpError:
+        return _annotations(first_section(data, MESSAGE_ANNOTATIONS))[0]
+    except Exception:  # noqa: BLE001 - as above
         return Held()
 
 
@@ -182,8 +200,16 @@ def id_of(data: bytes) -> str:
     """A message's id as text, for one whose envelope cannot be read; empty where there is none."""
     try:
         return _message_id(split(data).properties)
-    except (AmqpError, UnicodeDecodeError):
+    except Exception:  # noqa: BLE001 - as above
         return ""
+
+
+def _unreadable(error: Exception) -> EnvelopeError:
+    """The refusal of a message that made us raise this; of errors that are not AMQP's, the type says enough."""
+    if isinstance(error, EnvelopeError):
+        return error
+    reason = str(error) if isinstance(error, AmqpError | UnicodeDecodeError) else type(error).__name__
+    return EnvelopeError(f"the message cannot be read: {reason}")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -210,11 +236,11 @@ def _annotations(section: bytes | None) -> tuple[Held, bytes | None]:
 
 
 def _any_annotations(section: bytes) -> tuple[Held, bytes | None]:
-    told = read_map(section)
-    names = ("x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until", "x-opt-message-state")
-    values = [told.get(name) for name in names]
-    held = Held._make(int(value) if isinstance(value, int) else 0 for value in values)
-    return held, edit_map(section, MESSAGE_ANNOTATIONS, drop=_BROKERS)
+    told = [0, 0, 0, 0, 0]
+    for name, at in find_in_map(section, _HELD):
+        value = _flat(section, at)
+        told[_HELD[name]] = int(value) if isinstance(value, int) else 0
+    return Held._make(told[:4]), edit_map(section, MESSAGE_ANNOTATIONS, drop=_BROKERS)
 
 
 def _without(section: bytes, code: int) -> bytes | None:
@@ -226,10 +252,17 @@ def _message_id(section: bytes | None) -> str:
         return ""
     if section[3] == _LIST8 and len(section) > 8 and section[5] and section[6] == _STR8:
         return section[8 : 8 + section[7]].decode()
-    found = decode(_items(section, 1)[0])[0]  # the rest is nobody's business here, and may be odd
+    count, at, _ = _list_bounds(section)
+    found = _flat(section, at) if count else None
     if found is None:
         return ""
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "replace")
+    if not isinstance(found, str | UUID | ULong):
+        raise EnvelopeError(
+            f"the message-id is of type {type(found).__name__}; it must be a string, binary, UUID or ulong"
+        )
+    return str(int(found)) if isinstance(found, ULong) else str(found)
 
 
 def _application_properties(section: bytes | None) -> tuple[Enclosed, bytes | None]:
@@ -266,25 +299,35 @@ def _application_properties(section: bytes | None) -> tuple[Enclosed, bytes | No
     return enclosed, described(APPLICATION_PROPERTIES, _map(kept, _cut(section, first, end, places))) if kept else None
 
 
-@lru_cache(maxsize=1024)
 def _enclosed(pairs: bytes) -> Enclosed:
-    """What the envelope's pairs say; those of one destination are much alike."""
-    found: dict[object, object] = {}
-    at, count = 0, 0
+    """The envelope that these pairs hold; those of one destination are much alike."""
+    return _known_envelope(pairs) if len(pairs) <= REMEMBERED_BYTES else _read_envelope(pairs)
+
+
+def _read_envelope(pairs: bytes) -> Enclosed:
+    found: list[tuple[bytes, object]] = []
+    at = 0
     while at < len(pairs):
         name, at = decode(pairs, at)
-        value, at = decode(pairs, at)
-        found[name], count = _meant(value), count + 1
-    if len(found) != count:
-        raise EnvelopeError("an application property of the envelope is there twice: the destination is not known")
-    return unwrap(found)
+        found.append((name.encode(), _flat(pairs, at)))
+        at = skip(pairs, at)
+    return _unwrapped(found)
+
+
+_known_envelope: Final = lru_cache(maxsize=1024)(_read_envelope)
 
 
 def _any_application_properties(section: bytes) -> tuple[Enclosed, bytes | None]:
     """The same for any encoding, keys that are long strings or symbols included."""
-    told = read_map(section)
-    found: dict[object, object] = {name: _meant(told[name]) for name in RESERVED if name in told}
-    return unwrap(found), edit_map(section, APPLICATION_PROPERTIES, drop=tuple(_NAMES))
+    enclosed = _unwrapped([(name, _flat(section, at)) for name, at in find_in_map(section, _NAMES)])
+    return enclosed, edit_map(section, APPLICATION_PROPERTIES, drop=_NAMES)
+
+
+def _unwrapped(pairs: list[tuple[bytes, object]]) -> Enclosed:
+    found: dict[object, object] = dict(pairs)
+    if len(found) != len(pairs):
+        raise EnvelopeError("an application property of the envelope is there twice: the destination is not known")
+    return unwrap(found)
 
 
 def _cut(section: bytes, first: int, end: int, places: list[tuple[int, int]]) -> bytes:
@@ -306,8 +349,14 @@ def _map(count: int, pairs: bytes) -> bytes:
     return b"\xd1" + (len(pairs) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + pairs
 
 
-def _meant(value: Any) -> object:
-    """A decoded value as the core knows it."""
+def _flat(buffer: bytes, at: int) -> object:
+    """The value at `at` as the core knows it; of one that holds others, which is none it knows, the type alone."""
+    code = buffer[at]
+    if code in _HOLLOW:
+        return _HOLLOW[code]
+    if code == _DESCRIBED and skip(buffer, at) - at > _LONGEST_TIMESPAN:
+        return Described(None, None)
+    value = decode(buffer, at)[0]
     if isinstance(value, Described) and value.descriptor == TIMESPAN and isinstance(value.value, int):
         return Timespan(int(value.value))
     return value
@@ -331,10 +380,14 @@ def _time_to_live(message: Opened, now_ms: int) -> int | None:
     return _milliseconds(left)
 
 
+def _list_bounds(section: bytes) -> tuple[int, int, int]:
+    """The number of items of a list section, where the first begins and where the list ends."""
+    return read_list(section, 3 if section[1] == _DESCRIBED_SMALL else skip(section, 1))
+
+
 def _items(section: bytes, least: int) -> list[bytes]:
     """The items of a list section, each encoded; filled up with nulls to `least`. Raises DecodeError."""
-    behind = 3 if section[1] == _DESCRIBED_SMALL else skip(section, 1)
-    count, at, end = read_list(section, behind)
+    count, at, end = _list_bounds(section)
     items: list[bytes] = []
     for _ in range(count):
         if section[at : at + 1] == NULL:  # most are
@@ -355,13 +408,20 @@ def _list(code: int, items: list[bytes]) -> bytes | None:
     return described(code, encoded_list(items)) if items else None
 
 
-@lru_cache(maxsize=512)
 def _header(section: bytes | None, ttl: int | None) -> bytes | None:
     """The header for another first delivery; headers are much alike."""
+    is_usual = section is None or len(section) <= REMEMBERED_BYTES
+    return _known_header(section, ttl) if is_usual else _new_header(section, ttl)
+
+
+def _new_header(section: bytes | None, ttl: int | None) -> bytes | None:
     items = _items(section, _DELIVERY_COUNT + 1) if section is not None else [NULL] * (_DELIVERY_COUNT + 1)
     items[_TTL] = NULL if ttl is None else encode(UInt(ttl))
     items[_DELIVERY_COUNT] = NULL
     return _list(HEADER, items)
+
+
+_known_header: Final = lru_cache(maxsize=512)(_new_header)
 
 
 def _header_ttl(section: bytes | None) -> int | None:

@@ -7,12 +7,12 @@ writes the receipts. The healthy path hands the caller's own object to the SDK a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError
@@ -25,44 +25,42 @@ from console.core.errors import (
 )
 from console.core.events import Delivered, Diverted, InDoubt, Refused, SendAccepted, SendFailed, Warned
 from console.core.routes import PRIMARY, Journey, Route, Sender, Try, Wait
-from console.core.verdict import DOUBTFUL, Judgement, Verdict
+from console.core.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
 from console.pairing.beside import beside
-from console.pairing.calls import Call, Schedule
+from console.pairing.calls import Call, Schedule, count_refusal
 from console.pairing.coalescer import Coalescer, Parcel
 from console.pairing.links import SenderLink, Use, size_of
 from console.pairing.messages import (
-    SCHEDULED_ANNOTATION,
     Sendable,
     body_bytes,
-    copy,
     forget,
     id_of,
     likeness,
     outgoing,
     park,
-    raw_of,
+    scheduled,
 )
 from console.pairing.primaries import Primaries
 from console.pairing.steering import Steering
-from console.pairing.survival import SMALL, too_large
+from console.pairing.survival import SMALL, refuse_too_large, too_large
 
-_NEAR: Final = 0.9
-"""A message whose body alone fills this much of a limit is measured before it is sent."""
+Backlog = Mapping[int, Coalescer]
 
 
 class PairedSender:
     """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
-    Made by the paired client. Several callers may share it. Times are seconds.
+    Made by the paired client, with the SDK's options for its link. Several callers may share it. Times are seconds.
     """
 
     def __init__(
-        self, steering: Steering, primaries: Primaries, entity_name: str, backlog: Sequence[Coalescer]
+        self, steering: Steering, primaries: Primaries, entity_name: str, backlog: Backlog, **options: Any
     ) -> None:
         self._steering = steering
         self._primaries = primaries
-        self._primary = primaries.link(entity_name)
+        self._primary = primaries.link(entity_name, **options)
         self.entity_name = entity_name
+        self.fully_qualified_namespace = primaries.fully_qualified_namespace
         self._together = Coalescer(self._primary, steering.tasks, self._say, likeness=likeness)
         """For callers who meet here: an SDK sender takes one send at a time."""
         self._backlog = backlog
@@ -73,6 +71,14 @@ class PairedSender:
         self._numbers: dict[int, str] = {}
         """Numbers given for messages scheduled into the backlog: number to message_id."""
         self._is_closed = False
+
+    @property
+    def client_identifier(self) -> str:
+        """What the primary names the sender's link by in its errors: as given, else that of the present link."""
+        return self._primary.client_identifier
+
+    def __str__(self) -> str:
+        return f"paired sender to {self.entity_name}, client id {self.client_identifier}"
 
     async def __aenter__(self) -> Self:
         """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
@@ -134,7 +140,7 @@ class PairedSender:
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)
         else:
-            with self._steering.in_hand():
+            with self._steering.in_hand(self.entity_name, len(messages)):
                 await self._deliver(self._call(messages, whole, timeout))
         if messages[0] is not message:
             forget(message)
@@ -151,7 +157,7 @@ class PairedSender:
         singles = outgoing(messages)
         if not singles:
             return []
-        with self._steering.in_hand():
+        with self._steering.in_hand(self.entity_name, len(singles)):
             numbers = await self._schedule(singles, schedule_time_utc, timeout)
         forget(messages)
         return numbers
@@ -211,15 +217,14 @@ class PairedSender:
                     await beside(use.sender.send_messages(payload, timeout=limit), meanwhile)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
                 call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
-                if not use.was_cut(error):
-                    self._meet(call, PRIMARY, error)
+                failure = None if use.was_cut(error) else error
             except asyncio.CancelledError:
                 self._in_doubt(PRIMARY, messages, "cancelled by its caller")
                 raise
             else:
                 self._accepted_straight(messages, whole, bodies)
                 return
-            await self._deliver(call)
+            await self._deliver(call, failure)
         finally:
             if hand.closing:
                 hand.leave()
@@ -239,7 +244,20 @@ class PairedSender:
         journey = Journey(self._memory, self._steering.policy, at=at, timeout=timeout)
         return Call(self.entity_name, messages, list(messages), whole, journey, schedule)
 
-    async def _deliver(self, call: Call) -> None:
+    async def _deliver(self, call: Call, failure: Exception | None = None) -> None:
+        """See a call to its end; one that ends in an error is counted, and the error says what is known.
+
+        failure: what its first attempt ended with, at the primary, where that was made.
+        """
+        try:
+            if failure is not None:
+                self._meet(call, PRIMARY, failure)
+            await self._travel(call)
+        except Exception as error:
+            count_refusal(error, call, self._steering)
+            raise
+
+    async def _travel(self, call: Call) -> None:
         """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
         steering = self._steering
         machine = steering.machine
@@ -261,6 +279,7 @@ class PairedSender:
                 else:
                     return
             else:
+                call.gave_up = step
                 told = call.given_up(step, steering.judge, steering.policy.throttle_wait)
                 self._refused(call.left, call.doubt, str(told))
                 raise call.told(told, steering.judge) from call.failure
@@ -272,13 +291,15 @@ class PairedSender:
         if isinstance(steering.ended, PairedClientError):
             steering.refuse_when_ended()
         call.doubt = error if _is_doubtful(judgement, error) else call.doubt
-        if judgement.verdict is Verdict.CALLERS:
+        verdict = judgement.verdict if route.queue is None else at_backlog(judgement)
+        if verdict is Verdict.CALLERS:
+            call.failure = error
             self._refused(left, call.doubt, judgement.reason)
             ended = call.told(error, steering.judge)
             if ended is error:
                 raise error
             raise ended from error
-        call.journey.ended(route, judgement.verdict, at=steering.clock())
+        call.journey.ended(route, verdict, at=steering.clock())
         call.failure = error
         call.whole = call.whole if call.is_whole else None
 
@@ -308,7 +329,7 @@ class PairedSender:
 
     def _room(self) -> int:
         """The largest message that every backlog queue takes, in bytes."""
-        return min(queue.link.limit() for queue in self._backlog)
+        return min(queue.link.limit() for queue in self._backlog.values())
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
         """Park what is left, in as many batches as it takes; what was accepted leaves `left`."""
@@ -317,7 +338,7 @@ class PairedSender:
         limit = queue.link.limit()
         parked: list[Sendable] = [park(message, self.entity_name) for message in left]
         for message in parked:
-            _refuse_too_large(message, limit)
+            refuse_too_large(message, limit)
         parcel = Parcel(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
         try:
             await queue.send(parcel, timeout)
@@ -335,7 +356,7 @@ class PairedSender:
             given = await link.call(lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit)
             numbers.extend(given)
 
-        await self._deliver(self._call([_scheduled(single, when) for single in singles], None, timeout, schedule))
+        await self._deliver(self._call([scheduled(single, when) for single in singles], None, timeout, schedule))
         parked = singles[: len(singles) - len(numbers)]
         first = -len(self._numbers) - 1
         negative = [first - index for index in range(len(parked))]
@@ -417,21 +438,3 @@ def _check(timeout: float | None) -> None:
 def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
     """Whether what was sent may have arrived all the same."""
     return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)
-
-
-def _refuse_too_large(parked: Sendable, limit: int) -> None:
-    """Measured before the wire, where it can matter (SPEC.md section 7.4)."""
-    body = raw_of(parked)
-    guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
-    if guess < limit * _NEAR:
-        return
-    size = size_of(parked)
-    if size > limit:
-        raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(parked))
-
-
-def _scheduled(message: Sendable, when: datetime) -> Sendable:
-    """The message with its time to be enqueued, as the SDK would have written it."""
-    scheduled = copy(raw_of(message))
-    scheduled.annotations = {**(scheduled.annotations or {}), SCHEDULED_ANNOTATION: when}
-    return scheduled

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,9 +39,9 @@ class Sounding:
 class Soundings:
     """Reads the queues' counts until cancelled; `found` holds the latest by index."""
 
-    def __init__(self, steering: Steering, admin: Management, queues: tuple[str, ...]) -> None:
-        self.found: dict[int, Sounding | None] = dict.fromkeys(range(len(queues)))
-        self.readings: dict[int, deque[Reading]] = {index: deque(maxlen=REMEMBERED) for index in range(len(queues))}
+    def __init__(self, steering: Steering, admin: Management, queues: Mapping[int, str]) -> None:
+        self.found: dict[int, Sounding | None] = dict.fromkeys(queues)
+        self.readings: dict[int, deque[Reading]] = {index: deque(maxlen=REMEMBERED) for index in queues}
         """The latest readings of each queue, oldest first."""
         self.every = SLOW
         """Seconds until the queues are read again."""
@@ -61,7 +62,7 @@ class Soundings:
     async def run(self) -> None:
         """Read all queues, one after the other; quicker while something is parked or an entity is failed over."""
         while True:
-            for index, path in enumerate(self._queues):
+            for index, path in self._queues.items():
                 await self._read(index, path)
             self.once.set()
             parked = any(one is not None and one.depth.messages for one in self.found.values())

@@ -31,9 +31,11 @@ from console.core.events import (
     Ticked,
 )
 from console.core.options import Policy
+from console.core.refusals import Refusals, closed_reason, refusal_alarm
 from console.core.routes import Route
 from console.core.verdict import FailureKind, Judge
 from console.pairing.deadlines import Clock
+from console.pairing.event_log import EventLog
 from console.pairing.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,12 @@ class Tally:
     """The counters of sends to the primary, if there was any: those in `routes`."""
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
+    refusals: Refusals = field(default_factory=Refusals)
+
+    @property
+    def accepted(self) -> int:
+        """Messages accepted on any route."""
+        return sum(sends.accepted for sends in self.routes.values())
 
     def pinged(self, took: float | None) -> None:
         """A ping was accepted after `took` seconds; None: it was not."""
@@ -162,6 +170,9 @@ class Steering:
         self._metered = Meter()
         self._operations_at = 0.0
         self.tallies: dict[str, Tally] = {}
+        self._refusing: dict[str, Refusals] = {}
+        """Of the entities with an episode of refused calls that is not over, by path."""
+        self.event_log = EventLog(machine.policy)
         self.hands: Hands | None = None
         self.together: Together = nullcontext
         """Around events that are announced one after the other: whoever writes them down may do it once, before it is
@@ -215,12 +226,25 @@ class Steering:
 
     def announce(self, event: Event) -> None:
         """An event that moves no state: written down and shown."""
+        self.event_log.note(event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception:
             log.exception("a listener could not take %s", type(event).__name__)
+
+    def refuse(self, entity: str, messages: int, reason: str) -> None:
+        """Count a call that ends in an error at its caller, by the messages that the caller still owns."""
+        at, tally = self.clock(), self.tally(entity)
+        if tally.refusals.add(messages, reason, at=at, accepted=tally.accepted):
+            self._refusing[entity] = tally.refusals
+            self.event_log.refused(entity, reason, at)
+
+    def refusal_alarm(self) -> str:
+        """Say that calls are refused now; empty where none is."""
+        refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
+        return refusal_alarm(refusing, at=self.clock())
 
     def _count(self, event: SendAccepted | SendFailed) -> None:
         tally = self.tally(event.entity)
@@ -262,6 +286,8 @@ class Steering:
         if not isinstance(event, StateChanged) or self.hands is None:
             return
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
+        if diverts is not diverted:
+            self.tally(event.entity).refusals.turn(event.at)
         if diverts and not diverted:
             self.hands.failed_over(event.entity)
         elif diverted and not diverts:
@@ -325,6 +351,15 @@ class Steering:
             tally.recent.append((seconds, accepted))
             self._count_failures(at, entity.path, tally)
         self._count_operations(at)
+        self._settle_refusals(at)
+        self.event_log.tick(at)
+
+    def _settle_refusals(self, at: float) -> None:
+        for entity, refusals in tuple(self._refusing.items()):
+            episode = refusals.over(at)
+            if episode is not None:
+                del self._refusing[entity]
+                self.event_log.refused_no_longer(entity, episode)
 
     def _count_failures(self, at: float, entity: str, tally: Tally) -> None:
         if not tally.new_failures:
@@ -345,6 +380,14 @@ class Steering:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
+    def write_rest(self) -> None:
+        """Write to the log what is collected, and what refused calls came to."""
+        for entity, refusals in self._refusing.items():
+            if refusals.episode is not None:
+                self.event_log.refused_no_longer(entity, refusals.episode)
+        self._refusing.clear()
+        self.event_log.close()
+
     @property
     def ended(self) -> PairingError | None:
         """Why nothing can be sent any more; None while it can."""
@@ -360,17 +403,19 @@ class Steering:
 
     def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
         """Raises why nothing can be sent any more: PairedClientError or PairingClosedError. `in_doubt`: something of
-        the call may have arrived before."""
+        the call may have arrived before. Raises ForeignLoopError in another event loop than the pairing's."""
+        self.tasks.refuse_elsewhere()
         if self._ended is not None:
             error = type(self._ended)(str(self._ended))
             if isinstance(error, PairingClosedError):
                 error.in_doubt = in_doubt
             raise error from self._ended.__cause__
 
-    def in_hand(self) -> InHand:
-        """Around each call of a sender; raises as `refuse_when_ended`."""
-        if self._ended is not None:
-            self.refuse_when_ended()
+    def in_hand(self, entity: str = "", messages: int = 0) -> InHand:
+        """Around each call of a sender, with the messages that it sends to an entity; raises as `refuse_when_ended`."""
+        if self._ended is not None and messages:
+            self.refuse(entity, messages, closed_reason(self._ended))
+        self.refuse_when_ended()
         return self.hand
 
     async def empty_hands(self, within: float) -> None:

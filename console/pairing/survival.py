@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 
+from console.core.errors import BacklogMessageSizeError
 from console.pairing.links import STANDARD_LIMIT, size_of
-from console.pairing.messages import Sendable, body_bytes, park, raw_of
+from console.pairing.messages import Sendable, body_bytes, id_of, park, raw_of
 
 NEAR: Final = 0.9
 """What fills this much of the limit is measured."""
@@ -85,3 +86,14 @@ def _rough(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_rough, value))
     return _SCALAR
+
+
+def refuse_too_large(parked: Sendable, limit: int) -> None:
+    """Measure a message before the wire, where it can matter (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
+    body = raw_of(parked)
+    guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
+    if guess < limit * NEAR:
+        return
+    size = size_of(parked)
+    if size > limit:
+        raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(parked))

@@ -10,21 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
 from console.core.errors import IllegalEventError, WireUnavailableError
 from console.core.events import Warned
+from console.core.indices import in_words
 from console.core.moments import clock
+from console.core.reach import STILL_MOVED
 from console.core.snapshot import SyphonStatus, SyphonView
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.amqp_pump import AmqpPump
 from console.pairing.courier import Courier
-from console.pairing.moving import Progress, Worker, stopped
+from console.pairing.moving import Progress, Remake, Worker, leave_gone, stopped
 from console.pairing.orders import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
 from console.pairing.pump import Pump
 from console.pairing.ration import Paced
+from console.pairing.remaking import Remaker
 from console.pairing.steering import Steering
 from console.pairing.wire import Endpoint, Wire
 
@@ -58,11 +62,18 @@ class Syphon:
     Args:
         primary, secondary: the namespaces' clients; the destinations lie in the primary.
         queues: the backlog queues' paths by index.
+        remaker: makes a queue in use again that is gone; None: it stays gone.
     """
 
     def __init__(
-        self, steering: Steering, primary: ServiceBusClient, secondary: ServiceBusClient, queues: tuple[str, ...]
+        self,
+        steering: Steering,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        queues: Mapping[int, str],
+        remaker: Remaker | None = None,
     ) -> None:
+        self._remaker = remaker
         self._steering = steering
         self._primary = primary
         self._secondary = secondary
@@ -71,7 +82,7 @@ class Syphon:
         self._wires: Wires | None = None
         self._unusable: WireUnavailableError | None = None
         """Why there are no pumps on our own AMQP, though they were wanted."""
-        self.pumps = [self._sdk_pump(index, path, Progress()) for index, path in enumerate(queues)]
+        self.pumps = {index: self._sdk_pump(index, path, Progress()) for index, path in queues.items()}
         if steering.policy.pump != "sdk":
             self._use_amqp()
         self._history: deque[float] = deque(maxlen=HISTORY)
@@ -81,12 +92,33 @@ class Syphon:
         """Since when nothing was moved though messages lie there that are not set aside."""
 
     def _sdk_pump(self, index: int, path: str, progress: Progress) -> Worker:
-        return Pump(self._steering, self._secondary, self._courier, index=index, path=path, progress=progress)
+        return Pump(
+            self._steering,
+            self._secondary,
+            self._courier,
+            index=index,
+            path=path,
+            progress=progress,
+            remake=self._remake(index, path),
+        )
+
+    def _remake(self, index: int, path: str) -> Remake:
+        """Of the queues in use alone: a stranded one that is gone has nothing left to move."""
+        if self._remaker is None or self._queues.get(index) != path:
+            return leave_gone
+        return partial(self._remaker.remake, index)
 
     def _amqp_pump(self, wires: Wires, index: int, path: str, progress: Progress) -> Worker:
         ration = Paced(self._steering.machine.pace, self._steering.clock)
         return AmqpPump(
-            self._steering, wires.secondary, wires.courier, index=index, path=path, progress=progress, ration=ration
+            self._steering,
+            wires.secondary,
+            wires.courier,
+            index=index,
+            path=path,
+            progress=progress,
+            ration=ration,
+            remake=self._remake(index, path),
         )
 
     def _use_amqp(self) -> None:
@@ -99,12 +131,13 @@ class Syphon:
             return
         self._unusable = self._wires.courier.unusable = None
         wires = self._wires
-        self.pumps = [self._amqp_pump(wires, pump.index, pump.path, pump.progress) for pump in self.pumps]
+        for index, pump in self.pumps.items():
+            self.pumps[index] = self._amqp_pump(wires, index, pump.path, pump.progress)
 
     def start(self) -> None:
         """Set the pumps to work; the pairing's tasks own them."""
         self._counted_at = self._steering.clock()
-        for index, pump in enumerate(self.pumps):
+        for index, pump in self.pumps.items():
             self._steering.tasks.start(self._work(index), name=f"pump of {pump.path}")
         self._steering.tasks.start(self._watch(), name="the watch over destinations")
 
@@ -127,7 +160,7 @@ class Syphon:
 
     async def _replace(self, index: int, error: WireUnavailableError) -> None:
         steering, before = self._steering, self.pumps[index]
-        if not any(pump.progress.note for pump in self.pumps):
+        if not any(pump.progress.note for pump in self.pumps.values()):
             text = f"the syphon moves messages through the SDK, more slowly: {error}"
             steering.announce(Warned(at=steering.clock(), about="syphon", text=text))
         before.progress.note = f"through the SDK: {error}"
@@ -142,7 +175,7 @@ class Syphon:
 
     async def close(self) -> None:
         """Settle what is under way, for a moment, and close all links. The pumps have ended with the tasks."""
-        await asyncio.gather(*(pump.close() for pump in self.pumps))
+        await asyncio.gather(*(pump.close() for pump in self.pumps.values()))
         if self._wires is not None:
             await self._wires.close()
         await self._courier.close()
@@ -156,8 +189,8 @@ class Syphon:
             IllegalEventError: there is no such backlog queue.
             WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
         """
-        if not 0 <= queue < len(self._queues):
-            raise IllegalEventError(f"there is no backlog queue {queue}; this pairing has {len(self._queues)}")
+        if queue not in self._queues:
+            raise IllegalEventError(f"this pairing uses no backlog queue {queue}; it uses {in_words(self._queues)}")
         redriver: Redriver = SdkRedriver(self._steering, self._secondary)
         if self._wires is not None and self._unusable is None:
             redriver = AmqpRedriver(self._wires.secondary)
@@ -187,7 +220,7 @@ class Syphon:
     @property
     def moved(self) -> int:
         """Messages moved since the engine started."""
-        return sum(pump.progress.moved for pump in self.pumps)
+        return sum(pump.progress.moved for pump in self.pumps.values())
 
     def view(self, depths: Mapping[int, int | None]) -> SyphonView:
         """How the syphon stands, by what it moved; `depths` are the backlog queues' by index, where known."""
@@ -198,7 +231,7 @@ class Syphon:
             per_second=self._history[-1] if self._history else 0.0,
             history=tuple(self._history),
             moved=self.moved,
-            dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps),
+            dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps.values()),
             paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
             paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
         )
@@ -207,15 +240,15 @@ class Syphon:
         now = self._steering.clock()
         if (paused := self._steering.machine.pauses.whole) is not None:
             why = f' "{paused.why}"' if paused.why else ""
-            return SyphonStatus.PAUSED, f"paused by {paused.by} {clock(paused.at)}{why}: parked messages stay"
-        failing = [pump for pump in self.pumps if _failing(pump.progress, now)]
+            return SyphonStatus.PAUSED, f"paused here by {paused.by} {clock(paused.at)}{why}: {STILL_MOVED}"
+        failing = [pump for pump in self.pumps.values() if _failing(pump.progress, now)]
         if failing:
             return SyphonStatus.STUCK, f"backlog queue {failing[0].index}: {failing[0].progress.text}"
-        last = max((pump.progress.last_moved_at or 0.0 for pump in self.pumps), default=0.0)
+        last = max((pump.progress.last_moved_at or 0.0 for pump in self.pumps.values()), default=0.0)
         if now - last <= RECENT:
             pace = self._steering.machine.pace.why(now)
             return SyphonStatus.RUNNING, f"moving messages to their destinations{pace and f'; {pace}'}"
-        aside = sum(pump.progress.set_aside for pump in self.pumps)
+        aside = sum(pump.progress.set_aside for pump in self.pumps.values())
         may_pump = self._steering.machine.may_pump
         lying = sum(depth or 0 for index, depth in depths.items() if may_pump(index)) - aside
         self._lying_since = max(self._lying_since or now, last) if lying > 0 else None

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from console.core.errors import ForeignLoopError
 from console.pairing.deadlines import AGAIN, end_all
 
 ENDING: Final = 8.0
@@ -27,10 +28,12 @@ class Tasks:
         self._started: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
         self._end = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.failed: BaseExceptionGroup[BaseException] | None = None
 
     async def open(self) -> None:
-        """Ready to start tasks."""
+        """Be ready to start tasks, in the running loop and no other."""
+        self._loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         self._runner = asyncio.create_task(self._run(ready), name="the pairing's tasks")
         await ready.wait()
@@ -48,6 +51,20 @@ class Tasks:
                 return task
         work.close()
         return None
+
+    def refuse_elsewhere(self) -> None:
+        """Raise ForeignLoopError in another event loop than that of the tasks. Outside of any loop nothing is said."""
+        if self._loop is None or asyncio._get_running_loop() in (self._loop, None):
+            return
+        raise ForeignLoopError(
+            "this pairing belongs to the event loop in which it was made, and was used from another one: pair in each "
+            "loop of its own clients, or use console.sync, whose paired client any thread may use"
+        )
+
+    async def finish(self, within: float) -> None:
+        """Wait until what runs has ended by itself, at most `within` seconds."""
+        if self._started:
+            await asyncio.wait(tuple(self._started), timeout=within)
 
     async def close(self) -> None:
         """End what runs, bounded: a task that goes on for all that is left to itself, and said in the log."""

@@ -9,6 +9,7 @@ stranded in it is never moved here (orders.py, on order).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -17,8 +18,10 @@ from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.core.errors import CleanUpError
+from console.core.errors import CleanUpError, IllegalEventError
+from console.core.events import Warned
 from console.core.moments import clock
+from console.core.queue_usage import Growing, QueueUsage, growth_alarm
 from console.core.snapshot import UnusedQueue, UnusedView
 from console.pairing.backlog import CALL, differences
 from console.pairing.deadlines import CLOSING, bounded
@@ -34,6 +37,14 @@ one may arrive later still is what the quiet period is for."""
 PEEK: Final = 30.0
 FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
+Elsewhere = Callable[[], Awaitable[frozenset[int]]]
+"""The indices of the backlog queues that other known engines use. Raises CleanUpError: they are unknown."""
+
+
+async def nowhere() -> frozenset[int]:
+    """For a pairing that knows no other engines."""
+    return frozenset()
+
 
 class Unused:
     """The unused backlog queues of one pairing.
@@ -41,19 +52,33 @@ class Unused:
     Args:
         admin: the secondary namespace's management; needs Manage to clean up.
         client: the secondary namespace's client, for peeks; needs Listen.
-        queues: the backlog queues in use.
+        queues: the paths of the backlog queues in use by index, which may have gaps.
     """
 
     def __init__(
-        self, steering: Steering, admin: Management, client: ServiceBusClient, queues: tuple[str, ...]
+        self, steering: Steering, admin: Management, client: ServiceBusClient, queues: Mapping[int, str]
     ) -> None:
-        self.view = UnusedView(read_every=EVERY)
+        self.usage = QueueUsage()
+        """What other known engines use."""
+        self._listed = UnusedView(read_every=EVERY)
+        self._growing = Growing()
         self._steering = steering
         self._admin = admin
         self._client = client
         self._queues = queues
-        self._prefix = queues[0].rpartition("/")[0] + "/"
+        self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
         self._cleaning = asyncio.Lock()
+
+    @property
+    def view(self) -> UnusedView:
+        """The queues that no known engine uses."""
+        unused = tuple(queue for queue in self._listed.queues if queue.index not in self.usage.used)
+        return replace(self._listed, queues=unused)
+
+    @property
+    def alarm(self) -> str:
+        """What to do about queues that grow although nothing moves their messages; empty if there is none."""
+        return growth_alarm(self._growing.indices - self.usage.moved)
 
     async def run(self) -> None:
         """List them until cancelled."""
@@ -67,15 +92,24 @@ class Unused:
             listed = await bounded(self._admin.queues(self._prefix), CALL, f"listing the queues under {self._prefix}")
             found = [await self._described(facts) for facts in listed if self._index(facts.path) is not None]
         except FAILURES as error:
-            self.view = replace(self.view, trouble=self._steering.judge(error).reason)
+            self._listed = replace(self._listed, trouble=self._steering.judge(error).reason)
         else:
             queues = tuple(sorted(found, key=lambda one: one.index))
-            self.view = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=EVERY)
+            self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=EVERY)
+            self._warn_of_growth(queues)
+
+    def _warn_of_growth(self, queues: tuple[UnusedQueue, ...]) -> None:
+        begun = self._growing.read(queues) - self.usage.moved
+        if begun and self._steering.policy.enable_syphon:
+            text = growth_alarm(begun)
+            self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))
 
     def _index(self, path: str) -> int | None:
-        """Its index, if it is a backlog queue that this pairing does not use; anything else is none of our business."""
-        last = path[len(self._prefix) :]
-        return int(last) if last.isdecimal() and int(last) >= len(self._queues) else None
+        """The index of a backlog queue that this pairing does not use; None for any other queue."""
+        try:
+            return unused_index(path, self._queues)
+        except IllegalEventError:
+            return None
 
     async def _described(self, facts: QueueFacts) -> UnusedQueue:
         depth = await self._depth(facts.path)
@@ -96,35 +130,40 @@ class Unused:
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
-    async def clean_up(self, path: str, *, used: int = 0) -> str:
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
         """Delete an unused queue if it is proven to be empty; a sentence that says on what evidence.
 
         Args:
             path: the queue that a person named.
-            used: the greatest number of backlog queues that another known engine uses.
+            elsewhere: the indices in use by other known engines; asked at the start and right before the deletion.
 
         Raises:
             IllegalEventError: this pairing uses it, or it is no backlog queue of this pairing.
             CleanUpError: it stays, and why.
         """
         index = unused_index(path, self._queues)
-        if index < used:
-            raise CleanUpError(f"{path} stays: another engine on this machine uses {used} backlog queues")
+
+        async def refuse_used() -> None:
+            if index in await elsewhere():
+                raise CleanUpError(f"{path} stays: another engine on this machine uses it")
+
         async with self._cleaning:
             try:
-                return await self._cleaned_up(path)
+                await refuse_used()
+                return await self._cleaned_up(path, refuse_used)
             except FAILURES as error:
                 raise CleanUpError(f"{path} stays: {self._steering.judge(error).reason}") from error
             finally:
                 await self.look()
 
-    async def _cleaned_up(self, path: str) -> str:
+    async def _cleaned_up(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
         before = await self._quiet(path)
         await self._set(path, QueueStatus.SEND_DISABLED)
         deleted = False
         try:
             await asyncio.sleep(SETTLE)
             await self._prove_empty(path, before)
+            await refuse_used()  # an engine may have begun to use it meanwhile
             await bounded(self._admin.delete_queue(path), CALL, f"deleting {path}")
             deleted = True
         finally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from console.core.billing import Meter
-from console.core.entity import Entity
+from console.core.engine import Pairing
+from console.core.entity import Entity, State
 from console.core.errors import PairedClientError, PairingError
+from console.core.reach import held_back, unseen
 from console.core.routes import Route
 from console.core.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
 from console.core.trend import growth
@@ -21,16 +24,23 @@ from console.pairing.syphon import Syphon
 MOST_REASONS: Final = 5
 """Reasons for dead-lettering that a snapshot carries for each queue."""
 
+NOWHERE: Final = "nowhere"
+"""The route of an entity that diverts while no backlog queue is in the rotation."""
+
 Found = Mapping[int, Sounding | None]
 
 
-def entities(steering: Steering) -> tuple[EntityView, ...]:
-    """Every entity, in the order of first sight."""
-    now = steering.clock()
-    return tuple(_entity(entity, steering.tally(entity.path), now) for entity in steering.machine.entities())
+def entities(steering: Steering, carried: Collection[str]) -> tuple[EntityView, ...]:
+    """Every entity, in the order of first sight. `carried`: paths without case of those that this process sends to."""
+    now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
+    return tuple(
+        _entity(entity, steering.tally(entity.path), now, parks=parks, carried=entity.path.casefold() in carried)
+        for entity in steering.machine.entities()
+    )
 
 
-def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
+def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool) -> EntityView:
+    """parks: whether a backlog queue is in the rotation."""
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -39,8 +49,8 @@ def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
         path=entity.path,
         state=entity.state,
         since=entity.since,
-        why=why(entity),
-        route=_route(entity, tally),
+        why=_why(entity, carried=carried),
+        route=_route(entity, tally) if parks or not entity.diverting else NOWHERE,
         sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
         accepted=primary.accepted if primary is not None else 0,
         diverted=sum(sends.accepted for sends in backlog),
@@ -60,7 +70,18 @@ def _entity(entity: Entity, tally: Tally, now: float) -> EntityView:
         pings_in_a_row=entity.pings_in_a_row,
         recent_pings=tuple(tally.recent_pings),
         sends=_sends(tally),
+        refused=tally.refusals.total,
+        refused_per_second=round(tally.refusals.per_second(now), 2),
+        refused_since=tally.refusals.since(tally.accepted),
+        refusals=tuple(tally.refusals.reasons.most_common()),
+        first_failure_at=entity.first_failure_at,
+        carried=carried,
     )
+
+
+def _why(entity: Entity, *, carried: bool) -> str:
+    unseen_ = "" if carried else unseen(entity.state)
+    return f"{why(entity)}; {unseen_}" if unseen_ else why(entity)
 
 
 def _sends(tally: Tally) -> tuple[RouteView, ...]:
@@ -79,7 +100,7 @@ def queues(
 ) -> tuple[QueueView, ...]:
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
-    for place, path in zip(steering.machine.rotation.places, found.paths, strict=True):
+    for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
         sounding = soundings.found.get(place.index)
         grown = growth(soundings.readings[place.index])
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
@@ -101,8 +122,8 @@ def queues(
                 set_aside=progress.set_aside if progress is not None else 0,
                 growth=round(grown.messages, 2) if grown is not None else None,
                 bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
-                limit_bytes=found.limits[place.index],
-                differences=found.differences[place.index],
+                limit_bytes=found.limit(place.index),
+                differences=found.differences(place.index),
                 dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
                 dead_letters=peeks.dead[place.index],
                 oldest=peeks.oldest[place.index],
@@ -111,12 +132,14 @@ def queues(
     return tuple(views)
 
 
-def syphon(syphon_: Syphon | None, found: Found) -> SyphonView:
-    """The syphon, or that there is none here."""
+def syphon(syphon_: Syphon | None, found: Found, machine: Pairing, warnings: tuple[str, ...]) -> SyphonView:
+    """The syphon, or that there is none here, with the warnings about that."""
     if syphon_ is None:
-        return SyphonView(status=SyphonStatus.OFF, text="this engine runs no syphon")
+        return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
     depths = {index: sounding.depth.messages if sounding is not None else None for index, sounding in found.items()}
-    return syphon_.view(depths)
+    view = syphon_.view(depths)
+    held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
+    return replace(view, text=f"{view.text}; {held}") if held else view
 
 
 def billed(meter: Meter) -> BilledView:
@@ -135,14 +158,13 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(soundings: Soundings, ended: PairingError | None, *, syphon: bool) -> tuple[str, ...]:
-    """What a person should look at. `syphon`: one is known to run, here or elsewhere."""
+def alarms(soundings: Soundings, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
+    """What a person should look at. `stalled`: why parked messages are taken for not moved; empty if they are not."""
     found = soundings.found
     said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
-    parked = sum(sounding.depth.messages for sounding in found.values() if sounding is not None)
     dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
-    if parked and not syphon:
-        said.append(f"{parked} messages are parked and no syphon is known to run: start an engine with one")
+    if stalled:
+        said.append(stalled)
     if dead:
         said.append(f"{dead} dead-lettered messages lie in the backlog queues")
     if isinstance(ended, PairedClientError):

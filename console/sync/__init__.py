@@ -5,7 +5,8 @@
 Thin: everything is done by `console.pairing` on one background thread per paired client, with its own event loop.
 Any number of threads may use a paired client and its senders; a receiver serves one thread at a time, as the SDK's.
 Ctrl-C ends the call it meets, and what was being sent is in doubt then. What is left open is closed when the program
-ends. A paired client does not survive a fork: the child has no such thread, and is told so; pair after forking.
+ends, before its `atexit` handlers run. A paired client does not survive a fork:
+the child has no such thread, and is told so; pair after forking.
 """
 
 from console.sync.client import PairedServiceBusClient, pair_namespaces

@@ -27,7 +27,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         ready: Future[None] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(ready)), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
         self._thread.start()
         ready.result()
 
@@ -78,10 +78,28 @@ class Portal:
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(JOIN)
 
+    def _run(self, ready: Future[None]) -> None:
+        """Run the loop until the portal is closed.
+
+        `asyncio.run` would start a thread at its end, to wait for the executor. CPython 3.12.0 and 3.12.1 refuse to
+        start threads in a program that ends.
+        """
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._live(ready))
+        finally:
+            loop.close()
+
     async def _live(self, ready: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set_result(None)
         await self._stop.wait()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=JOIN / 2)
+        await self._loop.shutdown_asyncgens()
 
     def _refuse(self) -> None:
         if self.is_foreign:

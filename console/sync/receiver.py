@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from functools import wraps
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,10 +26,10 @@ class Waiting:
         if not inspect.iscoroutinefunction(found):
             return found
 
+        @wraps(found)
         def waiting(*args: Any, **options: Any) -> Any:
             return self._portal.call(found, *args, **options)
 
-        waiting.__name__, waiting.__doc__ = name, found.__doc__
         return waiting
 
 
@@ -62,6 +63,8 @@ class PairedReceiver(Waiting):
         if message is None:
             raise StopIteration
         return message
+
+    next = __next__  # the SDK's receiver has both names
 
     def close(self) -> None:
         """Detach; after the pairing was closed, nothing happens."""

@@ -25,6 +25,19 @@ class PairedSender:
         """The entity's path."""
         return self._sender.entity_name
 
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The primary namespace's host."""
+        return self._sender.fully_qualified_namespace
+
+    @property
+    def client_identifier(self) -> str:
+        """As `console.PairedSender.client_identifier`."""
+        return self._portal.run(lambda: self._sender.client_identifier)
+
+    def __str__(self) -> str:
+        return self._portal.run(str, self._sender)
+
     def __enter__(self) -> Self:
         self._portal.call(self._sender.__aenter__)
         return self

@@ -20,6 +20,9 @@ from console.sandbox.broker.message import StoredMessage
 
 from .conftest import World
 
+_UNNAMED = object()
+"""Keeps the namespace from naming a message, which has no id on the wire then."""
+
 
 def queue_path(index: int = 0) -> str:
     return f"primary/x-servicebus-transfer/{index}"
@@ -48,9 +51,12 @@ def parked(
 
 
 def put(world: World, messages: list[bytes], *, path: str = queue_path(), namespace: str = "secondary") -> None:
-    """Messages into a queue, in order, as if they had been sent there."""
+    """Messages into a queue, in order, as if they had been sent there; those without an id are given none."""
     node = world.sandbox[namespace].node
-    node.namespace.send_target(path).intake.send([read_message(data) for data in messages])
+    read = [read_message(data) for data in messages]
+    for message in read:
+        message.message_id = message.message_id or _UNNAMED
+    node.namespace.send_target(path).intake.send(read)
     node.wake()
 
 
@@ -63,6 +69,11 @@ def sections(stored: StoredMessage) -> Sections:
     found = stored.message.payload
     assert isinstance(found, Sections)
     return found
+
+
+def bodies_in(world: World, path: str) -> list[bytes]:
+    """The bodies of the messages in a queue of the primary, each one data section of less than 256 bytes, in order."""
+    return [sections(stored).body[5:] for stored in lying_in(world, path)]
 
 
 def session_of(stored: StoredMessage) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -80,7 +82,7 @@ async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the
         await sender.send_messages(ServiceBusMessage(b"forced"))
         assert (world.depth("orders"), world.parked(1)) == (1, 1)
         assert next(view for view in seat.paired.entity_views() if view.path == "orders").why.startswith(
-            "forced by kim"
+            f"forced by {pwd.getpwuid(os.getuid()).pw_name}"
         )
         await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].state is State.FORCED)
 
@@ -98,7 +100,9 @@ async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
 async def test_pausing_the_syphon_at_the_dashboard_leaves_parked_messages_in_the_secondary(world: World) -> None:
     async with seated(world) as seat, world.to_backlog() as sender:
         await seat.press("p")
-        await until(lambda: seat.paired.queue_views()[0].pump_text == "paused")
+        await seat.press("right")
+        await seat.press("enter")
+        await until(lambda: "paused" in seat.paired.queue_views()[0].pump_text)
         await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
         await seat.until_shown(lambda: seat.app.view.snapshot.syphon.status == "paused")
         assert (world.depth("orders"), world.parked(1)) == (0, 1)

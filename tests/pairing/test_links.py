@@ -49,7 +49,7 @@ async def test_a_link_that_breaks_in_use_is_a_failure(world: World) -> None:
 async def test_backlog_links_stand_ready_before_they_are_needed(world: World) -> None:
     """Links that will be needed are open before they are needed: one per backlog queue and process, shared."""
     paired = await world.pair(backlog_queue_count=3, **PATIENT)
-    await until(lambda: all(queue.link.is_open for queue in paired._standby.queues))
+    await until(lambda: all(queue.link.is_open for queue in paired._standby.queues.values()))
     first, second = paired.get_queue_sender("orders"), paired.get_topic_sender("audit")
     assert first._backlog is second._backlog
 

@@ -85,7 +85,7 @@ async def test_queues_are_made_with_exactly_the_settings_of_the_specification(wo
     TimeSpan.MaxValue, LockDuration 1 min, EnableDeadLetteringOnMessageExpiration true, EnableBatchedOperations true;
     all else default."""
     found = await backlog.ensure(admin, "primary", 2)
-    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert found.warnings == ()
     wanted = QueueSettings(
         max_size_mb=5120,
@@ -116,7 +116,7 @@ async def test_only_those_missing_are_created_and_others_stay_as_they_are(world:
     namespace = world.sandbox["secondary"].node.namespace
     namespace.create_queue(f"{PREFIX}1", QueueSettings(max_delivery_count=7, status=EntityStatus.SEND_DISABLED))
     found = await backlog.ensure(admin, "primary", 2)
-    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert settings(world, f"{PREFIX}1").max_delivery_count == 7
     assert settings(world, f"{PREFIX}0").max_delivery_count == 2147483647
     said = "\n".join(found.warnings)
@@ -128,7 +128,7 @@ async def test_extra_queues_stay_and_are_not_used(world: World, admin: Managemen
     """Extra queues (`…/7` when five are asked for) stay, and are not used."""
     world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}7", QueueSettings())
     found = await backlog.ensure(admin, "primary", 2)
-    assert found.paths == (f"{PREFIX}0", f"{PREFIX}1")
+    assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert settings(world, f"{PREFIX}7") == QueueSettings()
 
 
@@ -274,7 +274,7 @@ CONFLICT = "SubCode=40901. Another conflicting operation is in progress"
 async def test_listing_is_retried_on_transient_errors() -> None:
     """Listing is retried for 2 min on transient errors."""
     admin = Scripted(listing=TRANSIENT)
-    assert (await backlog.ensure(admin, "primary", 1)).paths == (f"{PREFIX}0",)
+    assert (await backlog.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.listed == len(TRANSIENT) + 1
     assert backlog.LIST_FOR == 120
 
@@ -299,9 +299,9 @@ async def test_each_creation_is_tried_three_times() -> None:
     """Each creation 3 times. … Fewer than asked: pairing succeeds, the count says so, the console warns."""
     admin = Scripted(creating=(answered(500),) * 3)
     found = await backlog.ensure(admin, "primary", 2)
-    assert found.paths == (f"{PREFIX}1",)
+    assert found.paths == {1: f"{PREFIX}1"}
     assert admin.tried == 3 + 1
-    assert found.warnings == (f"1 of 2 backlog queues stand ready: {PREFIX}0: no",)
+    assert found.warnings == (f"1 of 2 backlog queues stand ready (1): {PREFIX}0: no",)
 
 
 @pytest.mark.usefixtures("quick")
@@ -318,14 +318,14 @@ async def test_a_conflict_with_another_operation_is_tried_again_and_a_queue_that
     """… "already exists" by a race counts as found."""
     conflict, there = ResourceExistsError(CONFLICT), ResourceExistsError("SubCode=40900. Conflict.")
     admin = Scripted(creating=(conflict, there))
-    assert (await backlog.ensure(admin, "primary", 1)).paths == (f"{PREFIX}0",)
+    assert (await backlog.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.tried == 2
 
 
 async def test_an_authorization_error_while_creating_ends_pairing_at_once() -> None:
     """An authorization error ends pairing at once."""
     admin = Scripted(creating=(answered(403, "(AuthorizationFailed) no role"),) * 3)
-    with pytest.raises(NamespaceUnreachableError, match=f"creating {PREFIX}0 was refused"):
+    with pytest.raises(NamespaceUnreachableError, match=f"creating {PREFIX}0 in the secondary namespace was refused"):
         await backlog.ensure(admin, "primary", 2)
     assert admin.tried == 1
 

@@ -75,7 +75,7 @@ async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lie
     tasks = Tasks()
     await tasks.open()
     told: list[Event] = []
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, told.append)
+    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, told.append)
     async with world.client("primary") as primary, world.client("secondary") as secondary:
         wires = Wires(steering, primary, secondary)
         ration = Bounded(steering.machine.pace, steering.clock, messages=30, in_hand=7)

@@ -17,6 +17,7 @@ from console.core.billing import PARKED_MESSAGE_OPERATIONS
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
+from console.core.paths import path_fault
 from console.core.snapshot import SyphonStatus
 from console.pairing import PairedServiceBusClient
 from console.pairing.orders import DEAD_LETTERS, unused_index
@@ -85,6 +86,32 @@ async def test_a_message_without_a_destination_is_dead_lettered_with_a_reason_th
     assert "'x-ms-path' is missing" in said[0] + said[1]
     assert "it must be a string" in said[0] + said[1]
     assert paired.syphon_view().dead_lettered == 2
+
+
+STRANGE_PATHS = ("orders/$management", "$cbs", "/orders/", "amqps://evil.example/orders", "x" * 70_000)
+
+
+async def test_a_path_that_no_entity_has_is_dead_lettered_and_never_attached_to(world: World) -> None:
+    """A message from a backlog queue is a stranger's until its path has been judged [...]; else dead-lettered with the
+    reason."""
+    await world.pair(enable_syphon=True)
+    put(
+        world, [*(parked(path, f"bad-{number}") for number, path in enumerate(STRANGE_PATHS)), parked("orders", "good")]
+    )
+    await until(lambda: world.ids_in("orders") == ["good"] and len(world.told(DeadLettered)) == len(STRANGE_PATHS))
+    dead = lying_in(world, f"{queue_path()}/$DeadLetterQueue", namespace="secondary")
+    assert [reason_of(stored) for stored in dead] == [
+        f"the application property 'x-ms-path' {path_fault(path)}: it names no destination" for path in STRANGE_PATHS
+    ]
+
+
+async def test_an_owner_may_limit_the_destinations(world: World) -> None:
+    """One of the pairing's entities where the owner says so; else dead-lettered with the reason."""
+    await world.pair(enable_syphon=True, destinations=("Orders",))
+    put(world, [parked("audit", "foreign"), parked("orders", "ours")])
+    await until(lambda: world.ids_in("orders") == ["ours"] and world.told(DeadLettered))
+    (dead,) = lying_in(world, f"{queue_path()}/$DeadLetterQueue", namespace="secondary")
+    assert "audit is not among the destinations" in reason_of(dead)
 
 
 async def test_a_failed_destination_does_not_delay_the_others(world: World) -> None:
@@ -236,8 +263,8 @@ async def test_who_paused_it_and_why_is_said(world: World) -> None:
     paired.pause_syphon(by="the engine", why="the journal is not written")
     view = paired.syphon_view()
     assert view.status is SyphonStatus.PAUSED
-    assert view.text.startswith("paused by the engine ")
-    assert view.text.endswith('"the journal is not written": parked messages stay')
+    assert view.text.startswith("paused here by the engine ")
+    assert view.text.endswith('"the journal is not written": engines elsewhere may still move messages')
 
 
 async def test_dead_letters_can_be_re_driven(world: World) -> None:
@@ -258,7 +285,7 @@ async def test_dead_letters_can_be_re_driven(world: World) -> None:
 async def test_a_re_drive_with_nothing_to_do_says_so_and_an_unknown_queue_is_refused(world: World) -> None:
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     assert "dead letters" in await order(paired).redrive(0)
-    with pytest.raises(IllegalEventError, match="there is no backlog queue 1"):
+    with pytest.raises(IllegalEventError, match="uses no backlog queue 1; it uses 0"):
         await order(paired).redrive(1)
 
 
@@ -280,7 +307,7 @@ async def test_stranded_messages_are_moved_on_an_operators_order(world: World) -
 )
 def test_only_unused_backlog_queues_can_hold_what_is_stranded(path: str, words: str) -> None:
     with pytest.raises(IllegalEventError, match=words):
-        unused_index(path, (queue_path(0),))
+        unused_index(path, {0: queue_path(0)})
 
 
 def order(paired: PairedServiceBusClient) -> Syphon:

@@ -9,6 +9,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 
 from console.core.errors import CleanUpError, IllegalEventError
+from console.core.queue_usage import QueueUsage
 from console.pairing import unused as module
 from console.pairing.management import Depth, QueueStatus
 
@@ -51,10 +52,12 @@ async def exists(world: World, path: str) -> bool:
         return path in [queue.name async for queue in admin.list_queues()]
 
 
-async def test_unused_are_integer_indexes_beyond_those_in_use_and_nothing_else(world: World) -> None:
-    """Section 4.3: "*Unused* = under the prefix, an integer index ≥ every count that a known engine uses; anything
-    else under the namespace is none of our business"."""
-    paired = await paired_beside(world, SPARE, queue_path(12), "primary/x-servicebus-transfer/old", "other/7")
+async def test_unused_are_integer_indices_that_no_known_engine_uses_and_nothing_else(world: World) -> None:
+    """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses …; anything else under the
+    namespace is none of our business"."""
+    others = ("primary/x-servicebus-transfer/old", "primary/x-servicebus-transfer/08", "other/7")
+    paired = await paired_beside(world, SPARE, queue_path(12), queue_path(13), *others)
+    paired.know_usage(QueueUsage(frozenset({0, 13})))
     assert [one.index for one in paired.unused_view().queues] == [7, 12]
     one = paired.unused_view().queues[0]
     assert (one.path, one.status, one.messages, one.dead_lettered) == (SPARE, "Active", 0, 0)
@@ -187,12 +190,33 @@ async def test_what_is_used_or_is_no_backlog_queue_is_never_touched(world: World
         await paired.clean_up(path)
 
 
-async def test_one_that_another_engine_uses_stays(world: World) -> None:
+@pytest.mark.parametrize("asked", [1, 2], ids=["at the start", "right before the deletion"])
+async def test_one_that_another_engine_uses_stays(world: World, asked: int) -> None:
+    """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses"; also one that an engine
+    began to use while the queue was looked into."""
     paired = await paired_beside(world)
     quiet(world, SPARE)
-    with pytest.raises(CleanUpError, match="another engine on this machine uses 8 backlog queues"):
-        await paired.clean_up(SPARE, used=8)
-    assert await exists(world, SPARE)
+    calls: list[int] = []
+
+    async def elsewhere() -> frozenset[int]:
+        calls.append(len(calls) + 1)
+        return frozenset({7}) if len(calls) == asked else frozenset({3, 8})
+
+    with pytest.raises(CleanUpError, match=f"{SPARE} stays: another engine on this machine uses it"):
+        await paired.clean_up(SPARE, elsewhere=elsewhere)
+    assert len(calls) == asked
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+
+
+async def test_one_that_only_its_number_speaks_against_is_deleted(world: World) -> None:
+    """Another engine uses more queues, and not this one: its indices have a gap."""
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+
+    async def elsewhere() -> frozenset[int]:
+        return frozenset(range(20)) - {7}
+
+    assert "was deleted" in await paired.clean_up(SPARE, elsewhere=elsewhere)
 
 
 async def test_one_whose_status_its_owner_set_stays(world: World) -> None:

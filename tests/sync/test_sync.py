@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from console.core.entity import State
 from console.core.errors import (
@@ -70,7 +70,8 @@ def pair(sandbox: Any, events: list[Event] | None = None, **options: Any) -> Pai
 def broken(sandbox: Any, fault: str) -> Iterator[None]:
     """The primary's orders, for as long as the context lasts."""
     order = json.dumps({"namespace": "primary", "fault": fault, "entity": "orders"}).encode()
-    with urllib.request.urlopen(f"{sandbox.control_url}/faults", order) as answer:
+    asked = urllib.request.Request(f"{sandbox.control_url}/faults", order, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked) as answer:
         number = json.load(answer)["id"]
     yield
     urllib.request.urlopen(urllib.request.Request(f"{sandbox.control_url}/faults/{number}", method="DELETE")).close()
@@ -251,6 +252,36 @@ class TestBadInput:
         one = namespace(servicebus_sandbox, "primary")
         with pytest.raises(SameNamespaceError):
             pair_namespaces(one, one)
+
+    @pytest.mark.parametrize("given", [None, "text", "client"])
+    def test_what_is_no_namespace(self, given: str | None) -> None:
+        """Those who come from the SDK hand in what they have: its client, or its connection string."""
+        text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c4n4ry="
+        made: Any = {"text": text, "client": ServiceBusClient.from_connection_string(text), None: None}[given]
+        with pytest.raises(
+            ConfigurationError, match=r"secondary is a \w+; it is a Namespace of console\.sync"
+        ) as refused:
+            pair_namespaces(Namespace.from_connection_string(text), made)
+        assert "c4n4ry" not in str(refused.value)
+
+    def test_a_key_for_the_backlog_links_that_is_refused(self, servicebus_sandbox: Any) -> None:
+        """Section 4.5, where only the links to the backlog queues are refused."""
+        wrong = servicebus_sandbox["secondary"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
+        right = namespace(servicebus_sandbox, "secondary")
+        began = time.monotonic()
+        with pytest.raises(NamespaceUnreachableError, match="credential needs Send on the secondary"):
+            pair_namespaces(
+                namespace(servicebus_sandbox, "primary"),
+                Namespace.from_connection_string(wrong),
+                admin=right.admin,
+                **QUICK,
+            )
+        assert time.monotonic() - began < 10
+        assert not [thread for thread in threading.enumerate() if thread.name == "servicebus-pairing"]
+
+    def test_the_check_of_a_pairing(self, servicebus_sandbox: Any) -> None:
+        with pair(servicebus_sandbox, enable_syphon=True) as paired:
+            assert paired.check().ready
 
     def test_an_option_that_is_none(self, servicebus_sandbox: Any) -> None:
         with pytest.raises(TypeError, match="colour"):

@@ -300,7 +300,10 @@ class Line(asyncio.Protocol):
             if kind is DeliveryReceived:
                 on_delivery = deliveries.get(event.link)  # type: ignore[union-attr] # told by its exact type
                 if on_delivery is not None:
-                    on_delivery(event)  # type: ignore[arg-type]
+                    try:
+                        on_delivery(event)  # type: ignore[arg-type]
+                    except Exception as error:  # noqa: BLE001 - whatever it is, it is this link's alone
+                        self._drop_link(event.link, error)  # type: ignore[union-attr]
             elif kind is DispositionReceived:
                 if event.settled or self._echo(event):  # type: ignore[union-attr,arg-type]
                     on_outcome = outcomes.get(event.link)  # type: ignore[union-attr]
@@ -310,6 +313,13 @@ class Line(asyncio.Protocol):
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(event)
+
+    def _drop_link(self, link: Link, error: Exception) -> None:
+        """A message's handler failed: its link is lost, the connection and all other links go on."""
+        found = self._links.get(link)
+        log.error("a message from %s could not be handled", found and found.path, exc_info=error)
+        if found is not None:
+            found.drop(WireError(f"the handler of a message from {found.path} failed: {type(error).__name__}"))
 
     def _echo(self, event: DispositionReceived) -> bool:
         """Settle an outcome that the peer left unsettled; False for what is no outcome yet."""

@@ -77,7 +77,7 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
             timeout=aiohttp.ClientWSTimeout(ws_close=_GOODBYE_SECONDS),
             ssl=await _tls_context(endpoint) or True,
             proxy=proxy.url if proxy else None,
-            proxy_headers=_authorization(proxy) if proxy else None,
+            proxy_headers=proxy_authorization(proxy) if proxy else None,
         )
     except BaseException:
         await session.close()
@@ -85,7 +85,8 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
     WebSocketTransport(session, socket, protocol()).start()
 
 
-def _authorization(proxy: Proxy) -> dict[str, str] | None:
+def proxy_authorization(proxy: Proxy) -> dict[str, str] | None:
+    """Give the header that names the proxy's user; None where it has none."""
     if not (proxy.username or proxy.password):
         return None
     user = f"{proxy.username or ''}:{proxy.password or ''}".encode()

@@ -101,3 +101,23 @@ async def test_a_link_that_its_owner_detached_tells_nothing(world: World, told: 
     assert not receiver.is_up
     assert told.lost == []
     assert wire.is_up
+
+
+async def test_a_handler_that_fails_loses_its_own_link_and_no_other(world: World, told: Told) -> None:
+    """Nothing that a message holds may stop, slow or crash more than itself."""
+    wire, other = world.wire(), Told()
+    healthy = await other.receiver(wire, "audit")
+
+    def fail(_: object) -> None:
+        raise ValueError("unreadable")
+
+    failing = await wire.receiver("orders", on_delivery=fail, on_lost=told.lost.append, on_settled=told.settled.append)
+    failing.grant(1)
+    (await told.sender(wire)).send(message(1), b"1")
+    await until(lambda: told.lost)
+    assert "handler of a message from orders failed: ValueError" in str(told.lost[0])
+    healthy.grant(1)
+    (await told.sender(wire, "audit")).send(message(2), b"2")
+    await until(lambda: other.deliveries)
+    assert healthy.is_up
+    assert wire.connections == 1

@@ -1,0 +1,111 @@
+"""Code written for the SDK's asynchronous client works with a paired one: same names, same parameters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+
+from console.core.errors import ConfigurationError, PairingClosedError
+from console.pairing import PairedReceiver, PairedServiceBusClient
+from console.sandbox.broker.entities import QueueSettings
+from tests.surface import differences, missing_parameters
+
+from .conftest import World
+
+PING = "application/vnd.ms-servicebus-ping"
+
+
+async def test_every_name_and_parameter_of_the_sdks_client_is_accepted(world: World) -> None:
+    paired = await world.pair()
+    async with world.client("primary") as plain:
+        assert differences(plain, paired, refused={"from_connection_string"}) == []
+    with pytest.raises(ConfigurationError, match="pass two clients to pair_namespaces"):
+        PairedServiceBusClient.from_connection_string("Endpoint=sb://contoso/", retry_total=0)
+
+
+async def test_every_name_and_parameter_of_the_sdks_sender_and_receiver_is_accepted(world: World) -> None:
+    paired = await world.pair()
+    async with world.client("primary") as plain:
+        assert differences(plain.get_queue_sender("orders"), paired.get_queue_sender("orders"), refused=set()) == []
+        theirs, ours = plain.get_queue_receiver("orders"), paired.get_queue_receiver("orders")
+        assert differences(theirs, ours, refused=set()) == []
+
+
+def test_the_comparison_sees_what_is_missing() -> None:
+    def theirs(name: str, *, timeout: float | None = None, mode: int = 0, **more: Any) -> None: ...
+
+    def ours(*, name: str, mode: int = 1) -> None: ...
+
+    assert missing_parameters(theirs, ours) == [
+        "name is not parameter 1",
+        "timeout is missing",
+        "mode defaults to 1 instead of 0",
+    ]
+    assert "capitalize is missing" in differences("text", 5, refused=set())
+
+
+async def test_the_options_of_a_sender_are_those_of_its_link_to_the_primary(world: World) -> None:
+    paired = await world.pair()
+    sender = paired.get_queue_sender("orders", client_identifier="checkout-7", socket_timeout=3.5)
+    assert sender.client_identifier == "checkout-7"
+    assert sender.fully_qualified_namespace == paired.fully_qualified_namespace
+    assert "checkout-7" in str(sender)
+    for _ in range(2):  # each link that is opened for it
+        plain: Any = sender._primary._made()
+        assert (plain.client_identifier, plain._config.socket_timeout) == ("checkout-7", 3.5)
+    assert paired.get_topic_sender("orders", client_identifier="checkout-8").client_identifier == "checkout-8"
+
+
+async def test_a_sender_without_options_has_an_identifier_of_its_own(world: World) -> None:
+    paired = await world.pair()
+    first, second = paired.get_queue_sender("orders"), paired.get_queue_sender("orders")
+    assert first.client_identifier == first.client_identifier != second.client_identifier
+    assert first.client_identifier == first._primary._sender.client_identifier  # type: ignore[union-attr] # made
+
+
+async def test_a_link_with_a_name_of_its_own_does_not_become_another_one(world: World) -> None:
+    """After a failback a sender takes the link of the ping; that has another identifier."""
+    paired = await world.pair()
+    named, plain = paired.get_queue_sender("orders", client_identifier="mine"), paired.get_queue_sender("orders")
+    proven = paired._primaries.ping_link("orders")
+    await proven.open(5.0)
+    assert not named._primary.adopt(proven)
+    assert plain._primary.adopt(proven)
+
+
+async def test_sessions_of_the_primary_are_listed(world: World) -> None:
+    world.sandbox["primary"].node.namespace.create_queue("by-session", QueueSettings(requires_session=True))
+    paired = await world.pair()
+    async with world.client("primary") as client, client.get_queue_sender("by-session") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", session_id="a"))
+    assert [name async for name in paired.list_queue_sessions("by-session", timeout=10)] == ["a"]
+    await paired.close()
+    for listed in (paired.list_queue_sessions, lambda path: paired.list_subscription_sessions(path, "all")):
+        with pytest.raises(PairingClosedError):
+            listed("by-session")
+
+
+class Receiver:
+    """What a paired receiver uses of the SDK's."""
+
+    _receive_mode = ServiceBusReceiveMode.PEEK_LOCK
+
+    def __init__(self, *types: str) -> None:
+        self._left = [SimpleNamespace(content_type=kind, body_type="data") for kind in types]
+        self.completed: list[str] = []
+
+    async def __anext__(self) -> Any:
+        return self._left.pop(0)
+
+    async def complete_message(self, message: Any) -> None:
+        self.completed.append(message.content_type)
+
+
+async def test_the_next_message_of_a_receiver_is_no_ping() -> None:
+    """Section 8: "our receivers skip them"."""
+    inner: Any = Receiver(PING, PING, "text/plain")
+    assert (await anext(PairedReceiver(inner))).content_type == "text/plain"
+    assert inner.completed == [PING, PING]

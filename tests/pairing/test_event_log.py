@@ -1,0 +1,211 @@
+"""What the library's logger says of a failover, and what it does not."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.core import refusals
+from console.core.events import PingFailed, QueuePulled, StateChanged, Warned
+from console.core.options import Policy
+from console.pairing import event_log
+from console.pairing.event_log import FOLD_SECONDS, MOST, EventLog
+from console.pairing.sdk_log import LOGGERS, all_judged, judged
+
+from .conftest import World, until
+
+PROGRAM = """
+    import asyncio, logging, sys
+    from azure.servicebus import ServiceBusMessage
+    from azure.servicebus.aio import ServiceBusClient
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient as Admin
+    from console import SendAvailabilityPairedNamespaceOptions, pair_namespaces, tls_context
+    from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s|%(name)s|%(message)s")
+
+    async def main(faults):
+        specs = NamespaceSpec("contoso", queues=[QueueSpec("orders")]), NamespaceSpec("backup")
+        async with Sandbox.start(specs) as sandbox:
+            one, two = sandbox["contoso"], sandbox["backup"]
+            shared = {"retry_total": 0, "ssl_context": tls_context()}
+            primary, secondary = (
+                ServiceBusClient.from_connection_string(n.connection_string, **shared) for n in (one, two)
+            )
+            admin = Admin.from_connection_string(two.connection_string, connection_verify=str(sandbox.ca_file))
+            options = SendAvailabilityPairedNamespaceOptions(
+                secondary_client=secondary, secondary_admin=admin, backlog_queue_count=2, enable_syphon=True,
+                primary_name="contoso",
+                failover_interval=0.3, ping_primary_interval=1, ping_timeout=1, send_timeout=1,
+            )
+            async with await pair_namespaces(primary, options) as paired, paired.get_queue_sender("orders") as sender:
+                await sender.send_messages(ServiceBusMessage(b"x"))
+                view = lambda: paired.entity_views()[0]
+                boards = one.node.faults, two.node.faults
+                for board in boards:
+                    board.add("disconnected")
+                ids = [board.add(fault).id for board, fault in zip(boards, faults)]
+                while view().route != "nowhere" or view().refused < 10:
+                    try:
+                        await sender.send_messages(ServiceBusMessage(b"y"))
+                    except Exception:
+                        await asyncio.sleep(0.02)
+                for board, id in zip(boards, ids):
+                    board.remove(id)
+                while view().state != "healthy" or not all(queue.in_rotation for queue in paired.queue_views()):
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(main(sys.argv[1:]))
+"""
+
+
+OUTAGE = [
+    r"WARNING\|console\.pairing\|orders is suspect: [a-z ]+; fails over in 0\.3 s unless a send succeeds",
+    r"WARNING\|console\.pairing\|sends to orders are refused at their callers: [a-z ]+",
+    r"WARNING\|console\.pairing\|orders failed over, sends go to the backlog: no send accepted for 0\.3 s after .+",
+    r"WARNING\|console\.pairing\|backlog queue 0 left the rotation: [a-z ]+",
+    r"WARNING\|console\.pairing\|backlog queue 1 left the rotation: [a-z ]+",
+    r"INFO\|console\.pairing\|backlog queue 0 is in the rotation again",
+    r"INFO\|console\.pairing\|backlog queue 1 is in the rotation again",
+    r"INFO\|console\.pairing\|orders failed back, sends go to the primary: a ping was accepted",
+    r"INFO\|console\.pairing\|sends to orders are refused no longer: \d+ messages in [\d.]+ s \(.+ \d+\)",
+]
+
+
+def test_a_whole_outage_is_told_in_these_lines_and_in_no_traceback() -> None:
+    """Nothing about a failover is silent: state changes, pulled queues, warnings and refused calls are logged by the
+    library's logger."""
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), "refused", "refused"]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert "Traceback" not in ended.stderr
+    lines = re.findall(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\|.*", ended.stderr, re.MULTILINE)
+    assert [line for line in lines if re.match(r"(WARNING|ERROR|CRITICAL)\|(?!console\.)", line)] == []
+    ours = [line for line in lines if line.split("|")[1].startswith("console")]
+    found = Counter(next((each for each in OUTAGE if re.fullmatch(each, line)), line) for line in ours)
+    assert found == Counter(OUTAGE)
+
+
+def changed(was: str, now: str, at: float = 0.0, *, entity: str = "orders", why: str = "timeout") -> StateChanged:
+    return StateChanged(at=at, entity=entity, was=was, now=now, why=why)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="console.pairing")
+    return caplog
+
+
+def test_an_entity_that_flaps_is_folded_and_its_last_state_is_written(said: pytest.LogCaptureFixture) -> None:
+    log = EventLog(Policy(failover_interval=0))
+    for second in range(0, 40, 2):
+        log.note(changed("healthy", "suspect", second))
+        log.note(changed("suspect", "healthy", second + 1, why="a send was accepted"))
+    assert len(said.messages) == MOST
+    log.tick(FOLD_SECONDS - 1)
+    assert len(said.messages) == MOST
+    log.tick(FOLD_SECONDS)
+    assert said.messages[MOST:] == ["orders is healthy again: a send was accepted (and 33 more like it)"]
+    log.tick(3 * FOLD_SECONDS)
+    log.note(changed("healthy", "suspect", 3 * FOLD_SECONDS))
+    assert said.messages[-1] == "orders is suspect: timeout"
+
+
+def test_300_entities_have_a_line_each(said: pytest.LogCaptureFixture) -> None:
+    log = EventLog(Policy())
+    for number in range(300):
+        log.note(changed("suspect", "failed over", entity=f"orders-{number}"))
+    assert len(set(said.messages)) == 300
+
+
+def test_warnings_of_one_kind_are_one_line(said: pytest.LogCaptureFixture) -> None:
+    log = EventLog(Policy())
+    for number in range(10):
+        log.note(Warned(at=0.0, about="secondary", text=f"the link to {number} is not open: not authorized"))
+    assert said.messages == []
+    log.tick(1.0)
+    assert said.messages == ["secondary: the link to 0 is not open: not authorized (and 9 more like it)"]
+    log.note(Warned(at=2.0, about="secondary", text="again"))
+    log.tick(3.0)
+    assert len(said.messages) == 1
+    log.close()
+    assert said.messages[1:] == ["secondary: again"]
+
+
+def test_nothing_else_is_written_and_what_is_written_is_one_harmless_line(said: pytest.LogCaptureFixture) -> None:
+    log = EventLog(Policy())
+    log.note(PingFailed(at=0.0, entity="orders", number=1, reason="timeout", took=1.0))
+    log.note(changed("unknown", "healthy"))
+    assert said.messages == []
+    log.note(QueuePulled(at=0.0, queue=3, reason="a\nb \x1b[2J" + "x" * 1000))
+    (line,) = said.messages
+    assert line.startswith(r"backlog queue 3 left the rotation: a b \x1b[2Jx")
+    assert len(line) == event_log.LONGEST
+
+
+async def test_a_misspelt_queue_whose_sends_succeed_is_named_once(world: World, said: pytest.LogCaptureFixture) -> None:
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("ordres") as sender:
+        for _ in range(3):
+            await sender.send_messages(ServiceBusMessage(b"x"))
+    assert world.parked() == 3
+    named = [one for one in said.messages if "no such entity" in one]
+    assert named == [
+        "ordres failed over, sends go to the backlog: entity not found; check the name, the primary namespace has no "
+        "such entity"
+    ]
+
+
+@pytest.mark.parametrize("quiet", [0.2, 60.0], ids=["after a quiet time", "when the pairing is closed"])
+async def test_what_refused_calls_came_to_is_written_once(
+    world: World, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, quiet: float
+) -> None:
+    monkeypatch.setattr(refusals, "QUIET", quiet)
+
+    def ends() -> int:
+        return sum(
+            "orders are refused no longer: 1 message in 0.1 s (not authorized 1)" in one for one in said.messages
+        )
+
+    paired = await world.pair()
+    world.fault("unauthorized", entity="orders")
+    with pytest.raises(ServiceBusError):
+        await paired.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"))
+    if quiet < 1:
+        await until(ends)
+    assert ends() == (quiet < 1)
+    await paired.close()
+    assert ends() == 1
+
+
+async def test_records_of_links_that_the_pairing_judges_are_dropped_and_no_others() -> None:
+    text = "Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
+    async with (
+        ServiceBusClient.from_connection_string(text) as ours,
+        ServiceBusClient.from_connection_string(text) as theirs,
+    ):
+        all_judged(ours)
+        mine, own = ours.get_queue_receiver("q"), judged(theirs.get_queue_sender("q"))
+        foreign = theirs.get_queue_sender("q")
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            for link, level, passes in (
+                (mine, logging.WARNING, False),
+                (own, logging.ERROR, False),
+                (own, logging.INFO, True),
+                (foreign, logging.WARNING, True),
+            ):
+                extra = {"amqpConnection": link.client_identifier}
+                record = logger.makeRecord(name, level, "f", 1, "text", (), None, extra=extra)
+                assert bool(logger.filter(record)) is passes
