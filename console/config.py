@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from console.connection_string import host_of, is_emulated, parts_of
-from console.core.errors import ConfigurationError
+from console.connection_string import host_of, is_emulated, is_loopback, parts_of
+from console.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
+from console.core.foreign_toml import toml_of
 from console.core.options import PLAIN, RANGES, WHOLE, WORDS, Policy
+from console.ownership import foreign_access
 from console.secret import Secret
 from console.settings import (
     Address,
@@ -107,15 +108,23 @@ class PairingConfig:
     """Where Prometheus may ask; None: nowhere."""
     on_change: tuple[str, ...] = ()
     """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
+    control_group: str = ""
+    """A group of this machine whose members may look at the engine and command it; empty: its own user alone."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+    """What a person should hear of the file, though it is used."""
 
 
 def find_config(given: Path | None = None) -> Path:
-    """Where pairing.toml is: as given, in this folder, or in the user's configuration folder.
+    """Find pairing.toml: as given, in this folder, or in the user's configuration folder.
+
+    A file that is not given is used only if no other user can change it: it may run commands, and names where
+    messages and tokens go.
 
     Raises:
-        ConfigurationError: in none of these places; they are named.
+        ConfigurationMissingError: in none of these places; they are named.
+        ConfigurationError: the given path is not a file, or another user can change the file that was found.
     """
     if given is not None:
         if given.is_file():
@@ -124,9 +133,44 @@ def find_config(given: Path | None = None) -> Path:
     places = (Path.cwd() / FILE_NAME, _config_home() / "paired" / FILE_NAME)
     for place in places:
         if place.is_file():
+            _refuse_foreign(place)
             return place
     looked = " and ".join(str(place) for place in places)
-    raise ConfigurationError(f"there is no pairing.toml: looked for {looked}; write one, or name it with --config")
+    raise ConfigurationMissingError(
+        f"there is no pairing.toml: looked for {looked}; write one, or name it with --config"
+    )
+
+
+def _refuse_foreign(path: Path) -> None:
+    for place in dict.fromkeys((path, path.parent, path.resolve().parent)):
+        how = foreign_access(place)
+        if how:
+            what = "it" if place == path else f"its folder {place}"
+            raise ConfigurationError(
+                f"{path} is not used, since {what} {how} and a pairing.toml can run commands: "
+                f"let only its user change file and folder (chmod go-w), or name it with --config {path}"
+            )
+
+
+def refuse_foreign_command(config: PairingConfig) -> None:
+    """Refuse `on_change` from a file that another user can change, however the file was named.
+
+    Only for who runs the command. Readers of the other settings may be another user: an executor of Spark, say.
+
+    Raises:
+        ConfigurationError: another user can change the file.
+    """
+    if not config.on_change:
+        return
+    try:
+        how = foreign_access(config.path)
+    except OSError as error:
+        raise ConfigurationError(f"{config.path} cannot be looked at: {error.strerror}") from error
+    if how:
+        raise ConfigurationError(
+            f"{config.path}: [pairing] on_change is a command, and the file {how}: "
+            f"let only its user change it (chown, chmod go-w), or leave on_change out"
+        )
 
 
 def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> PairingConfig:
@@ -139,12 +183,14 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
     unknown = [key for key in document if key not in _TABLES]
     if unknown:
         raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], _TABLES)}")
-    pairing = _read_table(path, document, "pairing", PAIRING_KEYS, environ)
+    remarks: list[str] = []
+    pairing = _read_table(Place(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
     if "name" not in pairing:
         raise ConfigurationError(
             f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
         )
     chosen = {"enable_syphon": True} | {key: pairing[key] for key in _POLICY if key in pairing}
+    chosen["destinations"] = _destinations(path, pairing)
     try:
         policy = Policy(**cast("dict[str, Any]", chosen))
     except ConfigurationError as error:
@@ -160,9 +206,11 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         entities=pairing.get("entities", ()),
         metrics=pairing.get("metrics"),
         on_change=pairing.get("on_change", ()),
+        control_group=pairing.get("control_group", ""),
         probe=_probe(path, pairing),
-        primary=_namespace(path, document, "primary", environ),
-        secondary=_namespace(path, document, "secondary", environ),
+        primary=_namespace(Place(path, "primary", "", environ, remarks), document),
+        secondary=_namespace(Place(path, "secondary", "", environ, remarks), document),
+        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks)),
     )
 
 
@@ -175,6 +223,16 @@ def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:
     return probe
 
 
+def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The entities that the syphon delivers to; None: any that its key reaches."""
+    if pairing.get("destinations", "any") == "any":
+        return None
+    entities: tuple[str, ...] = pairing.get("entities", ())
+    if not entities:
+        raise ConfigurationError(f'{path}: [pairing] destinations = "entities" needs entities to list some')
+    return entities
+
+
 def _config_home() -> Path:
     home = os.environ.get("XDG_CONFIG_HOME", "")
     return Path(home) if Path(home).is_absolute() else Path.home() / ".config"
@@ -182,22 +240,18 @@ def _config_home() -> Path:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes().decode()
+        return toml_of(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not UTF-8 (byte {error.start}): TOML files are") from error
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        lines = text.splitlines() or [""]
-        end = f"at line {len(lines)}, column {len(lines[-1]) + 1}"
-        raise ConfigurationError(f"{path} is not TOML: {str(error).replace('at end of document', end)}") from error
+    except UnreadableError as error:
+        raise ConfigurationError(f"{path} {error}") from error
 
 
 def _policy_reader(key: str) -> Reader:
     if key in WORDS:
         return one_of(*WORDS[key])
+    if key == "destinations":
+        return one_of("any", "entities")
     return read_duration if key in RANGES and key not in WHOLE and key not in PLAIN else as_it_is
 
 
@@ -212,6 +266,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "probe": read_entities,
     "metrics": read_address,
     "on_change": read_command,
+    "control_group": read_text,
     **{key: _policy_reader(key) for key in _POLICY},
 }
 NAMESPACE_KEYS: Final[dict[str, Reader]] = {
@@ -238,9 +293,8 @@ _TABLES: Final = ("pairing", "primary", "secondary")
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
-def _read_table(
-    path: Path, document: dict[str, Any], table: str, keys: dict[str, Reader], environ: Mapping[str, str]
-) -> dict[str, Any]:
+def _read_table(place: Place, document: dict[str, Any], keys: dict[str, Reader]) -> dict[str, Any]:
+    path, table = place.path, place.table
     values = document.get(table)
     if values is None:
         raise ConfigurationError(f"{path}: the section [{table}] is missing; a pairing has {', '.join(_TABLES)}")
@@ -249,7 +303,7 @@ def _read_table(
     for key in values:
         if key not in keys:
             raise ConfigurationError(f"{path}: [{table}] {key} is no setting{_nearest(key, keys)}")
-    return {key: keys[key](Place(path, table, key, environ), value) for key, value in values.items()}
+    return {key: keys[key](replace(place, key=key), value) for key, value in values.items()}
 
 
 def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
@@ -257,16 +311,18 @@ def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
 
-def _namespace(path: Path, document: dict[str, Any], table: str, environ: Mapping[str, str]) -> NamespaceConfig:
-    values = _read_table(path, document, table, NAMESPACE_KEYS, environ)
+def _namespace(place: Place, document: dict[str, Any]) -> NamespaceConfig:
+    path, table = place.path, place.table
+    values = _read_table(place, document, NAMESPACE_KEYS)
     secret, host = values.get("connection_string"), values.pop("namespace", None)
     if (secret is None) == (host is None):
         raise ConfigurationError(f"{path}: [{table}] has either a connection_string or a namespace, and not both")
     if secret is not None:
         host = host_of(parts_of(secret.reveal()))
     _check_company(path, table, values)
+    _check_plain(path, table, values)
     if values.get("credential") == "client-secret":
-        values |= _client_secret(path, table, values, environ)
+        values |= _client_secret(path, table, values, place.environ)
     return NamespaceConfig(host=host, **values)
 
 
@@ -297,6 +353,20 @@ def _check_company(path: Path, table: str, values: Mapping[str, Any]) -> None:
         is_ = values.get(other, "atom" if other == "management" else "default")
         if key in values and is_ not in words:
             raise ConfigurationError(f"{path}: [{table}] {key} goes with {other} = {_either(words)}, not {is_}")
+
+
+def _check_plain(path: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Plain AMQP, which an emulator speaks, stays on this machine whatever it is led through."""
+    secret, endpoint = values.get("connection_string"), values.get("custom_endpoint")
+    is_plain = values.get("transport") != "websocket" and "proxy" not in values
+    if secret is None or endpoint is None or not is_plain or not is_emulated(parts_of(secret.reveal())):
+        return
+    if not is_loopback({"endpoint": endpoint}):
+        raise ConfigurationError(
+            f"{path}: [{table}] custom_endpoint is {endpoint}, which is not this machine, and "
+            "UseDevelopmentEmulator=true means plain AMQP: leave that part of the connection string out, and name the "
+            "sandbox's ca_file"
+        )
 
 
 def _either(words: tuple[str, ...]) -> str:

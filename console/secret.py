@@ -1,26 +1,12 @@
-"""Secrets: a type that never renders itself, and a mask for texts that others wrote."""
+"""Secrets: a type that never renders itself. Not here: secrets in texts that others wrote (console.core.masking)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from hmac import compare_digest
-from typing import Final
 
 from console.core.errors import ConfigurationError
-
-MASK: Final = "***"
-_SECRETS: Final = re.compile(
-    r"(?i)(SharedAccessKey\s*=\s*|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s)?"
-    r"|\bsig=|\bAuthorization['\"]?\s*[:=]\s*['\"]?(?:(?:Bearer|Basic)\s)?|\bBearer\s"
-    r"|\bclient_secret['\"]?\s*[:=]\s*['\"]?)[^\s;&'\",]+"
-)
-_PASSWORDS: Final = re.compile(r"(://[^/\s:@'\"]*:)[^/\s@'\"]+(?=@)")
-
-
-def masked(text: str) -> str:
-    """The text with keys, signatures and tokens of Service Bus, and passwords in URLs, replaced by the mask."""
-    return _PASSWORDS.sub(rf"\g<1>{MASK}", _SECRETS.sub(rf"\g<1>{MASK}", text))
+from console.core.masking import MASK
 
 
 class Secret:

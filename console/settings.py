@@ -9,14 +9,17 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
+import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
-from console.connection_string import complaint, is_emulated, is_loopback, parts_of, split_url
+from console.connection_string import complaint, host_of, is_emulated, is_loopback, parts_of, split_url
 from console.core.errors import ConfigurationError
-from console.secret import Secret, masked
+from console.core.masking import masked
+from console.core.paths import path_fault
+from console.secret import Secret
 
 LEAST_MB: Final = 64
 """Eight files of a busy journal."""
@@ -34,6 +37,8 @@ class Place:
     table: str
     key: str
     environ: Mapping[str, str]
+    remarks: list[str] = field(default_factory=list)
+    """What a person should hear of the value, though it is used."""
 
     def error(self, text: str) -> ConfigurationError:
         return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
@@ -111,6 +116,10 @@ def read_entities(place: Place, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
         raise place.error(f'is {shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
     paths = tuple(cast("list[str]", value))
+    for path in paths:
+        fault = path_fault(path)
+        if fault:
+            raise place.error(f"has {shown(path)}, which {fault}")
     if len({path.casefold() for path in paths}) != len(paths):
         raise place.error("names an entity twice; paths are compared without case")
     return paths
@@ -200,8 +209,14 @@ def read_secret(place: Place, value: object) -> Secret:
                 raise place.error(f"is to come from the environment variable {name}, which is not set: export {name}")
             return Secret(found)
         case {"file": str(name), **rest} if not rest:
+            file = place.path.parent / name
             try:
-                found = (place.path.parent / name).read_text().strip()
+                found = file.read_text().strip()
+                if is_open_to_all(file):
+                    place.remarks.append(
+                        f"the secret of [{place.table}] {place.key} stands in {file}, which every user of this machine "
+                        "can read: chmod o-r it, or give it to the service as a credential"
+                    )
             except (OSError, UnicodeDecodeError) as error:
                 raise place.error(f"is to come from the file {name}, which cannot be read: {error}") from error
             if not found:
@@ -210,10 +225,22 @@ def read_secret(place: Place, value: object) -> Secret:
     raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
 
 
+def is_open_to_all(file: Path) -> bool:
+    """Whether every user can read a file, and get as far as it."""
+    return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
+
+
 def read_connection_string(place: Place, value: object) -> Secret:
     of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
     found = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
-    why_not = complaint(parts_of(found.reveal()))
+    parts = parts_of(found.reveal())
+    why_not = complaint(parts)
     if why_not:
         raise place.error(why_not)
+    if is_emulated(parts) and not is_loopback(parts):
+        raise place.error(
+            f"says UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
+            "would cross the network in plain AMQP; leave that part out, and reach a sandbox elsewhere by its "
+            "ca_file and a custom_endpoint"
+        )
     return found

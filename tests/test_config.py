@@ -100,6 +100,14 @@ def test_options_are_read_by_their_names(tmp_path: Path, settings: str, expected
     assert read(tmp_path, with_pairing(settings)).policy == Policy(**({"enable_syphon": True} | expected))
 
 
+def test_options_that_do_not_go_together_are_remarked_with_the_file(tmp_path: Path) -> None:
+    found = read(tmp_path, with_pairing('hold_until_failover = true\nfailover_interval = "1m"\nstart_degraded = true'))
+    assert found.policy.start_degraded
+    (remark,) = found.remarks
+    assert remark.startswith(f"{tmp_path / 'pairing.toml'}: [pairing] hold_until_failover waits until send_timeout")
+    assert read(tmp_path, with_pairing('hold_until_failover = true\nfailover_interval = "20s"')).remarks == ()
+
+
 def test_every_option_can_be_set() -> None:
     assert set(Policy.__dataclass_fields__) <= set(config.PAIRING_KEYS)
 
@@ -113,6 +121,28 @@ def test_a_namespace_can_be_entered_by_identity(tmp_path: Path) -> None:
         "contoso-eu",
     )
     assert primary.connection_string is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder", "said"),
+    [(0o644, 0o755, True), (0o444, 0o755, True), (0o640, 0o755, False), (0o400, 0o755, False), (0o644, 0o700, False)],
+)
+def test_a_secret_that_every_user_can_read_is_used_and_remarked_once(
+    tmp_path: Path, mode: int, folder: int, said: bool
+) -> None:
+    """Containers mount secrets so: it is no reason to refuse one."""
+    where = tmp_path / "secrets"
+    where.mkdir(mode=folder)
+    (where / "key").write_text(ENVIRON["PRIMARY"])
+    (where / "key").chmod(mode)
+    found = read(tmp_path, with_primary('connection_string = { file = "secrets/key" }'))
+    assert found.primary.connection_string is not None
+    assert len(found.remarks) == said
+    assert "c4n4ry" not in str(found.remarks)
+    if said:
+        (remark,) = found.remarks
+        assert remark.startswith(f"the secret of [primary] connection_string stands in {where / 'key'}")
+        assert "chmod o-r" in remark
 
 
 def test_a_secret_can_come_from_a_file_beside_the_settings(tmp_path: Path) -> None:
@@ -180,6 +210,33 @@ def test_nothing_secret_is_in_the_repr(tmp_path: Path) -> None:
     assert "c4n4ry" not in repr(read(tmp_path, with_pairing("")))
 
 
+@pytest.mark.parametrize("host", ["contoso.servicebus.windows.net", "10.0.0.7:5672", "emulator", "127.0.0.1.a.com"])
+def test_plain_amqp_is_for_this_machine_alone(tmp_path: Path, host: str) -> None:
+    """UseDevelopmentEmulator=true means AMQP without TLS: a key and every message in clear."""
+    string = f"Endpoint=sb://{host}/;{KEY};UseDevelopmentEmulator=true"
+    with pytest.raises(ConfigurationError) as refused:
+        read(tmp_path, with_primary('connection_string = { env = "PLAIN" }'), PLAIN=string)
+    said = str(refused.value)
+    assert f"says UseDevelopmentEmulator=true for {host}, which is not this machine" in said
+    assert "leave that part out" in said
+    assert "c4n4ry" not in said
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"), [("", True), ('transport = "websocket"', False), ('proxy = "http://proxy:3128"', False)]
+)
+def test_plain_amqp_is_led_to_no_other_machine(tmp_path: Path, more: str, refused: bool) -> None:
+    string = f"Endpoint=sb://127.0.0.1/;{KEY};UseDevelopmentEmulator=true"
+    settings = f'connection_string = {{ env = "PLAIN" }}\ncustom_endpoint = "sb://10.0.0.7:5671"\n{more}'
+    if refused:
+        with pytest.raises(ConfigurationError, match=r"custom_endpoint is sb://10\.0\.0\.7:5671, which is not"):
+            read(tmp_path, with_primary(settings), PLAIN=string)
+    else:
+        assert read(tmp_path, with_primary(settings), PLAIN=string).primary.emulated
+    here = settings.replace("10.0.0.7", "localhost")
+    assert read(tmp_path, with_primary(here), PLAIN=string).primary.emulated
+
+
 PROXY_WITH_PASSWORD = "http://me:c4n4ry@proxy:3128"
 ARM = 'namespace = "a.b"\nmanagement = "arm"\nsubscription = "s"\nresource_group = "g"\n'
 LOOPBACK_WITHOUT_FLAG = f'connection_string = "Endpoint=sb://127.0.0.1;{KEY}"'
@@ -216,6 +273,9 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing('entities = "orders"'), "[pairing] entities is 'orders'", '["orders", "audit"]'),
         (with_pairing('entities = ["a", ""]'), "[pairing] entities is ['a', '']", "lists queues and topics"),
         (with_pairing('entities = ["a", "A"]'), "names an entity twice", "without case"),
+        (with_pairing('entities = ["a/$management"]'), "[pairing] entities has 'a/$management'", "begins with '$'"),
+        (with_pairing('destinations = "entities"'), "[pairing] destinations", "needs entities"),
+        (with_pairing('destinations = ["a"]'), "[pairing] destinations is ['a']", "any, entities"),
         (with_pairing('entities = ["a"]\nprobe = ["b"]'), "[pairing] probe names 'b'", "entities does not list"),
         (with_pairing("journal_mb = 1"), "[pairing] journal_mb is 1", "64 at least"),
         (with_pairing('journal_mb = "4 GB"'), "[pairing] journal_mb is", "whole number of megabytes"),

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import pickle
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from pprint import pformat
 
 import msgspec
 import pytest
+from azure.servicebus.exceptions import ServiceBusError
 
+from console import cli
 from console.core.errors import ConfigurationError
-from console.secret import Secret, masked
+from console.core.events import PingFailed, Record, StateChanged, Warned
+from console.core.masking import masked
+from console.core.verdict import judge
+from console.engine import records
+from console.engine.logs import FORMAT, MaskingFormatter
+from console.printing import complain
+from console.secret import Secret
+from console.ui.crash import CrashLog
 
 CANARY = "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry+/=="
 
@@ -102,3 +113,46 @@ def test_texts_of_others_are_masked(text: str) -> None:
 def test_a_text_without_secrets_stays_as_it_is() -> None:
     text = "the secondary namespace contoso refused the key named Root; the signature's keyname is Root"
     assert masked(text) == text
+
+
+STRINGS = {
+    "a token": "refused eyJ0eXAiOiJKV1Qi.c4n4rybody.c4n4rysign",
+    "a client's secret": "AZURE_CLIENT_SECRET=c4n4ry~8Q.c4n4ry",
+    "a quoted key": "{'SharedAccessKey': 'c4n4ry+/=='}",
+    "an encoded key": "Endpoint%3Dsb%3A%2F%2Fx%2F%3BSharedAccessKey%3Dc4n4ry%2B%3D",
+    "an encoded signature": "SharedAccessSignature sr=x%26sig%3Dc4n4ry%252B%26se%3D1",
+    "a password": "407 of http://me:p@c4n4ry@proxy:3128",
+}
+
+
+@pytest.mark.parametrize("said", STRINGS.values(), ids=STRINGS)
+def test_what_an_error_says_is_masked_wherever_it_goes(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No secret in logs, journal, screenshots, crash screens: by the log's formatter, the reason of a failure, the
+    journal's line, a command's sentence and the file of a crash."""
+    error = ConfigurationError(said)
+    made = logging.LogRecord("x", logging.ERROR, "", 0, "it failed: %s", (said,), (type(error), error, None))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    crash = CrashLog("orders")
+    crash.report(error)
+    complain(str(error))
+    events = [
+        Warned(at=1.0, about="credentials", text=said),
+        PingFailed(at=1.0, entity="orders", number=1, reason=said, took=1.0),
+        StateChanged(at=1.0, entity="orders", was="healthy", now="suspect", why=said),
+    ]
+    texts = [
+        MaskingFormatter(FORMAT).format(made),
+        judge(error).reason,
+        judge(ServiceBusError(said)).reason,
+        *(records.encode(Record(engine="e", boot="b", seq=1, event=event)).decode() for event in events),
+        capsys.readouterr().err,
+        Path(cli._keep(error)).read_text(),
+        *(path.read_text() for path in tmp_path.rglob("dashboard.log")),
+    ]
+    assert len(texts) == 9
+    assert all("***" in text for text in texts), texts
+    assert "c4n4ry" not in "".join(texts)
+    assert all(json.loads(text) for text in texts if text.startswith("{"))

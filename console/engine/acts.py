@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from console.core.actions import Scope
 from console.core.errors import DrainError
 from console.engine.steered import Steered
 
-Others = Callable[[Steered], Awaitable[int]]
-"""The most backlog queues that another known engine of the same namespaces uses.
+Others = Callable[[Steered], Awaitable[frozenset[int]]]
+"""The indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
     CleanUpError: one that may be of them does not say.
 """
 
 
-async def nobody(_paired: Steered) -> int:
+async def nobody(_paired: Steered) -> frozenset[int]:
     """For an engine that knows no others."""
-    return 0
+    return frozenset()
 
 
 class Drains(Protocol):
@@ -92,8 +93,7 @@ async def _resume(reach: Reach, deed: Deed) -> str:
 
 
 async def _clean_up(reach: Reach, deed: Deed) -> str:
-    used = await reach.others(reach.paired)
-    return await reach.paired.clean_up(deed.target, used=used)
+    return await reach.paired.clean_up(deed.target, elsewhere=partial(reach.others, reach.paired))
 
 
 async def _redrive(reach: Reach, deed: Deed) -> str:

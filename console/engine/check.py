@@ -17,6 +17,7 @@ from azure.core.exceptions import AzureError
 from console.config import PairingConfig
 from console.core.errors import EngineNotRunningError
 from console.core.moments import clock
+from console.core.namespaces import first_label
 from console.core.readiness import Evidence, judge, unreachable
 from console.core.snapshot import Answer, Readiness, Snapshot
 from console.engine.client import ControlClient
@@ -26,7 +27,6 @@ from console.engine.naming import looked_up
 from console.engine.places import Places
 from console.engine.surroundings import Around
 from console.pairing.backlog import queue_path, told
-from console.pairing.client import first_label
 from console.pairing.management import management_of
 from console.pairing.readiness import AT_MOST, Proofs, read_counts, validity
 

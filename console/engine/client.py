@@ -8,7 +8,7 @@ misses nothing that the engine still remembers.
 from __future__ import annotations
 
 import asyncio
-import getpass
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -22,7 +22,7 @@ from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine import protocol, records
 from console.engine.mailbox import Mailbox
-from console.engine.peer import is_ours
+from console.engine.peer import is_ours, name_of, peer_uid
 from console.engine.protocol import (
     Answer,
     Arm,
@@ -38,23 +38,29 @@ from console.engine.protocol import (
     SnapshotSent,
 )
 from console.engine.protocol import Welcome as Welcome
+from console.engine.services import users_at, who_may_open
 
 CONNECT_TIMEOUT: Final = 5.0
 COMMAND_TIMEOUT: Final = 10.0
 SLOW_TIMEOUT: Final = 900.0
 """Seconds for what moves or proves messages: it ends sooner by itself."""
 CLOSE_TIMEOUT: Final = 1.0
+CROWDED_PAUSE: Final = 0.05
+_BACKLOG_IS_FULL: Final = (errno.EAGAIN, errno.ENOTCONN)
+"""A Unix socket with too many connections to accept refuses so; asyncio takes the first for a connection under way."""
 BUFFERED_EVENTS: Final = 4096
 
 Update = Snapshot | Record | Skipped | Goodbye
 
 
 def user_name() -> str:
-    """Who gives orders from here, for the audit; the number where the user has no name."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"uid {os.getuid()}"
+    """The user of this process, as the kernel has it: the environment may claim another."""
+    return name_of(os.getuid())
+
+
+def sudo_user() -> str:
+    """The user who is said to have started this process by sudo; empty where the environment names none."""
+    return os.environ.get("SUDO_USER", "")
 
 
 class ControlClient:
@@ -82,21 +88,33 @@ class ControlClient:
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.LONGEST_FROM_ENGINE)
-                client = cls(reader, writer, socket)
-                try:
-                    await client._greet(after, read_only)
-                except BaseException:
-                    writer.transport.abort()
-                    raise
+                while True:
+                    try:
+                        return await cls._connect_once(socket, after, read_only)
+                    except OSError as error:
+                        if error.errno not in _BACKLOG_IS_FULL:
+                            raise
+                    await asyncio.sleep(CROWDED_PAUSE)
         except TimeoutError as error:
             raise EngineNotRunningError(
                 f"the engine at {socket} did not answer within {CONNECT_TIMEOUT:g} s: it hangs, or is no engine"
             ) from error
+        except PermissionError as error:
+            raise ControlError(f"the engine at {socket} does not let you in: {who_may_open(socket)}") from error
         except OSError as error:
             raise EngineNotRunningError(
                 f"no engine answers at {socket} ({error.strerror or error}): start one with paired up"
             ) from error
+
+    @classmethod
+    async def _connect_once(cls, socket: Path, after: Position | None, read_only: bool) -> ControlClient:
+        reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.LONGEST_FROM_ENGINE)
+        client = cls(reader, writer, socket)
+        try:
+            await client._greet(after, read_only)
+        except BaseException:
+            writer.transport.abort()
+            raise
         return client
 
     @property
@@ -146,6 +164,7 @@ class ControlClient:
             scope=scope,
             targets=targets,
             by=by,
+            sudo_user=sudo_user(),
             why=why,
             token=token,
             typed=typed,
@@ -162,7 +181,8 @@ class ControlClient:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
         armed = await self._ask(
-            Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by), COMMAND_TIMEOUT
+            Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by, sudo_user=sudo_user()),
+            COMMAND_TIMEOUT,
         )
         assert isinstance(armed, Armed), "what is not armed was refused"
         return armed
@@ -213,7 +233,8 @@ class ControlClient:
                 await self._writer.wait_closed()
 
     async def _greet(self, after: Position | None, read_only: bool) -> None:
-        if not is_ours(self._writer.transport):
+        transport = self._writer.transport
+        if not is_ours(transport) and peer_uid(transport) not in users_at(self._path):
             raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
         place = after or Position(boot="", seq=0)
         hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only)

@@ -2,7 +2,7 @@
 
 No console can hold the engine up. What it does not read waits in a bounded mailbox; one that talks nonsense, or stops
 talking half-way, is told so and dropped. Only processes of the engine's own user are heard: the socket has mode 0600
-and the kernel is asked who the peer is.
+and the kernel is asked who the peer is. With a group it has mode 0660, and whoever the kernel lets open it is heard.
 
 Not here: what an order means and whether it may be done (guard.py).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,8 +26,9 @@ from console.core.events import Record
 from console.core.snapshot import Snapshot
 from console.engine import protocol
 from console.engine.crew import Crew
+from console.engine.door import BACKLOG, REQUEST_SECONDS, Caller, Door
 from console.engine.mailbox import Mailbox
-from console.engine.peer import is_ours
+from console.engine.peer import as_audited, is_ours, name_of, peer_uid
 from console.engine.protocol import (
     Answer,
     EventSent,
@@ -38,13 +40,17 @@ from console.engine.protocol import (
     SnapshotSent,
     Welcome,
 )
+from console.engine.services import SOCKET_MODE
 
 HISTORY: Final = 10_000
 """Events remembered for consoles that come back, and kept for one that reads slowly."""
 RECENT: Final = 2000
 """Events that a console is sent which was never here before: what its timeline begins with."""
 MOST_CONSOLES: Final = 32
-HELLO_TIMEOUT: Final = 5.0
+"""Consoles that were welcomed; door.py bounds the connections that are not that far."""
+HELLO_TIMEOUT: Final = REQUEST_SECONDS
+NAME_TIMEOUT: Final = 2.0
+"""Seconds for the name of a user, which a directory on the network may hold."""
 GOODBYE_TIMEOUT: Final = 1.0
 
 MOST_ORDERS: Final = 16
@@ -63,12 +69,15 @@ class _LeftError(ProtocolError):
 class _Console:
     """One connected console."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.reader = caller.reader
+        self.writer = caller.writer
         self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=HISTORY)
         self.viewer = False
         """Whether it was opened to look only."""
+        self.user: str | None = None
+        """Its user by the kernel; None: the kernel cannot tell."""
         self.orders: set[asyncio.Task[None]] = set()
         """Those not answered yet: a goodbye waits for them."""
         self.told = asyncio.Event()
@@ -125,9 +134,10 @@ class ControlServer:
         welcome: what the engine says of itself.
         execute: see Execute; one console may ask again before it was answered. An order is carried out even if the
             console that gave it goes.
+        group: the id of a group whose members are heard as well; None: the engine's own user alone.
     """
 
-    def __init__(self, path: Path, *, welcome: Welcome, execute: Execute) -> None:
+    def __init__(self, path: Path, *, welcome: Welcome, execute: Execute, group: int | None = None) -> None:
         self._path = path
         self._welcome = welcome
         self._execute = execute
@@ -141,31 +151,37 @@ class ControlServer:
         self.snapshot: Snapshot | None = None
         """The newest that was told."""
         self._encoded: tuple[Snapshot, bytes] | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._door = Door(
+            "the control socket",
+            self._serve,
+            limit=protocol.LONGEST_FROM_CLIENT,
+            refusal=protocol.encode(Goodbye("too many connections have sent no hello: send it at once")),
+        )
         self._crew = Crew()
+        self._owner = f"uid {os.geteuid()}"
+        """The engine's user, and so every console's where no group is let in."""
+        self._group = group
         self.farewell = "the engine ended"
 
     async def __aenter__(self) -> Self:
         """Raises:
         OSError: the socket cannot be made.
         """
-        listening = _listen(self._path)
-        self._server = await asyncio.start_unix_server(
-            self._welcome_in, sock=listening, limit=protocol.LONGEST_FROM_CLIENT
-        )
+        self._owner = await _named(os.geteuid())
+        self._door.open(_listen(self._path, self._group))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
         self._path.unlink(missing_ok=True)
-        self._server.close()
+        await self._door.stop_accepting()
         strangers = self._connected - self._consoles
         await asyncio.gather(
             *(console.dismiss(self.farewell) for console in self._consoles),
             *(console.leave(self.farewell) for console in strangers),
         )
+        await self._door.close()
         await self._crew.close()
 
     def tell_event(self, seq: int, record: bytes) -> None:
@@ -188,10 +204,8 @@ class ControlServer:
         for console in self._consoles:
             console.mailbox.put_state(snapshot)
 
-    def _welcome_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._crew.start(self._serve(_Console(reader, writer)), name="serving a console")
-
-    async def _serve(self, console: _Console) -> None:
+    async def _serve(self, caller: Caller) -> None:
+        console = _Console(caller)
         self._connected.add(console)
         try:
             await self._converse(console)
@@ -199,12 +213,9 @@ class ControlServer:
             if not isinstance(error, _LeftError):
                 log.info("a conversation with a console ended: %s", error)
             await console.leave(str(error))
-        except OSError as error:
-            log.debug("a console went: %s", error)
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
-            console.writer.transport.abort()
 
     async def _converse(self, console: _Console) -> None:
         await self._check_in(console)
@@ -215,10 +226,11 @@ class ControlServer:
             telling.cancel()
 
     async def _check_in(self, console: _Console) -> None:
-        if not is_ours(console.writer.transport):
-            raise ProtocolError("only processes of the engine's own user are heard")
-        if len(self._connected) > MOST_CONSOLES:
-            raise ProtocolError(f"{MOST_CONSOLES} consoles are connected already: close one")
+        if self._group is None and not is_ours(console.writer.transport):
+            raise ProtocolError("only processes of the engine's own user are heard; control_group lets a group in")
+        uid = peer_uid(console.writer.transport)
+        if uid is not None:
+            console.user = self._owner if uid == os.geteuid() else await _named(uid)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT):
                 hello = await console.hear()
@@ -231,6 +243,9 @@ class ControlServer:
                 f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
                 f"{hello.version}: use the same release for both"
             )
+        if len(self._consoles) >= MOST_CONSOLES:
+            raise ProtocolError(f"{MOST_CONSOLES} consoles are connected already: close one")
+        console.caller.known()
         console.viewer = hello.read_only
         console.writer.write(protocol.encode(self._welcome))
         self._catch_up(console, hello)
@@ -295,23 +310,35 @@ class ControlServer:
             task.add_done_callback(console.orders.discard)
 
     async def _answer(self, console: _Console, order: Order) -> None:
-        answer = await self._execute(order, console.viewer)
+        by = as_audited(console.user, claimed=order.by, sudo_user=order.sudo_user)
+        answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
         with suppress(OSError):  # it went meanwhile: the timeline has what came of the order
             await console.say(protocol.encode(answer))
 
 
-def _listen(path: Path) -> socket.socket:
-    """A socket that has mode 0600 before anyone can see it under its name."""
+async def _named(uid: int) -> str:
+    """The user's name; its number where a directory on the network does not answer in time."""
+    try:
+        async with asyncio.timeout(NAME_TIMEOUT):
+            return await asyncio.to_thread(name_of, uid)
+    except TimeoutError:
+        return f"uid {uid}"
+
+
+def _listen(path: Path, group: int | None = None) -> socket.socket:
+    """A socket that has its mode before anyone can see it under its name: 0600, or 0660 where a group is let in."""
     unready = path.with_name(path.name + "~")
     unready.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(unready))
         unready.chmod(0o600)
-        listening.listen(MOST_CONSOLES)
+        if group is not None:
+            os.chown(unready, -1, group)
+            unready.chmod(SOCKET_MODE)
+        listening.listen(BACKLOG)
         unready.rename(path)
     except BaseException:
         listening.close()
         raise
-    listening.setblocking(False)
     return listening

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
@@ -22,17 +21,19 @@ from typing import Final
 
 import msgspec
 
-from console.core.errors import DrainError
+from console.core.errors import DrainError, UnreadableError
+from console.core.masking import masked
 from console.core.snapshot import DrainView
 from console.engine import drains
-from console.secret import masked
+from console.engine.foreign_json import read_json
+from console.interpreter import python_command, python_environment
 
 UNDER_WAY: Final = 120.0
 """Seconds in which it says how far it is, or why it does not begin: Spark takes its time."""
 LOOK: Final = 0.2
 END: Final = 10.0
 """Seconds that it is waited for when the engine ends; it then ends in order by itself."""
-COMMAND: Final = (sys.executable, "-P", "-m", "console", "drain")
+COMMAND: Final = python_command("console", "drain")
 NO_SPARK: Final = "Spark is not installed here: the extra `spark` brings it"
 
 Say = Callable[[str], object]
@@ -44,6 +45,9 @@ class _Outcome(msgspec.Struct, frozen=True):
     complete: bool
     moved: int
     text: str = ""
+
+
+_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 
 
 class Draining:
@@ -80,12 +84,10 @@ class Draining:
         if self._process is not None:
             raise DrainError(f"process {self._process.pid} drains already")
         words = ("--config", str(self._config), "--yes", self._pairing, "--why", why, "--json")
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True, env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True, env=python_environment(),
             )  # fmt: skip
         except OSError as error:
             raise DrainError(f"the drain's process cannot be started: {error}") from error
@@ -147,8 +149,8 @@ class Draining:
 
 def _outcome(out: bytes) -> _Outcome | None:
     try:
-        return msgspec.json.decode(out, type=_Outcome)
-    except msgspec.MsgspecError:
+        return read_json(_OUTCOME, out)
+    except UnreadableError:
         return None
 
 

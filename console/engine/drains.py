@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+
+from console.core.errors import UnreadableError
+from console.core.foreign_text import repeated
+from console.engine.foreign_json import read_json
 
 FRESH: Final = 10.0
 """Seconds for which what it said holds."""
@@ -24,6 +28,19 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     pid: int = msgspec.field(default_factory=os.getpid)
     host: str = msgspec.field(default_factory=socket.gethostname)
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as a file has it. Signals go to the process: a number that none can have would reach others, and one
+    that is missing is not our own."""
+
+    at: float
+    text: str
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    host: str
+
+
+_TOLD: Final = msgspec.json.Decoder(_Told)
 
 
 def tell(spool: Path, news: News) -> None:
@@ -41,7 +58,9 @@ def fall_silent(spool: Path) -> None:
 def latest(spool: Path, *, now: float) -> News | None:
     """What a drain that runs says; None: none does."""
     try:
-        found = msgspec.json.decode((spool / _NAME).read_bytes(), type=News)
-    except (OSError, msgspec.MsgspecError):
+        found = read_json(_TOLD, (spool / _NAME).read_bytes())
+    except (OSError, UnreadableError):
         return None
-    return found if abs(now - found.at) <= FRESH else None
+    if abs(now - found.at) > FRESH:
+        return None
+    return News(at=found.at, text=repeated(found.text), pid=found.pid, host=found.host)

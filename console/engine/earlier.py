@@ -13,6 +13,7 @@ from typing import Final
 from console.core.events import Record
 from console.engine import records
 from console.engine.spool import CLOSED, SUFFIX
+from console.engine.unread import Unread
 
 SPAN: Final = 3600.0
 """Seconds that are looked back."""
@@ -22,7 +23,7 @@ _KIND: Final = b'"kind":"'
 
 
 def told_before(
-    spool: Path, *, besides: str, since: float, most: int, untold: Collection[str]
+    spool: Path, *, besides: str, since: float, most: int, untold: Collection[str], unread: Unread
 ) -> tuple[tuple[Record, bytes], ...]:
     """The newest records that consoles were told, oldest first, each with its line.
 
@@ -32,25 +33,25 @@ def told_before(
         since: seconds since the epoch; what is older is not wanted.
         most: records at most.
         untold: kinds of events that consoles are not told.
+        unread: takes the lines among them that cannot be read.
 
     Raises:
         OSError: the journal cannot be read.
     """
     passed_over = frozenset(kind.encode() for kind in untold)
     found: list[tuple[Record, bytes]] = []
-    for line in _newest_first(spool, since):
-        record = None if _kind(line) in passed_over else _read(line)
-        if record is None or record.boot == besides:
+    for path, at, line in _newest_first(spool, since):
+        record = None if not line or _kind(line) in passed_over else _read(path, at, line, unread)
+        if record is None or record.boot == besides or record.event.at < since:
             continue
-        if record.event.at < since:
-            break
         found.append((record, line))
         if len(found) >= most:
             break
     return tuple(reversed(found))
 
 
-def _newest_first(spool: Path, since: float) -> Iterator[bytes]:
+def _newest_first(spool: Path, since: float) -> Iterator[tuple[Path, int, bytes]]:
+    """Lines, each with its file and the byte that it begins at; the one behind a file's last newline is empty."""
     left = MOST_BYTES
     for path in sorted((spool / CLOSED).glob(f"*{SUFFIX}"), key=_place, reverse=True):
         try:
@@ -63,8 +64,10 @@ def _newest_first(spool: Path, since: float) -> Iterator[bytes]:
         except FileNotFoundError:  # it was the oldest, and gave way to newer ones
             return
         left -= len(data)
-        lines = data.split(b"\n")
-        yield from reversed(lines[1:] if skipped else lines)
+        lines, end = data.split(b"\n"), skipped + len(data)
+        for line in reversed(lines[1:] if skipped else lines):
+            yield path, end - len(line), line
+            end -= len(line) + 1
 
 
 def _place(path: Path) -> list[str]:
@@ -77,8 +80,9 @@ def _kind(line: bytes) -> bytes:
     return line[start : line.find(b'"', start)]
 
 
-def _read(line: bytes) -> Record | None:
+def _read(path: Path, at: int, line: bytes, unread: Unread) -> Record | None:
     try:
         return records.decode(line)
-    except records.UnreadableLineError:  # the empty one behind a file's last newline, too
+    except records.UnreadableLineError as error:
+        unread.note(path, at, error)
         return None

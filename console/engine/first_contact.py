@@ -17,6 +17,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from console.config import NamespaceConfig, PairingConfig
 from console.core.errors import ConfigurationError, NamespaceUnreachableError
+from console.core.masking import masked
 from console.core.verdict import FailureKind, kind_of
 from console.engine.connecting import close_quietly
 from console.engine.places import Places
@@ -43,7 +44,7 @@ async def check_ports(config: PairingConfig, places: Places) -> str:
         NamespaceUnreachableError: one does not answer; host, reason, what to check.
     """
     primary, secondary = await asyncio.gather(_try_messaging(config.primary), _try_management(config.secondary))
-    if secondary:
+    if secondary and not config.policy.start_degraded:  # else pairing decides whether it is an outage
         raise NamespaceUnreachableError(
             f"the secondary namespace {config.secondary.host} cannot be reached: {secondary}; check [secondary] in "
             f"{config.path}, and the network"
@@ -94,7 +95,7 @@ def _is(outcome: Exception | None, kinds: tuple[FailureKind, ...]) -> bool:
 def _refuse_unless_known(config: PairingConfig, places: Places, reason: str) -> None:
     try:
         known = places.reached.read_text()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         known = ""
     if known != config.primary.host:
         raise NamespaceUnreachableError(
@@ -174,7 +175,7 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
 
 def _said(error: Exception | None) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    return masked(lines[0])[:200] if lines else type(error).__name__
 
 
 def _listed(paths: Sequence[str]) -> str:

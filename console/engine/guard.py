@@ -24,12 +24,12 @@ from console.core import actions
 from console.core.actions import Action, Scope
 from console.core.errors import PairedError
 from console.core.events import Commanded, CommandEnded, Event
+from console.core.masking import masked
 from console.core.snapshot import Snapshot
 from console.engine.acts import ACTS, Deed, Reach
 from console.engine.arming import Armory, Meant
 from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone, Order
 from console.engine.standing import Orders
-from console.secret import masked
 
 MOST_SAID: Final = 400
 """Characters of what an error says: the SDK's go on with whole responses."""
@@ -96,7 +96,7 @@ class Guard:
         refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
             return _no(order, f"refused: {refusal}")
-        to_type = actions.to_type(snapshot, meant.scope, meant.targets)
+        to_type = actions.to_fire(action, snapshot, meant.scope, meant.targets)
         token = self._armory.arm(meant, to_type=to_type)
         until = self._clock() + actions.ARMED_FOR
         return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_FOR, until=until)
@@ -135,7 +135,7 @@ class Guard:
 
     async def _do(self, order: Command, meant: Meant) -> CommandDone:
         """An audit line for each target, on disk before the first act."""
-        lines = self._written(order, meant)
+        lines = self._written(order, meant, confirmed=actions.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
@@ -152,7 +152,8 @@ class Guard:
             text += f" (the engine after this one will not know: {trouble})"
         return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
 
-    def _written(self, order: Command, meant: Meant) -> list[int]:
+    def _written(self, order: Command, meant: Meant, *, confirmed: str = "") -> list[int]:
+        why = "; ".join(text for text in (order.why, confirmed and f"confirmed: {confirmed}") if text)
         return [
             self._audit.record(
                 Commanded(
@@ -160,7 +161,7 @@ class Guard:
                     command=meant.verb,
                     target=actions.named(meant.scope, target),
                     by=order.by,
-                    why=order.why,
+                    why=why,
                 )
             )
             for target in meant.targets or ("",)

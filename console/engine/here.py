@@ -1,4 +1,5 @@
-"""The engines of this user on this machine: found by the locks they hold, looked at through their sockets.
+"""The engines of this user on this machine: found by the locks they hold, looked at through their sockets. And those of
+services that let this user in, found by their sockets alone (services.py).
 
 An engine that was killed is found too, by what it left behind: nobody should have to remember that there was one. One
 that ended in order is not. Nothing here contacts a namespace.
@@ -14,8 +15,9 @@ from typing import Final
 
 from console.core.errors import ControlError, EngineNotRunningError
 from console.core.snapshot import Snapshot
+from console.engine import services
 from console.engine.client import ControlClient
-from console.engine.lock import Holder, fallen, running
+from console.engine.lock import Holder, fallen, held, running
 from console.engine.places import Places, all_places
 
 LOOK: Final = 5.0
@@ -32,14 +34,26 @@ class Standing:
 
 
 def engines_here() -> tuple[Places, ...]:
-    """Where the engines are that run here, and those that were killed; by name."""
-    return tuple(places for places in all_places() if running(places.lock) or fallen(places.lock))
+    """Where the engines are that run here, and those that were killed; by name, then those of services."""
+    own = tuple(places for places in all_places() if held(places.lock) or fallen(places.lock))
+    known = {places.socket for places in own}
+    found = (socket for socket in services.sockets() if socket not in known)
+    return own + tuple(Places(state=socket.with_suffix(""), socket=socket, is_service=True) for socket in found)
+
+
+def closed_here() -> str:
+    """Say which services' engines this user may not ask, and which group lets them in; empty where there are none."""
+    return services.closed()
 
 
 def socket_of(places: Places) -> Path | None:
-    """Where the running engine listens; None: none runs."""
+    """Where the running engine listens; None: none runs. Where its lock does not say, it is looked for as usual."""
+    if places.is_service:
+        return places.socket
     holder = running(places.lock)
-    return Path(holder.socket) if holder is not None else None
+    if holder is None:
+        return places.socket if held(places.lock) else None
+    return Path(holder.socket)
 
 
 async def look_at(engines: Iterable[Places]) -> tuple[Standing, ...]:

@@ -24,8 +24,9 @@ from typing import Final, cast
 
 from console.core.attention import calls
 from console.core.events import Record, StateChanged, Warned
+from console.core.foreign_text import harmless_json, one_line
+from console.core.masking import masked
 from console.engine.identity import EngineIdentity
-from console.secret import masked
 
 TIMEOUT: Final = 30.0
 """Seconds that one call may take."""
@@ -33,6 +34,8 @@ WAITING: Final = 32
 """Changes that wait for their turn."""
 MOST_SAID: Final = 300
 """Bytes kept of what it says on standard error, the last ones."""
+MOST_TOLD: Final = 2000
+"""Characters of a variable: the kernel takes no program whose variables are too long."""
 SETTLING: Final = 1.0
 """Seconds that a killed process may take to go."""
 PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -119,7 +122,7 @@ class Hook:
             "PAIRED_STATE": state,
             "PAIRED_TEXT": masked(text),
         }
-        return {name: _one_line(value) for name, value in told.items()}
+        return {name: one_line(value, most=MOST_TOLD) for name, value in told.items()}
 
     async def _started(self, variables: dict[str, str]) -> Started:
         starting = asyncio.get_running_loop().subprocess_exec(
@@ -140,7 +143,7 @@ class Hook:
             return f"could not be run: {error}"
         try:
             told = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
-            told.write(masked(line.decode()).encode() + b"\n")
+            told.write(harmless_json(masked(line.decode())).encode() + b"\n")
             told.close()
             async with asyncio.timeout(self._timeout):
                 await call.ended.wait()
@@ -174,7 +177,7 @@ class _Call(asyncio.SubprocessProtocol):
     @property
     def said(self) -> str:
         """The last of what it said on standard error, as one line."""
-        return masked(_one_line(self._tail.decode(errors="replace")).strip()) or "it said nothing"
+        return masked(one_line(self._tail.decode(errors="replace"))) or "it said nothing"
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Keeps the end of it."""
@@ -200,8 +203,3 @@ async def _swept(transport: asyncio.SubprocessTransport, call: _Call) -> None:
         log.warning("on_change left something running in a session of its own")
     finally:
         transport.close()
-
-
-def _one_line(text: str) -> str:
-    """Without what ends a variable or moves a cursor."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from console.core.attention import ALARM, begun
+from console.core.errors import UnreadableError
 from console.core.events import (
     Delivered,
     Diverted,
@@ -57,14 +58,17 @@ from console.engine.earlier import SPAN, told_before
 from console.engine.guard import Guard
 from console.engine.identity import EngineIdentity, program_version
 from console.engine.journal import KEPT, Journal
-from console.engine.neighbours import queues_used
+from console.engine.neighbours import queues_used, usage_here
 from console.engine.protocol import Answer, Arm, Order, Welcome
 from console.engine.standing import Orders, StandingOrder
 from console.engine.steered import Steered
 from console.engine.unfinished import unfinished
+from console.engine.unread import Unread
 from console.engine.watch import ReadinessWatch, Surroundings, nothing_more
 
 SNAPSHOT_INTERVAL: Final = 1.0
+USAGE_EVERY: Final = 60.0
+"""Seconds between two looks at what other engines here use."""
 SNAPSHOT_PAUSE: Final = 0.1
 """Seconds between two snapshots at least, whatever happens."""
 JOURNAL_ONLY: Final = (
@@ -102,6 +106,7 @@ class EngineHost:
         surroundings: adds to the evidence of readiness what only this process can see.
         draining: what starts drains; None: this engine starts none.
         keep: bytes of the journal that are kept.
+        group: the id of a group whose members may use the socket; None: this user alone.
         note: told each event; must not block.
         clock: seconds since the epoch.
     """
@@ -117,6 +122,7 @@ class EngineHost:
         surroundings: Surroundings = nothing_more,
         draining: Draining | None = None,
         keep: int = KEPT,
+        group: int | None = None,
         note: Note = nobody,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -128,8 +134,8 @@ class EngineHost:
         self._spool = spool
         self._draining = draining
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
-        self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self._warn, "journal"))
-        self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute)
+        self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
+        self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute, group=group)
         self._stack = AsyncExitStack()
         self._readiness = ReadinessWatch(surroundings, self.record)
         self._crew = Crew()
@@ -145,6 +151,7 @@ class EngineHost:
         self._reason = ""
         self._note = note
         self._alarms: tuple[str, ...] = ()
+        self._warnings: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         """Opens the journal.
@@ -162,17 +169,18 @@ class EngineHost:
 
     async def _learn(self) -> None:
         """What the engine before left."""
-        self._crew.start(self._remember(), name="what was told before")
-        left = await asyncio.to_thread(unfinished, self._spool)
+        unread = Unread()
+        left = await asyncio.to_thread(unfinished, self._spool, unread)
+        self._crew.start(self._remember(unread), name="what was told before")
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
-            self._warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
+            self.warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
         for text in left:
-            self._warn("audit", text)
+            self.warn("audit", text)
         try:
             self._before = await asyncio.to_thread(self._orders.read)
-        except ValueError as error:
-            self._warn(
+        except UnreadableError as error:
+            self.warn(
                 "standing",
                 f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
             )
@@ -195,7 +203,7 @@ class EngineHost:
         wait before it is done, so that no pump takes a step that somebody forbade (standing.py)."""
         before, self._before = self._before, ()
         for order in before:
-            self._warn("standing", await self._orders.take_up(order, self._reaching(paired)))
+            self.warn("standing", await self._orders.take_up(order, self._reaching(paired)))
 
     async def adopt(self, paired: Steered) -> None:
         """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
@@ -207,7 +215,7 @@ class EngineHost:
         self._paired = paired
         paired.write_together(self._journal.together)
         for order in self._before:
-            self._warn("standing", f"stands no longer: {order}; it ended with the application's process")
+            self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
         if self._before:
             await self._orders.keep()
         self._guard = Guard(
@@ -233,6 +241,7 @@ class EngineHost:
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
+        self._crew.start(self._follow_usage(paired), name="what other engines use")
 
     def _reaching(self, paired: Steered) -> Reach:
         if self._reach is None:
@@ -285,8 +294,9 @@ class EngineHost:
 
     # -- what consoles are told -----------------------------------------------------------------------------------
 
-    async def _remember(self) -> None:
-        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without."""
+    async def _remember(self, unread: Unread) -> None:
+        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without.
+        Then all that could not be read of the journal is told, by whichever reader it was found."""
         look = partial(
             told_before,
             self._spool,
@@ -294,11 +304,14 @@ class EngineHost:
             since=self._started_at - SPAN,
             most=RECENT,
             untold=[kind.kind for kind in JOURNAL_ONLY],
+            unread=unread,
         )
         try:
             self._control.remember(await asyncio.to_thread(look))
         except OSError as error:
             log.warning("what was told before cannot be read from the journal: %s", error)
+        for text in await asyncio.to_thread(unread.tell):
+            self.warn("journal", text)
 
     def _welcome(self) -> Welcome:
         identity = self._identity
@@ -338,6 +351,14 @@ class EngineHost:
             except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
                 log.exception("no snapshot could be made")
 
+    async def _follow_usage(self, paired: Steered) -> None:
+        while True:
+            try:
+                paired.know_usage(await usage_here(paired, besides=self._socket))
+            except Exception:  # clean-up asks again by itself, and refuses then
+                log.exception("what other engines use could not be read")
+            await asyncio.sleep(USAGE_EVERY)
+
     def _beside(self, syphon: SyphonView) -> SyphonView:
         """The syphon's view, with a drain that moves the same messages."""
         said = drains.latest(self._spool, now=self._clock())
@@ -362,6 +383,7 @@ class EngineHost:
             billed=paired.billed(),
             times=times_line(self._policy),
             alarms=(*self._own_alarms(), *paired.alarms()),
+            warnings=paired.warnings(),
             caption=self._caption(),
             readiness=self._readiness.latest,
             started_at=self._started_at,
@@ -375,16 +397,20 @@ class EngineHost:
 
     def _mind_the_alarms(self, paired: Steered) -> None:
         """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
+        before, self._warnings = self._warnings, paired.warnings()
+        for warning in begun(before, self._warnings):
+            self.warn("syphon", warning)
         before, self._alarms = self._alarms, paired.alarms()
         for alarm in begun(before, self._alarms):
-            self._warn(ALARM, alarm)
+            self.warn(ALARM, alarm)
         for alarm in begun(self._alarms, before):
-            self._warn(ALARM, f"over: {alarm}")
+            self.warn(ALARM, f"over: {alarm}")
 
     def _own_alarms(self) -> tuple[str, ...]:
         return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm) if alarm)
 
-    def _warn(self, about: str, text: str) -> None:
+    def warn(self, about: str, text: str) -> None:
+        """Record something that an operator should know."""
         self.record(Warned(at=self._clock(), about=about, text=text))
 
 

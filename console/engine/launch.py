@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,10 +21,12 @@ from typing import Final, Self
 import msgspec
 
 from console.config import PairingConfig
-from console.core.errors import EngineRunningError, EngineStartError
-from console.engine.lock import running
+from console.core.errors import EngineRunningError, EngineStartError, UnreadableError
+from console.engine.foreign_json import read_json
+from console.engine.lock import held, running
 from console.engine.logs import new_log_file
 from console.engine.places import Places
+from console.interpreter import python_command, python_environment
 
 START_TIMEOUT: Final = 180.0
 """Seconds; pairing alone may list the backlog queues for two minutes (SPEC.md section 4.4)."""
@@ -130,8 +131,8 @@ class Launch:
             if not chunk or data.endswith(b"\n"):
                 break
         try:
-            return _REPORT.decode(data)
-        except msgspec.MsgspecError:
+            return read_json(_REPORT, data)
+        except UnreadableError:
             return Failed(text=f"the engine ended before it was ready; its log {self._log} says why")
 
     def _end(self) -> None:
@@ -173,7 +174,7 @@ def tell_systemd(state: str) -> None:
 def wait_until_gone(places: Places, timeout: float) -> bool:
     """Whether the engine's process has ended: its lock goes with it."""
     deadline = time.monotonic() + timeout
-    while running(places.lock) is not None:
+    while held(places.lock):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
@@ -181,17 +182,14 @@ def wait_until_gone(places: Places, timeout: float) -> bool:
 
 
 def _spawn(arguments: list[str], log: Path, report: int) -> subprocess.Popen[bytes]:
-    """-P and the explicit path: the engine imports this package, whatever lies in the folder it is started from."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    with log.open("xb") as output:
-        log.chmod(0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log goes on behind what is in it
+    with open(os.open(log, flags, 0o600), "wb") as output:  # noqa: PTH123  a descriptor, not a path
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE, *arguments],
+            python_command(MODULE, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=(report,),
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=python_environment(),
         )

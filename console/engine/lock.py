@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from console.core.errors import EngineRunningError
+from console.core.errors import EngineRunningError, UnreadableError
+from console.engine.foreign_json import read_json
 
 _MOST_BYTES: Final = 4096
 _TRIES: Final = 4
@@ -29,6 +30,9 @@ class Holder:
     pid: int
     socket: str
     log: str
+
+
+_HOLDER: Final = msgspec.json.Decoder(Holder)
 
 
 def take(path: Path, holder: Holder) -> int:
@@ -75,6 +79,11 @@ def running(path: Path) -> Holder | None:
     return holder if held else None
 
 
+def held(path: Path) -> bool:
+    """Whether an engine holds the lock, whatever its text has become."""
+    return _look(path)[1]
+
+
 def fallen(path: Path) -> Holder | None:
     """The last engine, if it ended without leaving, and none runs now."""
     holder, held = _look(path)
@@ -99,6 +108,6 @@ def _look(path: Path) -> tuple[Holder | None, bool]:
 
 def _read(fd: int) -> Holder | None:
     try:
-        return msgspec.json.decode(os.pread(fd, _MOST_BYTES, 0), type=Holder)
-    except msgspec.MsgspecError:  # it was taken this instant, and nothing stands there yet
+        return read_json(_HOLDER, os.pread(fd, _MOST_BYTES, 0))
+    except UnreadableError:  # it was taken this instant, and nothing stands there yet; or the disk has changed it
         return None

@@ -10,17 +10,24 @@ Not here: what is an alarm (pairing/views.py, host.py), and rules that wake some
 from __future__ import annotations
 
 import asyncio
+import io
+import socket
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from http.client import HTTPException, parse_headers
 from typing import Final
-from wsgiref.simple_server import WSGIServer
+from urllib.parse import urlsplit
 
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from console.core.entity import State
-from console.core.snapshot import Answer, Snapshot, SyphonStatus
+from console.core.foreign_text import harmless
+from console.core.routes import GiveUp
+from console.core.snapshot import Answer, EntityView, Snapshot, SyphonStatus
+from console.engine.door import BACKLOG, REQUEST_SECONDS, Caller, Door
 from console.engine.identity import program_version
 from console.settings import Address
 
@@ -28,7 +35,22 @@ OPEN: Final = 10.0
 """Seconds that opening the port may take."""
 AGAIN: Final = 30.0
 """Seconds until a port that was taken is tried again."""
-SYPHONS: Final = (SyphonStatus.IDLE, SyphonStatus.RUNNING)
+MOST_SAID: Final = 300
+"""Characters of a label: the path of an entity has 260 at most."""
+LONGEST_REQUEST: Final = 16 * 1024
+AT_ONCE: Final = 2
+"""Scrapes made at the same time; each takes a thread."""
+MOST_ASKING: Final = 32
+"""Connections with a whole request that are not answered yet."""
+ANSWER_SECONDS: Final = 10.0
+"""For a scraper to read its answer."""
+REFUSALS: Final = {
+    400: "this is no request of HTTP/1.1: GET /metrics",
+    408: f"no whole request came within {REQUEST_SECONDS:g} s: send it at once",
+    431: f"a request may have {LONGEST_REQUEST} bytes",
+    503: "too many connections at the same time: try again later",
+}
+SYPHONS: Final = (SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING)
 """Those that would move a parked message."""
 
 Rows = Iterable[tuple[tuple[str, ...], float | None]]
@@ -43,7 +65,7 @@ async def serve(address: Address, latest: Callable[[], Snapshot | None], warn: C
     said = False
     while True:
         try:
-            server = await _listening(address, registry)
+            listening = await _listening(address)
             break
         except OSError as error:
             if not said:
@@ -52,22 +74,123 @@ async def serve(address: Address, latest: Callable[[], Snapshot | None], warn: C
         await asyncio.sleep(AGAIN)
     if said or not address.loopback:
         warn(f"metrics are served at {address}{'' if address.loopback else ', to other machines too'}")
+    door = Door("the metrics port", Scrapes(registry).answer, limit=LONGEST_REQUEST, refusal=refusal(503))
+    door.open(listening)
     try:
         await asyncio.Event().wait()
     finally:
-        server.shutdown()
-        server.server_close()
+        await door.close()
 
 
-async def _listening(address: Address, registry: CollectorRegistry) -> WSGIServer:
-    """In a thread: the library asks for the machine's name, which may take its time.
+async def _listening(address: Address) -> socket.socket:
+    """In a thread: the host may be a name, and to look it up may take its time.
 
     Raises:
         OSError: the port is taken, say; TimeoutError is one.
     """
+
     async with asyncio.timeout(OPEN):
-        server, _ = await asyncio.to_thread(start_http_server, address.port, address.host, registry)
-        return server
+        return await asyncio.to_thread(_bound, address)
+
+
+def _bound(address: Address) -> socket.socket:
+    family, kind, number, _, where = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, number)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and socket.has_dualstack_ipv6():
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class Scrapes:
+    """Answers one request a connection, a few at a time, in threads.
+
+    A connection without a whole request is the door's stranger; one with a request waits for its turn, and is refused
+    where many wait already.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._app = make_wsgi_app(registry)
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._asking = 0
+
+    async def answer(self, caller: Caller) -> None:
+        """Reads a request and answers it."""
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await caller.reader.readuntil(b"\r\n\r\n")
+        except TimeoutError:
+            caller.writer.write(refusal(408))
+            return
+        except asyncio.LimitOverrunError:
+            caller.writer.write(refusal(431))
+            return
+        caller.known()
+        self._asking += 1
+        try:
+            text = await self._answer_to(head) if self._asking <= MOST_ASKING else refusal(503)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                caller.writer.write(text)
+                caller.writer.close()
+                await caller.writer.wait_closed()
+        finally:
+            self._asking -= 1
+
+    async def _answer_to(self, head: bytes) -> bytes:
+        try:
+            asked = environ_of(head)
+        except (ValueError, HTTPException):
+            return refusal(400)
+        async with self._turns:
+            return await asyncio.to_thread(self._made, asked)
+
+    def _made(self, asked: dict[str, str]) -> bytes:
+        begun: list[tuple[str, list[tuple[str, str]]]] = []
+        body = b"".join(self._app(asked, lambda status, headers: begun.append((status, headers))))
+        ((status, headers),) = begun
+        return response(status, headers, body)
+
+
+def environ_of(head: bytes) -> dict[str, str]:
+    """What of a request counts here, in the form of WSGI.
+
+    Raises:
+        ValueError, HTTPException: it is no HTTP.
+    """
+    line, _, rest = head.partition(b"\r\n")
+    method, target, version = line.decode("ascii").split(" ")
+    if not method.isalpha() or not version.startswith("HTTP/1."):
+        raise ValueError("no request line of HTTP/1")
+    headers = parse_headers(io.BytesIO(rest))
+    asked = urlsplit(target)
+    return {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": asked.path,
+        "QUERY_STRING": asked.query,
+        "HTTP_ACCEPT": headers.get("Accept", ""),
+        "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+    }
+
+
+def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """A whole answer, after which the connection ends."""
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def refusal(status: int) -> bytes:
+    """An answer without figures."""
+    text = f"# {REFUSALS[status]}\n".encode()
+    return response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
 
 
 class Figures(Collector):
@@ -95,7 +218,9 @@ def families(of: Snapshot) -> Iterator[Metric]:
 def _engine(of: Snapshot) -> Iterator[Metric]:
     info = InfoMetricFamily("paired_engine", "The engine that answers.", labels=["pairing"])
     about = {"engine": of.engine, "environment": of.environment, "primary": of.primary, "secondary": of.secondary}
-    info.add_metric([of.pairing], about | {"version": program_version(), "boot": of.boot})
+    about |= {"version": program_version(), "boot": of.boot}
+    about |= {"version": program_version(), "boot": of.boot}
+    info.add_metric([_label(of.pairing)], {name: _label(text) for name, text in about.items()})
     yield info
     yield _gauge(of, "paired_snapshot_timestamp_seconds", "When these figures were put together.", (), [((), of.at)])
     yield _gauge(of, "paired_start_time_seconds", "When the engine started.", (), [((), of.started_at)])
@@ -127,8 +252,17 @@ def _entities(of: Snapshot) -> Iterator[Metric]:
     ]
     labels = ("entity", "route", "outcome")
     yield _counter(of, "paired_sends", "Messages sent, by route: primary or backlog/N.", labels, sends)
+    text = "Messages of calls that ended in an error at their caller."
+    yield _counter(of, "paired_refused_messages", text, ("entity", "reason"), _refused(every))
     for name, text, field in _COUNTED:
         yield _counter(of, name, text, ("entity",), [((each.path,), getattr(each, field)) for each in every])
+
+
+def _refused(entities: Iterable[EntityView]) -> Rows:
+    """By reason. One of them has a sample from the start: a rate does not see what a new counter begins with."""
+    for each in entities:
+        counts = {str(GiveUp.NO_BACKLOG): 0} | dict(each.refusals)
+        yield from (((each.path, reason), float(count)) for reason, count in counts.items())
 
 
 _COUNTED: Final = (
@@ -169,8 +303,11 @@ _READ: Final = (
 def _syphon(of: Snapshot) -> Iterator[Metric]:
     syphon = of.syphon
     status = [((status.value,), float(syphon.status is status)) for status in SyphonStatus]
-    yield _gauge(of, "paired_syphon_status", "1 for the status of this engine's syphon.", ("status",), status)
     known = float((syphon.status in SYPHONS) + len(syphon.elsewhere))
+    is_unknown = syphon.status is SyphonStatus.OFF and not syphon.elsewhere
+    status.append((("unknown",), float(is_unknown)))
+    text = "1 for the status of this engine's syphon; unknown: it runs none, and knows of none elsewhere."
+    yield _gauge(of, "paired_syphon_status", text, ("status",), status)
     text = "Syphons known that would move parked messages: here, and of other engines on this machine."
     yield _gauge(of, "paired_syphons_known", text, (), [((), known)])
     yield _counter(of, "paired_syphon_moved_messages", "Moved to destinations.", (), [((), float(syphon.moved))])
@@ -179,6 +316,8 @@ def _syphon(of: Snapshot) -> Iterator[Metric]:
 
 
 def _trouble(of: Snapshot) -> Iterator[Metric]:
+    warned = [((), float(len(of.warnings)))]
+    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status says which.", (), warned)
     yield _gauge(of, "paired_alarms", "Alarms; paired status says which.", (), [((), float(len(of.alarms)))])
     ready, journal = of.readiness, of.journal
     would = [((), float(ready.ready))] if ready is not None else []
@@ -208,5 +347,10 @@ def _counter(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
     for values, figure in rows:
         if figure is not None:
-            family.add_metric([of.pairing, *values], figure)
+            family.add_metric([_label(value) for value in (of.pairing, *values)], figure)
     return family
+
+
+def _label(value: str) -> str:
+    """A label's value: whoever looks at the figures with curl has a terminal."""
+    return harmless(value[:MOST_SAID])

@@ -1,12 +1,12 @@
 """What the primary namespace tells about itself; before all its name, which its backlog queues carry.
 
-The name is as configured, else as the namespace tells it, else empty: the pairing then takes the first label of its
-host (SPEC.md section 4.1). What was told once is remembered, since an engine may have to start during an outage and
-still find its queues.
+The rule for the name is console.pairing.naming's, as for applications. What was told once is remembered here, since an
+engine may have to start during an outage and still find its queues.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from console.config import NamespaceConfig
@@ -15,21 +15,26 @@ from console.core.namespaces import UNTOLD, NamespaceInfo
 from console.engine.connecting import open_admin
 from console.engine.places import Places
 from console.pairing.backlog import told
-from console.pairing.client import first_label
+from console.pairing.naming import alias_remark, name_of
+
+log = logging.getLogger(__name__)
 
 
 async def primary_told(namespace: NamespaceConfig, places: Places, *, reachable: bool) -> NamespaceInfo:
     """What it tells; `reachable` False: it is not asked, and only its name may be remembered."""
     info = await _ask(namespace) if reachable else UNTOLD
     if info.name:
+        remark = "" if namespace.name else alias_remark(namespace.host, info.name)
+        if remark:
+            log.info("%s", remark)
         places.named.write_text(f"{namespace.host}\n{info.name}\n")
     return replace(info, name=namespace.name or info.name or _remembered(namespace, places))
 
 
 async def looked_up(namespace: NamespaceConfig, places: Places) -> str:
     """The name for one who leaves nothing behind: nothing is remembered."""
-    name = namespace.name or (await _ask(namespace)).name
-    return name or _remembered(namespace, places) or first_label(namespace.host)
+    reported = "" if namespace.name else (await _ask(namespace)).name or _remembered(namespace, places)
+    return name_of(namespace.host, configured=namespace.name, reported=reported)
 
 
 async def _ask(namespace: NamespaceConfig) -> NamespaceInfo:

@@ -1,29 +1,70 @@
-"""What other engines of this user on this machine use of the same namespaces: asked before anything is deleted."""
+"""What other engines of this user on this machine use of the same namespaces: read before anything is deleted.
+
+A queue is named by the index in its path. An older engine counts its queues instead, and its paths are right.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from console.core.errors import CleanUpError
-from console.engine.here import engines_here, look_at, socket_of
+from console.core.queue_usage import QueueUsage
+from console.core.snapshot import Snapshot, SyphonStatus
+from console.engine.here import Standing, engines_here, look_at, socket_of
 from console.engine.steered import Steered
+from console.pairing.backlog import queue_index
+
+MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
-async def queues_used(paired: Steered, *, besides: Path) -> int:
-    """The most backlog queues that an engine here uses of the same namespaces; 0: there is no other.
+async def queues_used(paired: Steered, *, besides: Path) -> frozenset[int]:
+    """The indices of the backlog queues that other engines here use of the same namespaces.
 
     Args:
         besides: the socket of the engine that asks.
 
     Raises:
-        CleanUpError: one runs that does not say what it uses.
+        CleanUpError: an engine runs and its queues are unknown.
     """
-    running = [places for places in engines_here() if (socket := socket_of(places)) is not None and socket != besides]
-    most = 0
-    for standing in await look_at(running):
+    used: set[int] = set()
+    for standing in await _others(besides):
         if standing.snapshot is None:
             raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} may use it ({standing.trouble})")
-        theirs = (standing.snapshot.primary.casefold(), standing.snapshot.secondary.casefold())
-        if theirs == (paired.primary_name.casefold(), paired.secondary_name.casefold()):
-            most = max(most, len(standing.snapshot.queues))
-    return most
+        if _is_of(paired, standing.snapshot):
+            indices = _indices(standing.snapshot)
+            if indices is None:
+                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not say what it uses")
+            used |= indices
+    return frozenset(used)
+
+
+async def usage_here(paired: Steered, *, besides: Path) -> QueueUsage:
+    """What the other engines here say that they use; an engine that does not answer is left out. Arguments as above."""
+    used: set[int] = set()
+    moved: set[int] = set()
+    for standing in await _others(besides):
+        snapshot = standing.snapshot
+        if snapshot is None or not _is_of(paired, snapshot):
+            continue
+        indices = _indices(snapshot)
+        used |= set(range(len(snapshot.queues))) if indices is None else indices
+        if snapshot.syphon.status in MOVING and indices is not None:
+            moved |= indices
+    return QueueUsage(frozenset(used), frozenset(moved))
+
+
+async def _others(besides: Path) -> tuple[Standing, ...]:
+    running = [places for places in engines_here() if (socket := socket_of(places)) is not None and socket != besides]
+    return await look_at(running)
+
+
+def _is_of(paired: Steered, snapshot: Snapshot) -> bool:
+    theirs = (snapshot.primary.casefold(), snapshot.secondary.casefold())
+    return theirs == (paired.primary_name.casefold(), paired.secondary_name.casefold())
+
+
+def _indices(snapshot: Snapshot) -> frozenset[int] | None:
+    """The real indices of an engine's queues; None: at least one path does not tell."""
+    indices = {queue_index(queue.path) for queue in snapshot.queues}
+    return frozenset(index for index in indices if index is not None) if None not in indices else None

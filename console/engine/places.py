@@ -1,7 +1,8 @@
 """Where an engine's files are, from its pairing's name alone: console and engine find the same ones.
 
     state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal, its tables, the logs
-    socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, control.sock in the state folder
+    socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, or where another user could change that folder,
+                    control.sock in the state folder
 
 The socket's path is also in the lock file, since a console may have been started with another environment. All folders
 are the owner's alone.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from console.core.errors import ConfigurationError
+from console.ownership import foreign_access
 
 LONGEST_SOCKET_PATH: Final = 106
 """Bytes: what a Unix socket's address holds, less its end mark and the character that a new socket has more."""
@@ -29,6 +31,8 @@ class Places:
 
     state: Path
     socket: Path
+    is_service: bool = False
+    """Whether it is a service's engine, of which this user may reach the socket alone."""
 
     @property
     def name(self) -> str:
@@ -109,7 +113,7 @@ def _folder(variable: str, otherwise: Path) -> Path:
 def _socket(state: Path, name: str) -> Path:
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     wanted = state / "control.sock"
-    if runtime.is_absolute() and runtime.is_dir():
+    if runtime.is_absolute() and runtime.is_dir() and not foreign_access(runtime):  # after `su` it is another user's
         wanted = runtime / "paired" / f"{name}.sock"
     if _fits(wanted):
         return wanted

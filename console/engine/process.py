@@ -1,7 +1,7 @@
 """The engine as a process of its own: `python -m console.engine.process CONFIG LOG REPORT_FD [read-only]`, started by
 launch.py.
 
-Its standard output and error are its log. It tells the one who started it that it serves, or in one sentence why it
+Its standard output and error go into its log. It tells the one who started it that it serves, or in one sentence why it
 does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
 business.
 """
@@ -12,18 +12,18 @@ import asyncio
 import faulthandler
 import logging
 import os
+import resource
 import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from console.config import PairingConfig, load_config
+from console.config import PairingConfig, load_config, refuse_foreign_command
 from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError, PairedError
-from console.core.events import Warned
+from console.core.masking import masked
 from console.core.namespaces import NamespaceInfo, remarks
 from console.core.options import Policy
 from console.engine.connecting import Clients, open_clients
@@ -35,15 +35,16 @@ from console.engine.host import EngineHost, nobody
 from console.engine.identity import EngineIdentity
 from console.engine.launch import READ_ONLY, Failed, Ready, report, tell_systemd
 from console.engine.lock import Holder, leave, take
-from console.engine.logs import log_to
+from console.engine.logs import log_to, log_to_file
 from console.engine.metrics import serve
 from console.engine.naming import primary_told
 from console.engine.places import Places, places_of
 from console.engine.renewal import Renewal
+from console.engine.services import open_to
 from console.engine.surroundings import Around
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from console.pairing.deadlines import bounded
-from console.secret import masked
+from console.printing import complain
 
 CLOSE_TIMEOUT: Final = 40.0
 """Seconds that sends in hand, pumps and links may take to end."""
@@ -63,23 +64,28 @@ def run_here(config_path: Path, *, read_only: bool = False) -> int:
         if isinstance(outcome, Ready):
             tell_systemd("READY=1")
         else:
-            sys.stderr.write(f"paired: {outcome.text}\n")
+            complain(outcome.text)
 
     return main(config_path, "on standard error", say, read_only=read_only)
 
 
-def main(config_path: Path, log_path: str, say: Say, *, read_only: bool = False) -> int:
+def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = None, read_only: bool = False) -> int:
     """Runs the engine to its end; the exit status.
 
     Args:
         config_path: its pairing.toml.
         log_path: where its log is, for a person.
+        log_file: what it writes its log to; None: standard error, whose keeper bounds it.
         say: told once that it serves, or why it will not.
         read_only: start read-only, whatever the file says.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if log_file is None:
+        log_to(sys.stderr)
+    else:
+        log_to_file(log_file)
     faulthandler.enable()
-    log_to(sys.stderr)
+    allow_open_files()
     starting = _Starting(say)
     try:
         _run(config_path, log_path, starting, read_only=read_only)
@@ -91,13 +97,27 @@ def main(config_path: Path, log_path: str, say: Say, *, read_only: bool = False)
     return 0
 
 
+def allow_open_files() -> None:
+    """Raises the limit of open files as far as it may be: sockets, backlog queues and the journal all need some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a system may allow less than it names
+        log.warning("the limit of open files stays %d: %s", soft, error)
+        return
+    if soft != hard:
+        log.info("the limit of open files is raised from %d to %d", soft, hard)
+
+
 def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
     config = load_config(config_path)
+    refuse_foreign_command(config)
     places = places_of(config.name)
     places.prepare()
+    group = open_to(config.control_group, places) if config.control_group else None
     held = take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=log_path))
     try:
-        asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only))
+        asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only, group=group))
     except BaseException:
         if not starting.over:  # it never served: nobody will look for it
             leave(held)
@@ -150,7 +170,15 @@ class _Starting:
             tell(outcome)
 
 
-async def _serve(config: PairingConfig, places: Places, starting: _Starting, log_path: str, *, read_only: bool) -> None:
+async def _serve(
+    config: PairingConfig,
+    places: Places,
+    starting: _Starting,
+    log_path: str,
+    *,
+    read_only: bool,
+    group: int | None,
+) -> None:
     identity = EngineIdentity.of(
         config.name,
         environment=config.environment,
@@ -162,7 +190,7 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
     _on_end(this.cancel)
     around = Around(config, places)
     draining = Draining(
-        config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: _warn(host, "drain", text)
+        config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: host.warn("drain", text)
     )
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
     host = EngineHost(
@@ -173,12 +201,16 @@ async def _serve(config: PairingConfig, places: Places, starting: _Starting, log
         surroundings=around.add,
         draining=draining,
         keep=config.journal_mb * 1024**2,
+        group=group,
         note=hook.note if hook is not None else nobody,
     )
     async with host, open_clients(config) as clients:
         renewal = Renewal(
-            config, clients.primary_access, clients.secondary_access, lambda text: _warn(host, "credentials", text)
+            config, clients.primary_access, clients.secondary_access, lambda text: host.warn("credentials", text)
         )
+        for remark in config.remarks:
+            if not remark.endswith(config.policy.remarks):  # those are the pairing's to say
+                host.warn("credentials", remark)
         paired = await _pair(config, clients, places, host, renewal)
         crew = _crew(config, host, renewal, hook)
         try:
@@ -200,7 +232,7 @@ def _crew(config: PairingConfig, host: EngineHost, renewal: Renewal, hook: Hook 
     """What runs beside the pairing, as far as the file asks for it."""
 
     def warning(about: str) -> Callable[[str], None]:
-        return lambda text: _warn(host, about, text)
+        return lambda text: host.warn(about, text)
 
     crew = Crew()
     crew.start(renewal.run(), name="the renewal of keys")
@@ -247,9 +279,9 @@ async def _pair(
         raise found if primary.has_topics else _without_topics(found, primary)
     if found:
         text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
-        _warn(host, "primary", text)
+        host.warn("primary", text)
     for text in remarks(primary, paired.secondary_info):
-        _warn(host, "namespaces", text)
+        host.warn("namespaces", text)
     probed = {path.casefold() for path in config.probe}
     for path in config.entities:
         paired.watch(path, probe=path.casefold() in probed)
@@ -261,10 +293,6 @@ def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseExcepti
     if not isinstance(error, ConfigurationError):
         return error
     return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")
-
-
-def _warn(host: EngineHost, about: str, text: str) -> None:
-    host.record(Warned(at=time.time(), about=about, text=text))
 
 
 async def _look_for_entities(clients: Clients, config: PairingConfig, places: Places, outage: str) -> str:
@@ -280,4 +308,5 @@ async def _close(paired: PairedServiceBusClient) -> None:
 
 if __name__ == "__main__":
     read_only = READ_ONLY in sys.argv[4:]
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3])), read_only=read_only))
+    config, log_name, say = Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3]))
+    sys.exit(main(config, log_name, say, log_file=Path(log_name), read_only=read_only))

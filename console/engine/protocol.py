@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
-from console.core.errors import ControlError
+from console.core.errors import ControlError, UnreadableError
 from console.core.snapshot import Snapshot
+from console.engine.foreign_json import read_json
 
 VERSION: Final = 2
 LONGEST_FROM_CLIENT: Final = 64 * 1024
@@ -46,19 +47,25 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
-    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer."""
+    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer.
+
+    by, sudo_user: as in Command.
+    """
 
     id: int
     verb: str
     scope: str = ""
     targets: tuple[str, ...] = ()
     by: str
+    sudo_user: str = ""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
     """An operator's order. `id` is the client's own and comes back in the answer.
 
     verb: an id of console.core.actions. scope: what the targets are, a value of Scope; empty: the verb's first one.
+    by: the client's own name for itself; the engine replaces it by its peer's user as the kernel has it.
+    sudo_user: the client's SUDO_USER, a claim that the audit marks as one.
     token, typed: of a dangerous one, what Armed gave and what the person typed.
     """
 
@@ -67,6 +74,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="com
     scope: str = ""
     targets: tuple[str, ...] = ()
     by: str
+    sudo_user: str = ""
     why: str = ""
     token: str = ""
     typed: str = ""
@@ -153,8 +161,8 @@ def decode_from_client(line: bytes) -> FromClient:
         ProtocolError: saying what is wrong with it.
     """
     try:
-        return _FROM_CLIENT.decode(line)
-    except msgspec.MsgspecError as error:
+        return read_json(_FROM_CLIENT, line)
+    except UnreadableError as error:
         raise ProtocolError(f"this line is no message of the control protocol ({error})") from error
 
 
@@ -165,6 +173,6 @@ def decode_from_engine(line: bytes) -> FromEngine:
         ProtocolError: saying what is wrong with it.
     """
     try:
-        return _FROM_ENGINE.decode(line)
-    except msgspec.MsgspecError as error:
+        return read_json(_FROM_ENGINE, line)
+    except UnreadableError as error:
         raise ProtocolError(f"the engine sent a line that is no message of the control protocol ({error})") from error

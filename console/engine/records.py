@@ -9,17 +9,28 @@ Not here: files (journal.py) and the conversation on the socket (protocol.py).
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Final
+from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
+from console.core.errors import UnreadableError
 from console.core.events import KINDS, Event, Record
+from console.core.foreign_text import repeated
+from console.core.masking import masked
+from console.core.moments import END
+from console.engine.foreign_json import read_json
 
 VERSION: Final = 1
 HEADER: Final = ("v", "engine", "boot", "seq", "ts", "kind")
 MICROSECONDS: Final = 1_000_000
+LATEST: Final = int(END) * MICROSECONDS
+"""The time that no record reaches: see console.core.moments."""
 
+_SENTENCES: Final = frozenset({"reason", "why", "text", "outcome"})
+"""Fields that may repeat what a library said, with a secret in it."""
 _ENCODER: Final = msgspec.json.Encoder()
 _FIELDS: dict[type[Event], tuple[str, ...]] = {}
 
@@ -37,8 +48,8 @@ _HEADER_DECODER: Final = msgspec.json.Decoder(_Header)
 _LINE_DECODER: Final = msgspec.json.Decoder(dict[str, object])
 
 
-class UnreadableLineError(ValueError):
-    """A line that is no record: torn, or written by something else."""
+class UnreadableLineError(UnreadableError):
+    """A line that is no record: torn, changed on disk, or written by something else."""
 
 
 def encode(record: Record) -> bytes:
@@ -55,7 +66,7 @@ def encode(record: Record) -> bytes:
     for name in _field_names(type(event)):
         value = getattr(event, name)
         if value is not None:
-            line[name] = value
+            line[name] = masked(value) if name in _SENTENCES else value
     return _ENCODER.encode(line)
 
 
@@ -66,15 +77,54 @@ def decode(line: bytes) -> Record | None:
         UnreadableLineError: the line is no record.
     """
     try:
-        header = _HEADER_DECODER.decode(line)
+        header = read_json(_HEADER_DECODER, line)
         kind = KINDS.get(header.kind)
         if kind is None or header.v > VERSION:
             return None
-        values = _LINE_DECODER.decode(line)
+        if not 0 <= header.ts < LATEST:
+            raise UnreadableError("its time is not between the years 1970 and 9999")
+        values = read_json(_LINE_DECODER, line)
         event = msgspec.convert({**values, "at": header.ts / MICROSECONDS}, kind)
-    except msgspec.MsgspecError as error:
+    except UnreadableError as error:
         raise UnreadableLineError(f"not a record: {error}") from error
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UnreadableLineError(f"not a record: {repeated(str(error))}") from error
     return Record(engine=header.engine, boot=header.boot, seq=header.seq, event=event)
+
+
+def are_sound(lines: bytes) -> bool:
+    """Return whether each of these lines is a record of a known kind: in one go, so that a big journal can be looked
+    through. Where this is False, `decode` says what each line is. Every line ends with a newline.
+    """
+    try:
+        lines.decode()
+        return len(_ANY_KIND.decode_lines(lines)) == lines.count(b"\n")
+    except (ValueError, OverflowError, RecursionError):
+        return False
+
+
+def _shape(name: str, kind: type[Event]) -> type[msgspec.Struct]:
+    """The form of a kind's line."""
+    hints = get_type_hints(kind)
+    header: list[tuple[Any, ...]] = [
+        ("v", int),
+        ("engine", str),
+        ("boot", str),
+        ("seq", int),
+        ("ts", Annotated[int, _POSSIBLE]),
+    ]
+    own = [
+        (field.name, hints[field.name], *(() if field.default is MISSING else (field.default,)))
+        for field in fields(kind)
+        if field.name != "at"
+    ]
+    return msgspec.defstruct(kind.__name__, [*header, *own], tag_field="kind", tag=name, kw_only=True)
+
+
+_POSSIBLE: Final = msgspec.Meta(ge=0, lt=LATEST)
+_ANY_KIND: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(
+    reduce(or_, (_shape(name, kind) for name, kind in KINDS.items()))
+)
 
 
 def _field_names(kind: type[Event]) -> tuple[str, ...]:

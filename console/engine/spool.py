@@ -12,6 +12,7 @@ Not here: when a file is complete and what a full disk means (journal.py).
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ from typing import Final
 
 from console.core.events import Record
 from console.engine import records
+from console.engine.unread import Unread
 
 OPEN: Final = ".open"
 CLOSED: Final = "events"
 SUFFIX: Final = ".jsonl"
 ASKED: Final = "asked"
 """Touched by whoever wants what is in the open file."""
-_BLOCK: Final = 64 * 1024
 _PROBE: Final = 64 * 1024
 
 
@@ -152,55 +153,59 @@ def recover(folder: Path) -> tuple[Recovered, ...]:
 
 
 def _whole_length(path: Path, size: int) -> int:
-    """Bytes up to the end of the last line that is a record. A machine's crash can leave zeros after it."""
-    with path.open("rb") as file:
-        tail_at = max(0, size - _BLOCK)
-        file.seek(tail_at)
-        tail = file.read()
-    end = tail.rfind(b"\n") + 1
-    while end:
-        start = tail.rfind(b"\n", 0, end - 1) + 1
-        if start == 0 and tail_at:  # a line longer than the block: taken as it is
-            break
-        try:
-            records.decode(tail[start : end - 1])
-        except records.UnreadableLineError:
+    """Bytes up to the end of the last line that is a record. A machine's crash can leave zeros after it, megabytes."""
+    if not size:
+        return 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(b"\n") + 1
+        while end:
+            start = data.rfind(b"\n", 0, end - 1) + 1
+            if _is_record(data[start : end - 1]):
+                break
             end = start
-            continue
-        break
-    return tail_at + end if end else 0
+        return end
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        records.decode(line)
+    except records.UnreadableLineError:
+        return False
+    return True
 
 
 class SpoolReader:
     """Reads a journal's records back, oldest first within an engine; can be iterated again.
 
-    Lines of unknown kinds are skipped and counted in `unknown`, lines that are no records in `unreadable`; both counts
-    are those of the latest iteration.
+    Lines of unknown kinds are skipped and counted in `unknown`, lines that are no records in `unread`; both are those
+    of the latest iteration.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.unknown = 0
-        self.unreadable = 0
+        self.unread = Unread()
 
     def __iter__(self) -> Iterator[Record]:
-        self.unknown = self.unreadable = 0
+        self.unknown, self.unread = 0, Unread()
         for path in sorted((self._folder / CLOSED).glob(f"*{SUFFIX}")):
             try:
                 file = path.open("rb")
             except FileNotFoundError:  # it was the oldest, and there was no room for it any more
                 continue
             with file:
+                end = 0
                 for line in file:
-                    record = self._read(line)
+                    end += len(line)
+                    record = self._read(path, end - len(line), line)
                     if record is not None:
                         yield record
 
-    def _read(self, line: bytes) -> Record | None:
+    def _read(self, path: Path, at: int, line: bytes) -> Record | None:
         try:
             record = records.decode(line)
-        except records.UnreadableLineError:
-            self.unreadable += 1
+        except records.UnreadableLineError as error:
+            self.unread.note(path, at, error)
             return None
         if record is None:
             self.unknown += 1

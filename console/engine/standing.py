@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +19,13 @@ import msgspec
 
 from console.core.actions import Scope, named
 from console.core.errors import PairedError
+from console.core.foreign_text import one_line, repeated
+from console.core.moments import day_and_clock
 from console.engine.acts import ACTS, Deed, Reach
+from console.engine.foreign_json import read_json
 
+LONGEST: Final = 500
+"""Characters of an order in a sentence."""
 _NAME: Final = "standing.json"
 _ABOUT: Final = {
     "force": "entity",
@@ -49,12 +53,15 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         target = named(self.scope, self.target)
         reason = f' "{self.why}"' if self.why else ""
-        ordered = datetime.fromtimestamp(self.at, UTC)
-        return f"{self.verb}{f' {target}' if target else ''}, ordered {ordered:%Y-%m-%d %H:%M:%S} by {self.by}{reason}"
+        order = f"{self.verb}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
+        return one_line(order, most=LONGEST)
 
     @property
     def _settles(self) -> tuple[str, Scope, str]:
         return _ABOUT[self.verb], self.scope, self.target.casefold()
+
+
+_ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
 
 
 class Orders:
@@ -74,10 +81,10 @@ class Orders:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: it holds no orders.
+            UnreadableError: it holds no orders.
         """
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=tuple[StandingOrder, ...])
+            return read_json(_ORDERS, self._file.read_bytes())
         except FileNotFoundError:
             return ()
 
@@ -116,7 +123,7 @@ class Orders:
             reach.paired.watch(order.target)
         try:
             await ACTS[order.verb](reach, deed)
-        except PairedError as error:
-            return f"cannot be taken up: {order}; {error}"
+        except (PairedError, ValueError) as error:  # ValueError: its target is none, as a file's may be
+            return f"cannot be taken up: {order}; {repeated(str(error))}"
         self.note(order.verb, deed, at=order.at)
         return f"still stands: {order}; taken up from the engine before"

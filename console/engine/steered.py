@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from console.core.queue_usage import QueueUsage
 from console.core.readiness import Evidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
 
@@ -52,8 +53,9 @@ class Steered(Protocol):
     async def move_stranded(self, path: str) -> str:
         """Moves what lies in an unused backlog queue to where it belongs."""
 
-    async def clean_up(self, path: str, *, used: int) -> str:
-        """Deletes an unused backlog queue, if it is proven to be empty; `used`: the most that other engines use."""
+    async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
+        """Deletes an unused backlog queue, if it is proven to be empty. `elsewhere`: the indices in use by other known
+        engines."""
 
     def unused_view(self) -> UnusedView:
         """The unused backlog queues."""
@@ -73,8 +75,14 @@ class Steered(Protocol):
     async def inspect(self) -> Evidence:
         """What a failover would rest on, looked at now."""
 
+    def know_usage(self, usage: QueueUsage) -> None:
+        """Takes note of the backlog queues that other engines use."""
+
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         """Takes note of the other engines that run a syphon for the same namespaces."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person may want to look at and no engine can judge."""
 
     def alarms(self) -> tuple[str, ...]:
         """What a person should look at, a sentence each."""

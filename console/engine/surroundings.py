@@ -16,6 +16,7 @@ from console.core.readiness import Evidence, ExpiryEvidence
 from console.core.snapshot import SyphonStatus
 from console.engine.connecting import open_admin
 from console.engine.here import engines_here, look_at
+from console.engine.neighbours import MOVING
 from console.engine.places import Places
 from console.pairing.deadlines import Clock
 from console.pairing.readiness import expiry
@@ -67,5 +68,5 @@ async def syphons_here(places: Places, *, primary: str, secondary: str) -> tuple
         for one in (other.snapshot for other in others)
         if one is not None
         and (one.primary.casefold(), one.secondary.casefold()) == namespaces
-        and one.syphon.status in (SyphonStatus.IDLE, SyphonStatus.RUNNING)
+        and one.syphon.status in MOVING
     )

@@ -15,20 +15,21 @@ from console.core.events import Commanded, CommandEnded
 from console.core.moments import clock
 from console.engine import records
 from console.engine.spool import CLOSED, OPEN, SUFFIX
+from console.engine.unread import Unread
 
 NEEDLE: Final = b'"kind":"command'
 MOST_FILES: Final = 64
 """Newest files of a boot that are read: half a gigabyte at most, and an act is minutes old at its end."""
 
 
-def unfinished(spool: Path) -> tuple[str, ...]:
-    """A sentence for each act of the newest boot that has no end.
+def unfinished(spool: Path, unread: Unread) -> tuple[str, ...]:
+    """A sentence for each act of the newest boot that has no end. `unread` takes its lines that cannot be read.
 
     Raises:
         OSError: the journal cannot be read.
     """
     open_acts: dict[int, Commanded] = {}
-    for seq, event in _commands(_newest_boot(spool)):
+    for seq, event in _commands(_newest_boot(spool), unread):
         if isinstance(event, Commanded):
             open_acts[seq] = event
         else:
@@ -57,15 +58,18 @@ def _name(path: Path) -> str:
     return path.name
 
 
-def _commands(files: list[Path]) -> Iterator[tuple[int, Commanded | CommandEnded]]:
+def _commands(files: list[Path], unread: Unread) -> Iterator[tuple[int, Commanded | CommandEnded]]:
     for file in files:
         with file.open("rb") as lines:
+            end = 0
             for line in lines:
+                end += len(line)
                 if NEEDLE not in line:
                     continue
                 try:
                     record = records.decode(line.rstrip(b"\n"))
-                except records.UnreadableLineError:  # torn by the crash
+                except records.UnreadableLineError as error:  # torn by the crash, or changed on disk
+                    unread.note(file, end - len(line), error)
                     continue
                 if record is not None and isinstance(record.event, Commanded | CommandEnded):
                     yield record.seq, record.event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 from console.core.entity import State
 from console.core.errors import IllegalEventError
 from console.core.options import Policy
+from console.core.queue_usage import QueueUsage
 from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
 from console.core.snapshot import (
     BilledView,
@@ -71,12 +72,15 @@ class FakePairing:
     acts: list[tuple[str, ...]] = field(default_factory=list)
     syphon: SyphonView = field(default_factory=lambda: SyphonView(status=SyphonStatus.IDLE, text="nothing to move"))
     before_act: Callable[[], None] = lambda: None
-    backlog_queue_count: int = 2
     primary_name: str = "contoso"
     secondary_name: str = "contoso-backup"
     syphons_elsewhere: tuple[str, ...] = ()
+    elsewhere: frozenset[int] = frozenset()
+    usage: QueueUsage | None = None
+    indices: tuple[int, ...] = (0, 1)
     unused: UnusedView = field(default_factory=lambda: UnusedView(queues=(unused_queue(7),), read_at=1.0))
     evidence: Evidence = field(default_factory=lambda: evidence())
+    warned: tuple[str, ...] = ()
 
     def watch(self, path: str) -> None:
         self.entities[path] = entity(path, State.UNKNOWN)
@@ -118,8 +122,9 @@ class FakePairing:
         self.acts.append(("move-stranded", path))
         return f"3 messages of {path} were moved"
 
-    async def clean_up(self, path: str, *, used: int) -> str:
-        self.acts.append(("clean-up", path, str(used)))
+    async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
+        self.acts.append(("clean-up", path))
+        self.elsewhere = await elsewhere()
         return f"{path} was deleted"
 
     def unused_view(self) -> UnusedView:
@@ -129,8 +134,12 @@ class FakePairing:
         return tuple(self.entities.values())
 
     def queue_views(self) -> tuple[QueueView, ...]:
-        paths = (f"contoso/x-servicebus-transfer/{index}" for index in range(self.backlog_queue_count))
-        return tuple(QueueView(index=index, path=path, in_rotation=True) for index, path in enumerate(paths))
+        paths = {index: f"contoso/x-servicebus-transfer/{index}" for index in self.indices}
+        return tuple(QueueView(index=index, path=path, in_rotation=True) for index, path in paths.items())
+
+    @property
+    def backlog_queue_count(self) -> int:
+        return len(self.indices)
 
     def syphon_view(self) -> SyphonView:
         return self.syphon
@@ -144,8 +153,14 @@ class FakePairing:
     def write_together(self, how: Any) -> None:
         """Announces nothing."""
 
+    def know_usage(self, usage: QueueUsage) -> None:
+        self.usage = usage
+
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         self.syphons_elsewhere = engines
+
+    def warnings(self) -> tuple[str, ...]:
+        return self.warned
 
     def alarms(self) -> tuple[str, ...]:
         return ("messages are parked and no syphon is known",)

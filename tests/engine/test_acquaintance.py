@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from console.config import NamespaceConfig, PairingConfig
-from console.core.errors import ConfigurationError
+from console.core.errors import ConfigurationError, NamespaceUnreachableError
 from console.core.events import Event, Warned
 from console.core.options import Policy
 from console.engine import access, process
 from console.engine.connecting import open_clients
 from console.engine.places import Places
 from console.engine.renewal import Renewal
-from console.pairing import PairedServiceBusClient
+from console.pairing import PairedServiceBusClient, opening
 from console.sandbox import Sandbox
 from console.sandbox.access.credentials import AsyncSandboxCredential
 from console.sandbox.broker.settings import Tier
@@ -38,6 +38,9 @@ class Listener:
         self.events.append(event)
         return len(self.events)
 
+    def warn(self, about: str, text: str) -> None:
+        self.record(Warned(at=0.0, about=about, text=text))
+
     def said(self, about: str) -> list[str]:
         return [event.text for event in self.events if isinstance(event, Warned) and event.about == about]
 
@@ -57,8 +60,10 @@ async def start(
     *,
     management: str = "arm",
     entities: tuple[str, ...] = ("orders",),
+    away: str = "",
+    **options: bool,
 ) -> tuple[PairedServiceBusClient, Listener]:
-    """Pairs two namespaces as an engine does."""
+    """Pairs two namespaces as an engine does. away: a namespace that refuses connections."""
     sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
     monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
 
@@ -75,9 +80,11 @@ async def start(
 
     config = PairingConfig(
         path=Path("pairing.toml"), name="orders", environment="", read_only=False,
-        policy=Policy(backlog_queue_count=1), entities=entities,
+        policy=Policy(backlog_queue_count=1, **options), entities=entities,
         primary=config_of(primary.name), secondary=config_of(secondary.name),
     )  # fmt: skip
+    if away:
+        sandbox[away].node.faults.add("refused")
     clients = await stack.enter_async_context(open_clients(config))
     host, places = Listener(), Places(state=folder, socket=folder / "s")
     renewal = Renewal(config, clients.primary_access, clients.secondary_access, print)
@@ -122,3 +129,21 @@ async def test_a_topic_that_the_basic_tier_cannot_have_is_explained(
     primary, secondary = primary_spec(tier=Tier.BASIC), NamespaceSpec("backup")
     with pytest.raises(ConfigurationError, match=r"names 'audit', .*it is of the tier Basic, which has queues and no"):
         await start(stack, tmp_path, monkeypatch, primary, secondary, entities=("orders", "audit"))
+
+
+@pytest.mark.parametrize("start_degraded", [True, False])
+async def test_an_engine_starts_without_its_secondary_where_its_owner_wants_that(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_degraded: bool
+) -> None:
+    monkeypatch.setattr(opening, "PATIENCE", 0.1)
+    specs = primary_spec(), NamespaceSpec("backup")
+    starting = start(
+        stack, tmp_path, monkeypatch, *specs, management="atom", away="backup", start_degraded=start_degraded
+    )
+    if not start_degraded:
+        with pytest.raises(NamespaceUnreachableError, match=r"the secondary namespace .* cannot be reached"):
+            await starting
+        return
+    paired, host = await starting
+    assert paired.alarms()[0].startswith("the pairing started degraded: ")
+    assert host.said("secondary")[0] == paired.alarms()[0]

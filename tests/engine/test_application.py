@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.core.exceptions import ServiceRequestError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from prometheus_client import CollectorRegistry, generate_latest
 
 import console
 from console.core.entity import State
-from console.core.errors import CommandRefusedError, ConfigurationError
+from console.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
+from console.engine import host
 from console.engine.client import ControlClient
 from console.engine.here import engines_here, look_at, socket_of
+from console.engine.neighbours import queues_used
 from console.engine.places import places_of
 from console.engine.spool import read_records
+from console.pairing import backlog, unused
 from console.sandbox import Sandbox
 
 
@@ -29,7 +37,10 @@ async def sandbox(short: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield running
 
 
-async def pair(sandbox: Sandbox, *, more: dict[str, Any] | None = None, **options: Any) -> Any:
+async def pair(
+    sandbox: Sandbox, *, more: dict[str, Any] | None = None, wanted: int = 1, refused: str = "", **options: Any
+) -> Any:
+    """wanted: backlog queues. refused: the path of one that cannot be created."""
     trust = console.tls_context()
     primary, secondary = (
         ServiceBusClient.from_connection_string(sandbox[name].connection_string, retry_total=0, ssl_context=trust)
@@ -38,10 +49,23 @@ async def pair(sandbox: Sandbox, *, more: dict[str, Any] | None = None, **option
     admin = ServiceBusAdministrationClient.from_connection_string(
         sandbox["secondary"].connection_string, connection_verify=str(sandbox.ca_file)
     )
+    if refused:
+        _refuse(admin, refused)
     chosen = console.SendAvailabilityPairedNamespaceOptions(
-        secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=1, **options
+        secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=wanted, **options
     )
     return await console.pair_namespaces(primary, chosen, **{"control": True} | (more or {}))
+
+
+def _refuse(admin: ServiceBusAdministrationClient, path: str) -> None:
+    create: Callable[..., Any] = admin.create_queue
+
+    async def failing(name: str, **options: Any) -> Any:
+        if name == path:
+            raise ServiceRequestError("no route")
+        return await create(name, **options)
+
+    admin.create_queue = failing  # type: ignore[method-assign, assignment] # for this test
 
 
 async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
@@ -66,6 +90,37 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
     assert {"engine-started", "commanded", "forced", "command-ended"} <= set(kinds)
     assert kinds[-1] == "engine-stopped"
     assert [event.kind for event in told if event.kind == "forced"] == ["forced"]
+
+
+async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
+    sandbox: Sandbox, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses (its real indices, not
+    their number: creation may leave gaps)". The other one uses 0, 2 and 3."""
+    monkeypatch.setattr(host, "USAGE_EVERY", 0.1)
+    monkeypatch.setattr(unused, "SETTLE", 0.01)
+    monkeypatch.setattr(backlog, "PAUSE", 0.0)
+    path = "primary/x-servicebus-transfer/3"
+    wide = await pair(sandbox, wanted=4, refused=path.replace("/3", "/1"))
+    assert wide.backlog_queue_indices == (0, 2, 3)
+    narrow = await pair(sandbox, quiet_period=1.0)
+    client = await ControlClient.connect(places_of("primary-2").socket)
+    queue = sandbox["secondary"].node.namespace.queue(path)
+    for part in (queue.messages, queue.dead_letters):
+        part.accessed_at -= 3600.0
+    queue.intake.last_send_at -= 3600.0
+    await until(lambda: narrow.unused_view().read_at is not None and not narrow.unused_view().queues)
+    with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
+        await narrow.clean_up(path, elsewhere=partial(queues_used, narrow, besides=places_of("primary-2").socket))
+    with pytest.raises(CommandRefusedError, match="is no unused backlog queue"):
+        await client.order("clean-up", targets=(path,), by="ada", typed=path)
+    await wide.close()
+    await until(lambda: [one.index for one in narrow.unused_view().queues] == [2, 3])
+    done = await client.order("clean-up", targets=(path,), by="ada", typed=f"{path} no other host uses it")
+    assert done.ok, done.text
+    assert [one.index for one in narrow.unused_view().queues] == [2]
+    await client.close()
+    await narrow.close()
 
 
 async def test_several_of_one_name_stand_beside_each_other_and_find_their_place_again(sandbox: Sandbox) -> None:
@@ -99,3 +154,56 @@ async def test_without_control_there_is_none(sandbox: Sandbox) -> None:
     async with await pair(sandbox, more={"control": False}):
         assert engines_here() == ()
         assert socket_of(places_of("primary")) is None
+
+
+async def test_it_serves_metrics_calls_the_command_and_fills_the_applications_own_registry(
+    sandbox: Sandbox, tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    """The same spelling as in pairing.toml: `metrics`, `on_change`."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    told = tmp_path / "told"
+    command = f"sh -c 'echo \"$PAIRED_SUBJECT $PAIRED_STATE\" >> {told}'"
+    registry = CollectorRegistry()
+    async with await pair(sandbox, more={"metrics": port, "on_change": command}) as paired:
+        registry.register(paired.collector())
+        paired.watch("orders")
+        paired.force("orders", by="test")
+        await until(lambda: told.exists() and "orders forced" in told.read_text())
+        await until(lambda: b'paired_entity_state{entity="orders"' in generate_latest(registry))
+
+        async def served() -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+        assert b"paired_refused_messages_total" in await served()
+    assert b"paired_entity_state{" not in generate_latest(registry), "an engine that has ended has no figures"
+    with pytest.raises(OSError, match=r"(?i)connect"):
+        await served()
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"metrics": "everywhere"}, "^metrics is 'everywhere'; it is a port"),
+        ({"on_change": "'"}, "^on_change is .* cannot be split into words"),
+        ({"control": False, "metrics": 9464}, "^metrics is an engine's, .*: pass control=True$"),
+        ({"control": False, "on_change": "x"}, "^on_change is an engine's, .*: pass control=True$"),
+    ],
+)
+async def test_metrics_and_on_change_are_checked_before_anything_is_contacted(
+    sandbox: Sandbox, more: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        await pair(sandbox, more=more)
+    assert engines_here() == ()
+
+
+async def test_without_an_engine_there_are_no_figures(sandbox: Sandbox) -> None:
+    async with await pair(sandbox, more={"control": False}) as paired:
+        with pytest.raises(ConfigurationError, match="pair with control=True"):
+            paired.collector()

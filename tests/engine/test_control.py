@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import stat
+import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,10 +18,10 @@ from typing import Any
 import pytest
 
 from console.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
-from console.core.events import Event, PingSent, Record
+from console.core.events import Commanded, Event, PingSent, Record
 from console.core.snapshot import Snapshot
 from console.engine import client as client_module
-from console.engine import control, peer, protocol
+from console.engine import control, door, peer, protocol
 from console.engine.client import ControlClient, Update
 from console.engine.protocol import Goodbye, Position, Skipped
 
@@ -299,6 +301,30 @@ async def test_a_connection_that_says_nothing_is_dropped(engine: Engine, monkeyp
         assert "no hello came" in (await last_line(reader))["reason"]
 
 
+async def test_silent_connections_keep_no_console_out(engine: Engine) -> None:
+    """The bug: 32 connections that said nothing kept every console out, until their time was over and longer."""
+    async with engine() as hosted, contextlib.AsyncExitStack() as stack:
+        silent = [
+            await stack.enter_async_context(raw(hosted.socket))
+            for _ in range(max(door.MOST_STRANGERS, control.MOST_CONSOLES) + 10)
+        ]
+        client = await hosted.connect()
+        await client.command("pause-syphon", by="ada")
+        await client.close()
+        assert "too many connections have sent no hello" in (await last_line(silent[0][0]))["reason"]
+
+
+async def test_a_hello_that_trickles_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "HELLO_TIMEOUT", 0.1)
+    async with engine() as hosted, raw(hosted.socket) as (reader, writer):
+        ended = asyncio.create_task(last_line(reader))
+        while not ended.done():
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+        with contextlib.suppress(ConnectionResetError):  # a byte was under way
+            assert "no hello came" in (await ended)["reason"]
+
+
 async def test_there_is_a_most_of_consoles(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "MOST_CONSOLES", 1)
     async with engine() as hosted:
@@ -329,7 +355,7 @@ async def test_a_command_is_done_and_the_next_snapshot_shows_it(engine: Engine) 
         client = await hosted.connect()
         done = await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
         assert done.text == "orders is forced now"
-        assert hosted.pairing.acts == [("force", "orders", "ada", "drill")]
+        assert hosted.pairing.acts == [("force", "orders", client_module.user_name(), "drill")]
 
         def forced(taken: list[Update]) -> bool:
             newest = taken[-1]
@@ -432,15 +458,64 @@ async def test_the_answer_to_stop_comes_before_the_end(engine: Engine) -> None:
     client = await ControlClient.connect(await ready)
     done = await client.order("stop", typed="orders", by="ada", why="enough")
     assert done.ok
-    assert await living == 'stopped by ada: "enough"'
+    assert await living == f'stopped by {client_module.user_name()}: "enough"'
     await client.close()
 
 
 def test_who_gives_orders_has_a_name_also_where_the_user_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container may run under any number, and an order is given there, too."""
 
-    def nameless() -> str:
-        raise KeyError("getpwuid(): uid not found: 4711")
+    def nameless(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
 
-    monkeypatch.setattr(client_module.getpass, "getuser", nameless)
+    monkeypatch.setattr(peer.pwd, "getpwuid", nameless)
     assert client_module.user_name() == f"uid {os.getuid()}"
+
+
+def test_the_environment_does_not_name_who_gives_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(variable, "mallory")
+    assert client_module.user_name() == peer.name_of(os.getuid())
+
+
+async def test_the_audit_names_the_peers_user_and_marks_what_it_claims(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bug: `by` was whatever the client sent."""
+    monkeypatch.setenv("SUDO_USER", "ada\n\x1b[2J")
+    async with engine() as hosted:
+        client = await hosted.connect()
+        await client.order("force", targets=("orders",), typed="orders", by="mallory", why="drill")
+        updates = await take(client, lambda taken: _commanded(taken[-1]) is not None)
+        await client.close()
+    owner = f"{peer.name_of(os.geteuid())} (sudo by ada???2J, as claimed)"
+    assert _commanded(updates[-1]) == owner
+    assert hosted.pairing.acts == [("force", "orders", owner, "drill")]
+
+
+def _commanded(update: Update) -> str | None:
+    return update.event.by if isinstance(update, Record) and isinstance(update.event, Commanded) else None
+
+
+async def test_where_the_kernel_cannot_tell_a_name_is_a_claim(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "peer_uid", lambda transport: None)
+    async with engine() as hosted:
+        client = await hosted.connect()
+        await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
+        await client.close()
+    assert hosted.pairing.acts == [("force", "orders", "ada (as claimed)", "drill")]
+
+
+def test_the_kernel_of_macos_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Connected:
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            assert (level, option) == (0, 1)
+            return struct.pack("=2IH2x16I", 0, 501, 1, *range(16))[:size]
+
+    class Transport(asyncio.BaseTransport):
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return Connected()
+
+    monkeypatch.delattr(peer.socket, "SO_PEERCRED")
+    monkeypatch.setattr(peer.socket, "LOCAL_PEERCRED", 1, raising=False)
+    assert peer.peer_uid(Transport()) == 501

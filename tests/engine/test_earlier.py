@@ -14,6 +14,7 @@ from console.engine import earlier, records, spool
 from console.engine.client import ControlClient
 from console.engine.earlier import told_before
 from console.engine.protocol import Position
+from console.engine.unread import Unread
 
 Engine = Callable[..., Any]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -36,7 +37,7 @@ def write(folder: Path, *events: Event, boot: int = 1, torn: bytes = b"") -> Non
 
 
 def texts(folder: Path, *, since: float = NOW - 60, most: int = 100) -> list[str]:
-    found = told_before(folder, besides="boot-9", since=since, most=most, untold=[Diverted.kind])
+    found = told_before(folder, besides="boot-9", since=since, most=most, untold=[Diverted.kind], unread=Unread())
     assert all(records.decode(line) == record for record, line in found)
     return [record.event.text for record, _ in found if isinstance(record.event, Warned)]
 
@@ -51,7 +52,7 @@ def test_what_consoles_are_not_told_and_what_the_asking_boot_told_is_left_out(tm
     write(tmp_path, warned(1), Diverted(at=NOW, entity="orders", message_id="m", queue=0), boot=1)
     write(tmp_path, warned(2), boot=9)
     assert texts(tmp_path) == ["1"]
-    found = told_before(tmp_path, besides="boot-9", since=0, most=9, untold=[Diverted.kind])
+    found = told_before(tmp_path, besides="boot-9", since=0, most=9, untold=[Diverted.kind], unread=Unread())
     assert [record.event.kind for record, _ in found] == ["warned"]
 
 

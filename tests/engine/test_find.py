@@ -92,6 +92,7 @@ def test_torn_lines_are_skipped_and_said(tmp_path: Path) -> None:
     found = find(tmp_path, "m")
     assert [step.kind for step in found.steps] == ["diverted"]
     assert covered(found, "diverted").endswith("1 torn line skipped")
+    assert as_lines(found, "diverted")[-1] == "line 2 of a.jsonl cannot be read (it has no end); it is passed over"
 
 
 def test_what_the_journal_covers_is_said_where_the_message_is_not_in_it(tmp_path: Path) -> None:
@@ -104,10 +105,32 @@ def test_what_the_journal_covers_is_said_where_the_message_is_not_in_it(tmp_path
     ]
 
 
-def test_an_empty_journal_says_so(tmp_path: Path) -> None:
-    assert as_lines(find(tmp_path / "none", "m"), "all")[1] == (
-        "the journal is empty: no engine of this pairing has run here"
-    )
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_journal_without_files_is_an_error_that_says_where_it_looked(tmp_path: Path, is_there: bool) -> None:
+    folder = tmp_path / "spool"
+    if is_there:
+        spool.prepare(folder)
+    with pytest.raises(ConfigurationError, match=f"no journal files in {folder}: no engine of this pairing has run"):
+        find(folder, "m")
+
+
+def test_lines_that_cannot_be_read_are_said_wherever_they_are(tmp_path: Path) -> None:
+    """One of them may be the receipt that is looked for."""
+    path = write(tmp_path, diverted("m"), moved("other"), moved("m"), moved("m"))
+    first, second, third, fourth = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, second.replace(b"moved", b"m\xffved"), third[:-1], fourth, b""]))
+    found = find(tmp_path, "m")
+    assert [step.kind for step in found.steps] == ["diverted", "moved"]
+    assert found.torn == 2
+    (said,) = found.unread
+    assert said.startswith("2 lines of a.jsonl cannot be read, the first is line 2 (not a record: ")
+    assert find(tmp_path, "lost").outcome == "not in the journal, unless in a line that cannot be read"
+
+
+def test_an_id_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, diverted("m"))
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        find(tmp_path, "m\udcff")
 
 
 @pytest.mark.parametrize("message_id", ['"quoted"', "ünïcode", "line\nbreak", "back\\slash", "m"])

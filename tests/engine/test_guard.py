@@ -19,6 +19,7 @@ from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone
 from console.engine.standing import Orders
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous]
+SPARE = "contoso/x-servicebus-transfer/7"
 TARGETS = {
     Scope.ALL: (),
     Scope.ENTITY: ("orders",),
@@ -295,6 +296,7 @@ async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> Non
         ("force", ("orders", "payments"), "2"),
         ("redrive", ("1",), "1"),
         ("stop", (), "shop"),
+        ("clean-up", (SPARE,), f"{SPARE} no other host uses it"),
     ],
 )
 def test_what_is_typed_is_the_name_the_number_or_the_pairing(
@@ -303,6 +305,25 @@ def test_what_is_typed_is_the_name_the_number_or_the_pairing(
     armed = site.arm(verb, *targets)
     assert isinstance(armed, Armed)
     assert (armed.to_type, armed.until) == (to_type, 5.0 + ARMED_FOR)
+
+
+@pytest.mark.parametrize("typed", [SPARE, f"{SPARE} no other host", "no other host uses it"])
+async def test_clean_up_without_the_word_about_other_hosts_deletes_nothing(site: Site, typed: str) -> None:
+    """Section 12: what an engine cannot know, a person states. The raw socket has no other way in."""
+    armed = site.arm("clean-up", SPARE)
+    assert isinstance(armed, Armed)
+    done = await site.order("clean-up", SPARE, token=armed.token, typed=typed)
+    assert not done.ok
+    assert f"firing needs '{SPARE} no other host uses it'" in done.text
+    assert site.pairing.acts == []
+    assert all("confirmed" not in one.why for one in site.audit.said if isinstance(one, Commanded))
+
+
+async def test_what_a_person_confirmed_is_in_the_audit_line_before_the_act(site: Site) -> None:
+    assert (await site.fire("clean-up", SPARE, why="no longer needed")).ok
+    (line,) = [one for one in site.audit.said if isinstance(one, Commanded)]
+    assert line.why == "no longer needed; confirmed: no other host uses it"
+    assert site.audit.said.index(line) < site.audit.said.index("synced")
 
 
 async def test_armings_that_nobody_fires_are_forgotten(site: Site) -> None:
@@ -375,7 +396,7 @@ async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site
         ("force", ("orders",), {"scope": "planet"}, "'planet' is nothing a target can be"),
         ("force", ("0",), {"scope": "queue"}, "force failover cannot be ordered for: queue; it is for: entity"),
         ("stop", ("orders",), {}, "end the engine takes no target, and 'orders' was named"),
-        ("redrive", ("2",), {}, "there is no backlog queue '2'; this pairing has 2, counted from 0"),
+        ("redrive", ("2",), {}, "this pairing uses no backlog queue '2'; it uses 0, 1"),
         ("clean-up", ("contoso/x-servicebus-transfer/0",), {}, "is no unused backlog queue; there are contoso/"),
     ],
 )

@@ -183,7 +183,10 @@ async def test_unknown_and_unreadable_lines_are_counted_and_passed_over(tmp_path
     (tmp_path / "events" / "e-1-1.jsonl").write_bytes(b"\n".join([line(1), new, b"garbage", line(3), b""]))
     reader = read_records(tmp_path)
     assert [record.seq for record in reader] == [1, 3]
-    assert (reader.unknown, reader.unreadable) == (1, 1)
+    assert (reader.unknown, reader.unread.count) == (1, 1)
+    (said,) = reader.unread.tell()
+    assert said.startswith("line 3 of e-1-1.jsonl cannot be read (not a record: ")
+    assert reader.unread.tell() == (), "once"
 
 
 def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None:

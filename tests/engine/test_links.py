@@ -130,7 +130,7 @@ def test_tmux_is_left_and_come_back_to_and_killed(site: Site, tmux: Tmux) -> Non
     assert site.paired("failover", "orders", "--yes", "orders", "--why", "while nobody looked").returncode == 0
 
     second, client = tmux.attach(90, 30)
-    until(lambda: whole(tmux.screen(), 90, 30) and "orders forced" in tmux.screen()[1], second, shown=tmux.screen)
+    until(lambda: whole(tmux.screen(), 90, 30) and "1 of 3 forced" in tmux.screen()[1], second, shown=tmux.screen)
     assert "while nobody looked" in "\n".join(tmux.screen()), "what happened meanwhile is in the timeline"
 
     tmux("kill-server")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import socket
+import threading
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +34,11 @@ from console.core.snapshot import (
     SyphonStatus,
     SyphonView,
 )
-from console.engine import metrics
+from console.engine import door, metrics
 from console.engine.metrics import Figures, families, serve
 from console.settings import Address
 
-from .conftest import entity
+from .conftest import WAIT, entity
 
 ROOT = Path(__file__).parents[2]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -130,14 +132,18 @@ def test_what_is_not_known_has_no_sample() -> None:
 def test_parked_messages_and_no_syphon_known_can_be_told(
     status: SyphonStatus, elsewhere: tuple[str, ...], known: int
 ) -> None:
-    """Parked messages with no syphon known to run is an alarm, on the screen, in status and metrics."""
+    """Parked messages and no syphon known to run: "syphon unknown" … on the screen, in status and metrics."""
     syphon = SyphonView(status=status, text="", elsewhere=elsewhere)
-    assert samples(snapshot(syphon=syphon))["paired_syphons_known",] == known
+    read = samples(snapshot(syphon=syphon, warnings=("syphon unknown: 1 message",), alarms=()))
+    assert read["paired_syphons_known",] == known
+    assert read["paired_syphon_status", "unknown"] == (status is SyphonStatus.OFF and not elsewhere)
+    assert (read["paired_warnings",], read["paired_alarms",]) == (1, 0)
 
 
 def test_names_with_quotes_and_line_ends_stay_one_sample() -> None:
     odd = 'or"d\\e\nrs'
-    assert samples(snapshot(entities=(entity(odd),)))["paired_failovers_total", odd] == 0
+    shown = odd.replace("\n", r"\x0a")
+    assert samples(snapshot(entities=(entity(odd),)))["paired_failovers_total", shown] == 0
 
 
 def test_the_rules_in_the_readme_name_metrics_that_exist() -> None:
@@ -200,3 +206,103 @@ async def test_an_address_that_others_reach_is_said(until: Until) -> None:
     assert await asyncio.to_thread(scraped, port) == "", "nothing before the first snapshot"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served(until: Until) -> AsyncIterator[int]:
+    """The port of metrics that are served."""
+    with taken_port() as port:
+        pass
+    task = asyncio.create_task(serve(Address("127.0.0.1", port), snapshot, print))
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    await until(answers)
+    try:
+        yield port
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def answer_to(port: int, request: bytes) -> bytes:
+    async with asyncio.timeout(WAIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+async def test_idle_connections_take_no_thread_each_and_keep_no_scraper_out(until: Until) -> None:
+    """The bug: a thread and a descriptor for each connection, for ever; 1,017 of them disabled the engine."""
+    async with served(until) as port:
+        before = threading.active_count()
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * door.MOST_STRANGERS)]
+        assert "paired_sends_total" in await asyncio.to_thread(scraped, port)
+        assert threading.active_count() - before < 10
+        assert (await asyncio.wait_for(idle[0][0].read(), WAIT)).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        for _, writer in idle:
+            writer.transport.abort()
+
+
+async def test_a_request_that_trickles_is_given_up(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.1)
+    async with served(until) as port, asyncio.timeout(WAIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        answer = asyncio.create_task(reader.read())
+        while not answer.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        with suppress(ConnectionResetError):  # a byte was under way
+            assert (await answer).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        writer.close()
+
+
+async def test_requests_that_are_not_read_are_few(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_ASKING", 0)
+    async with served(until) as port:
+        assert b" 503 " in await answer_to(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"200 OK"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
+        (b"nonsense\r\n\r\n", b"400 Bad Request"),
+        (b"\xff\xfe / HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", b"400 Bad Request"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"431 Request Header Fields Too Large"),
+    ],
+    ids=["a scrape", "an older version", "another method", "nonsense", "no ASCII", "no URL", "many headers", "long"],
+)
+async def test_each_request_is_answered_in_http(until: Until, request_: bytes, status: bytes) -> None:
+    async with served(until) as port:
+        answer = await answer_to(port, request_)
+    assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
+    assert b"Connection: close\r\n" in answer
+
+
+async def test_figures_are_compressed_for_who_takes_them_so(until: Until) -> None:
+    async with served(until) as port:
+        answer = await answer_to(port, b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"Content-Encoding: gzip" in head
+    assert b"paired_sends_total" in gzip.decompress(body)
+
+
+def test_refused_messages_are_counted_by_reason_and_one_reason_is_there_before_the_first() -> None:
+    payments = replace(entity("payments"), refused=7, refusals=(("timeout", 4), ("no backlog queue took it", 3)))
+    read = samples(snapshot(entities=(entity("orders"), payments)))
+    counted = {key[1:]: value for key, value in read.items() if key[0] == "paired_refused_messages_total"}
+    assert counted == {
+        ("orders", "no backlog queue took it"): 0,
+        ("payments", "timeout"): 4,
+        ("payments", "no backlog queue took it"): 3,
+    }

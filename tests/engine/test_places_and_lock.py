@@ -50,6 +50,15 @@ def test_a_runtime_folder_that_cannot_be_used_is_passed_over(
     assert places_of("orders").socket.name == "control.sock"
 
 
+def test_a_runtime_folder_that_another_user_can_change_is_passed_over(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "run").mkdir()
+    (home / "run").chmod(0o1777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
+    assert places_of("orders").socket == places_of("orders").state / "control.sock"
+
+
 def test_a_path_too_long_for_a_socket_gets_a_short_one_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(home / ("long" * 30)))
     first, second = places_of("orders"), places_of("payments")

@@ -21,6 +21,7 @@ VALUES = {
     "float": some.floats(allow_nan=False, allow_infinity=False),
     "bool": some.booleans(),
     "FailureKind": some.sampled_from(FailureKind),
+    "str | None": some.none() | some.text(),
     "int | None": some.none() | some.integers(0, 2**31),
 }
 

@@ -146,6 +146,7 @@ async def site(short: Path) -> AsyncIterator[Site]:
 async def test_a_life_with_a_changed_key_shows_no_secret(site: Site) -> None:
     """No secret in logs, journal, screenshots, crash screens … A changed key or secret is picked up without a
     restart."""
+    site.folder.chmod(0o755)  # now every user gets as far as the files of the keys, which are readable
     status, said = await site.paired("up", "--headless")
     assert status == 0, said
     holder = site.holder()
@@ -165,6 +166,7 @@ async def test_a_life_with_a_changed_key_shows_no_secret(site: Site) -> None:
     status, said = await site.paired("down")
     assert status == 0, said
     assert RENEWED in site.warnings()
+    assert len([text for text in site.warnings() if "every user of this machine can read: chmod o-r" in text]) == 2
     assert site.leaks() == []
 
 

@@ -15,7 +15,7 @@ from console.core.events import Warned
 from console.core.options import Policy
 from console.core.snapshot import SyphonStatus
 from console.engine.acts import Deed
-from console.engine.client import ControlClient
+from console.engine.client import ControlClient, user_name
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
 from console.engine.spool import read_records
@@ -63,11 +63,11 @@ async def test_what_was_forced_and_paused_is_so_in_the_next_engine(short: Path) 
         await ordered(host, ("force", "orders"), ("pause-syphon",))
     next_one = fresh()
     async with boot(short, next_one):
-        assert next_one.acts == [("force", "orders", "ada", "drill"), ("pause", "ada", "drill")]
+        assert next_one.acts == [("force", "orders", user_name(), "drill"), ("pause", user_name(), "drill")]
         assert next_one.syphon.status is SyphonStatus.PAUSED
     force, pause = said(short)
     assert force.startswith("still stands: force orders, ordered ")
-    assert force.endswith(' by ada "drill"; taken up from the engine before')
+    assert force.endswith(f' by {user_name()} "drill"; taken up from the engine before')
     assert pause.startswith("still stands: pause-syphon, ordered ")
 
 
@@ -78,7 +78,7 @@ async def test_what_stands_is_taken_up_by_every_engine_after_it(short: Path) -> 
         pass
     third = fresh()
     async with boot(short, third):
-        assert third.acts == [("force", "orders", "ada", "drill")]
+        assert third.acts == [("force", "orders", user_name(), "drill")]
 
 
 async def test_what_was_taken_back_is_not_taken_up(short: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from console.core.events import Commanded, CommandEnded, Warned
 from console.engine import records, spool
+from console.engine.client import user_name
 from console.engine.spool import read_records
 from console.engine.unfinished import unfinished
+from console.engine.unread import Unread
 
 ROOT = Path(__file__).parents[2]
 KILLED_WHILE_ACTING = """
@@ -48,7 +50,7 @@ async def test_an_engine_killed_after_the_audit_line_leaves_the_outcome_unknown(
     told = [record.event for record in read_records(hosted.spool)]
     (said,) = [event.text for event in told if isinstance(event, Warned) and event.about == "audit"]
     assert said.startswith("outcome unknown: force orders, ordered ")
-    assert 'by ada "drill": the engine ended before it was written down what came of it' in said
+    assert f'by {user_name()} "drill": the engine ended before it was written down what came of it' in said
     async with engine() as again:
         pass
     told = [record.event for record in read_records(again.spool)]
@@ -75,24 +77,24 @@ def ended(seq: int) -> CommandEnded:
 
 def test_an_act_that_ended_is_not_said(tmp_path: Path) -> None:
     write(tmp_path, 1, commanded("orders"), commanded("payments"), ended(1))
-    (said,) = unfinished(tmp_path)
+    (said,) = unfinished(tmp_path, Unread())
     assert said.startswith("outcome unknown: pin payments, ordered 00:01:00 by kim: ")
 
 
 def test_an_end_in_a_later_file_counts(tmp_path: Path) -> None:
     write(tmp_path, 1, commanded("orders"))
     write(tmp_path, 1, ended(1), first=2)
-    assert unfinished(tmp_path) == ()
+    assert unfinished(tmp_path, Unread()) == ()
 
 
 def test_only_the_newest_boot_is_looked_at(tmp_path: Path) -> None:
     write(tmp_path, 1, commanded("orders"))
     write(tmp_path, 2, Warned(at=1.0, about="audit", text="said already"))
-    assert unfinished(tmp_path) == ()
+    assert unfinished(tmp_path, Unread()) == ()
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_an_empty_journal_has_nothing_to_say(tmp_path: Path, there: bool) -> None:
     if there:
         spool.prepare(tmp_path)
-    assert unfinished(tmp_path) == ()
+    assert unfinished(tmp_path, Unread()) == ()

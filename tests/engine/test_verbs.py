@@ -57,8 +57,8 @@ HERE = ("--engine", "orders")
         (("redrive", "1", "--yes", "1"), ("redrive", "1")),
         (("redrive", "backlog/1", "--yes", "1"), ("redrive", "1")),
         (("move-stranded", SPARE, "--yes", SPARE), ("move-stranded", SPARE)),
-        (("cleanup", SPARE, "--yes", SPARE), ("clean-up", SPARE)),
-        (("cleanup", "7", "--yes", SPARE), ("clean-up", SPARE)),
+        (("cleanup", SPARE, "--yes", SPARE, "--no-other-host-uses-it"), ("clean-up", SPARE)),
+        (("cleanup", "7", "--yes", SPARE, "--no-other-host-uses-it"), ("clean-up", SPARE)),
         (("syphon", "pause"), ("pause",)),
         (("syphon", "pause", "--queue", "1"), ("pause",)),
         (("syphon", "pause", "--destination", "orders"), ("pause",)),
@@ -81,7 +81,7 @@ async def test_all_that_match_are_ordered_together_and_typed_by_their_number(hos
     status, out, _ = await paired("pin", "--matching", "", "--yes", "2", *HERE)
     assert status == 0
     assert "2 of 2 done" in out
-    assert "senders elsewhere are not affected" in out
+    assert "senders elsewhere are not affected; their state is unknown" in out
 
 
 @pytest.mark.parametrize("yes", [(), ("--yes", "order"), ("--yes", "payments")])
@@ -90,7 +90,8 @@ async def test_without_the_name_nothing_is_done_and_the_preview_is_said(
 ) -> None:
     status, out, err = await paired("failover", "orders", *yes, *HERE)
     assert status == 2
-    assert "From now on  sends for orders, now 0/s, go to the backlog" in out
+    missed = "this engine sends nothing to orders: no sender is diverted; applications elsewhere decide for themselves"
+    assert out.startswith(f"Force failover: orders — {missed}\nFrom now on  {missed}")
     assert "nothing was done: force failover needs --yes orders" in err
     assert hosted.pairing.acts == []
 
@@ -104,7 +105,7 @@ async def test_without_the_name_nothing_is_done_and_the_preview_is_said(
         (("release", "orders", "--yes", "orders"), "refused: orders is unknown: nothing to release"),
         (("syphon", "resume"), "the syphon is not paused"),
         (("syphon", "pause", "--queue", "1", "--destination", "x"), "are two orders"),
-        (("redrive", "9", "--yes", "9"), "there is no backlog queue '9'"),
+        (("redrive", "9", "--yes", "9"), "uses no backlog queue '9'"),
         (("cleanup", "primary/x", "--yes", "primary/x"), "is no unused backlog queue"),
     ],
 )
@@ -114,6 +115,19 @@ async def test_what_cannot_be_is_one_sentence_and_exit_status_2(
     status, out, err = await paired(*arguments, *HERE)
     assert (status, out) == (2, "")
     assert sentence in err
+    assert hosted.pairing.acts == []
+
+
+@pytest.mark.parametrize("given", [(), ("--yes", SPARE), ("--no-other-host-uses-it",)])
+async def test_clean_up_needs_the_name_and_the_word_that_no_other_host_uses_the_queue(
+    hosted: Hosted, paired: Any, given: tuple[str, ...]
+) -> None:
+    """Section 12: "Every question, page and verb says whom it reaches, whom not, and what it cannot know"."""
+    status, out, err = await paired("cleanup", SPARE, *given, *HERE)
+    assert status == 2
+    assert "Unknown      whether engines or applications of other hosts or users still use it" in out
+    missing = "" if "--no-other-host-uses-it" in given else " and --no-other-host-uses-it"
+    assert f"nothing was done: clean up needs --yes {SPARE}{missing}" in err
     assert hosted.pairing.acts == []
 
 

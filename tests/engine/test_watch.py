@@ -10,7 +10,7 @@ import pytest
 
 from console.core.events import Event, QueuePulled, SendsCounted, Warned
 from console.core.readiness import Evidence
-from console.core.snapshot import SyphonStatus
+from console.core.snapshot import Answer, SyphonStatus
 from console.engine import watch as watch_module
 from console.engine.watch import ReadinessWatch, nothing_more
 
@@ -50,7 +50,7 @@ async def test_the_first_look_comes_at_once_and_says_nothing_where_all_is_well(
     assert (watch.alarm, said) == ("", [])
 
 
-async def test_parked_messages_without_a_syphon_are_an_alarm_of_their_own_and_no_empty_event(
+async def test_parked_messages_without_a_known_syphon_are_a_warning_and_no_event(
     pairing: FakePairing, said: list[Event]
 ) -> None:
     found = evidence()
@@ -60,7 +60,8 @@ async def test_parked_messages_without_a_syphon_are_an_alarm_of_their_own_and_no
     task = await running(watch, pairing)
     task.cancel()
     assert watch.latest is not None
-    assert not watch.latest.ready
+    assert watch.latest.ready
+    assert watch.latest.of(Answer.WARN)
     assert (watch.alarm, said) == ("", [])
 
 

@@ -1,0 +1,137 @@
+"""What lies in the folder that a verb is started from is never imported, by none of the processes that it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from console.core.errors import PairedError, PipelineError
+from console.core.options import Policy
+from console.demo.command import listened, worker_process
+from console.demo.lines import Order
+from console.demo.stage import stage
+from console.engine.draining import COMMAND
+from console.engine.spool import SUFFIX
+from console.interpreter import python_command, python_environment
+from console.pipeline.drain import command as drain
+from console.pipeline.drain.order import DrainOrder
+from console.pipeline.launch import start_pipeline
+from console.pipeline.rehearsal import command as rehearsal
+from console.pipeline.rehearsal.grid import Order as Rehearsal
+from console.pipeline.rehearsal.history import History
+
+ROOT = Path(__file__).parents[1]
+WITHIN = 30.0
+NAMES = ("msgspec", "random", "multiprocessing", "asyncio", "json", "console", "pyspark", "duckdb", "azure")
+BROKEN_JAVA = "#!/bin/sh\nexit 3\n"
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """A working directory of modules that say so when they are imported; what they said."""
+    folder, sprung = tmp_path / "trap", tmp_path / "sprung"
+    folder.mkdir()
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(f"open({str(sprung)!r}, 'a').write('{name} ')\nraise SystemExit(99)\n")
+    java = tmp_path / "java"
+    (java / "bin").mkdir(parents=True)
+    (java / "release").write_text('JAVA_VERSION="21.0.8"\n')
+    (java / "bin" / "java").write_text(BROKEN_JAVA)
+    (java / "bin" / "java").chmod(0o700)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return lambda: sprung.read_text() if sprung.exists() else ""
+
+
+def test_the_trap_springs_for_whoever_steps_in(trap: Callable[[], str]) -> None:
+    subprocess.run([sys.executable, "-c", "import random"], check=False, capture_output=True, timeout=WITHIN)
+    assert "random" in trap()
+
+
+def test_the_pipeline_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
+    (tmp_path / f"1{SUFFIX}").touch()
+    pipeline = start_pipeline(
+        journal=tmp_path, tables=tmp_path / "tables", once=True, java_home=tmp_path / "no-java-here"
+    )
+    assert pipeline.wait(WITHIN) == 2
+    assert "no-java-here" in pipeline.trouble(), "it came as far as its order"
+    assert trap() == ""
+
+
+def test_a_rehearsal_imports_nothing_of_it(trap: Callable[[], str]) -> None:
+    order = Rehearsal(
+        history=History(source="", seconds=1.0, entities=(), queues=1, loads=()), policies=(Policy(),), seeds=1
+    )
+    with pytest.raises(PipelineError, match="Spark"):
+        rehearsal.run_on_spark(order, "local[1]")
+    assert trap() == ""
+
+
+def test_a_drain_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
+    order = DrainOrder(
+        run="r", pairing="p", config="c", spool=str(tmp_path), queues=[], master="local[1]", parallelism=1
+    )
+    log = tmp_path / "log"
+    with drain._process(order, {}, log) as process:
+        process.wait(WITHIN)
+    assert "order.json" in log.read_text(), "it came as far as its order"
+    assert trap() == ""
+
+
+def test_the_demo_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
+    order = Order(scenario="none-such", duration=9, seed=1, folder=str(tmp_path), socket=str(tmp_path / "s"))
+    with worker_process(order, tmp_path) as worker, pytest.raises(PairedError, match="none-such"):
+        listened(worker, print)
+    assert trap() == ""
+
+
+async def test_the_demos_sandbox_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
+    async with stage(tmp_path / "log") as standing:
+        assert standing.namespaces
+    assert trap() == ""
+
+
+def test_the_processes_of_a_simulation_import_nothing_of_it(trap: Callable[[], str]) -> None:
+    program = (
+        "from console.simulation.campaign import _mapped\n"
+        "if __name__ == '__main__':\n"
+        "    with _mapped(2) as run:\n"
+        "        print(sum(run(abs, [1, -2])))\n"
+    )
+    script = Path("../program.py")
+    script.write_text(program)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=WITHIN, check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+    assert trap() == ""
+
+
+def test_every_process_of_ours_is_started_so() -> None:
+    """One place knows the interpreter; Spark is told of it, and of PYTHONSAFEPATH."""
+    files = [
+        path.relative_to(ROOT) for path in (ROOT / "console").rglob("*.py") if "sys.executable" in path.read_text()
+    ]
+    assert sorted(map(str, files)) == ["console/interpreter.py", "console/pipeline/session.py"]
+    session = (ROOT / "console/pipeline/session.py").read_text()
+    assert re.findall(r"sys\.executable,|PYTHONSAFEPATH=\"1\"|executorEnv\.PYTHONSAFEPATH", session) == [
+        "sys.executable,", "sys.executable,", 'PYTHONSAFEPATH="1"', "executorEnv.PYTHONSAFEPATH",
+    ]  # fmt: skip
+    assert "-P" in python_command("x")
+    assert python_command("console", "drain") == COMMAND
+
+
+@pytest.mark.parametrize("given", ["", ":/somewhere", "/somewhere::"])
+def test_an_empty_part_of_the_path_is_not_the_working_directory(given: str) -> None:
+    environ = python_environment({"PYTHONPATH": given, "HOME": "/home/me"})
+    assert "" not in environ.get("PYTHONPATH", "x").split(os.pathsep)
+    assert ("/somewhere" in environ.get("PYTHONPATH", "")) is ("/somewhere" in given)
+    assert (environ["HOME"], environ["PYTHONSAFEPATH"]) == ("/home/me", "1")
