@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from console.core.errors import PipelineError
+from console.core.moments import day_and_clock
+from console.pipeline.audit import IN_FLIGHT
 from console.pipeline.launch import start_pipeline
+from console.pipeline.source import none_yet, require_files
 from console.pipeline.tables import Tables
+from console.printing import print_lines
 
 
 def run_pipeline(
@@ -17,11 +20,15 @@ def run_pipeline(
     """Make the tables, or keep them up with the journal until Ctrl-C; the exit status.
 
     Raises:
-        PipelineError: it failed; one sentence.
+        PipelineError: it failed, or there is no journal to read; one sentence.
         KeyboardInterrupt: by Ctrl-C, before all tables were made `once`.
     """
     if trigger <= 0:
         raise PipelineError(f"--trigger is {trigger:g}; it must be more than 0 seconds")
+    if once:
+        require_files(journal)
+    elif missing := none_yet(journal):
+        _tell(f"{missing} yet: waiting for an engine that writes there")
     pipeline = start_pipeline(
         journal=journal, tables=tables, once=once, master=master, trigger=trigger, java_home=java_home
     )
@@ -49,27 +56,30 @@ def run_pipeline(
 def summary(folder: Path) -> list[str]:
     """The tables in a few lines. Raises NoTablesError."""
     with Tables.open(folder) as tables:
-        counted = tables.row(
-            "select count(*) as events, count(*) filter (trouble is not null and kind is distinct from 'gap') as bad, "
-            "count(*) filter (kind = 'gap') as gaps from events"
-        )
+        counted = tables.row("select count(*) as events, count(*) filter (kind = 'gap') as gaps from events")
         episodes = tables.row("select count(*) as all_of, count(*) filter (open) as open from episodes")
         verdict = tables.verdict()
-        at = datetime.fromtimestamp(tables.written_at, UTC)
+        bad, files = tables.unreadable()
+        where = f" ({files})" if bad else ""
         assert counted is not None, "a count has a row"
         assert episodes is not None, "a count has a row"
         lines = [
-            f"tables in {folder} as of batch {tables.batch}, written {at:%Y-%m-%d %H:%M:%S} UTC",
-            f"  {counted['events']:,} events; {counted['bad']:,} unreadable lines, {counted['gaps']:,} gaps; "
+            f"tables in {folder} as of batch {tables.batch}, written {day_and_clock(tables.written_at)} UTC",
+            f"  {counted['events']:,} events; {bad:,} unreadable lines{where}, {counted['gaps']:,} gaps; "
             f"{tables.manifest.repeated:,} came twice and were taken once",
             f"  {episodes['all_of']:,} episodes, {episodes['open']:,} open",
         ]
     if verdict is not None:
-        named = ("accepted", "lost", "unexpected", "duplicates", "out_of_order", "parked")
-        lines.append("  audit: " + ", ".join(f"{verdict[name]:,} {name.replace('_', ' ')}" for name in named))
+        named = ("accepted", "lost", "in_flight", "unexpected", "duplicates", "out_of_order", "parked")
+        lines.append("  audit: " + ", ".join(f"{verdict[name] or 0:,} {name.replace('_', ' ')}" for name in named))
+        if verdict["in_flight"]:
+            lines.append(
+                f"  in flight: no receiver reported them yet, the oldest for {verdict['in_flight_age']:.0f} s; after "
+                f"{IN_FLIGHT / 60:.0f} min they count as lost"
+            )
     return lines
 
 
 def _tell(*lines: str) -> None:
-    sys.stdout.write("".join(line + "\n" for line in lines))
+    print_lines(lines)
     sys.stdout.flush()

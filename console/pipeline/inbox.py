@@ -13,13 +13,17 @@ it last, and without waiting for the disk.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
 from pathlib import Path
 from typing import Final
 
+from console.core.foreign_text import repeated
 from console.engine.spool import SUFFIX
+
+log = logging.getLogger(__name__)
 
 MOST_FILES: Final = 2000
 """Of one delivery that is one batch: Spark takes some 5 ms for each."""
@@ -43,6 +47,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._taken: set[str] = set()
         self._delivered: tuple[str, ...] = ()
+        self._refused: set[str] = set()
         self._number = 0
         self._files_shown = 0
         self._next: int | None = None
@@ -98,6 +103,9 @@ class Inbox:
         for entry in os.scandir(self._files):
             if not entry.name.endswith(SUFFIX) or entry.name.startswith((".", "_")) or entry.name in self._taken:
                 continue
+            if not entry.name.isprintable():  # neither Spark nor the record of what was taken can have it
+                self._refuse(entry.name)
+                continue
             try:
                 told = entry.stat()
             except FileNotFoundError:  # the journal had no room for it any more
@@ -108,6 +116,12 @@ class Inbox:
             return tuple(names)
         sizes = [size for _, _, size in sorted(found)]
         return tuple(names[: _that_fit(sizes[:MOST_FILES], most_bytes)])
+
+    def _refuse(self, name: str) -> None:
+        """Say, once, that a file is not read."""
+        if name not in self._refused:
+            self._refused.add(name)
+            log.warning("the journal file %s is not read: its name is no text; rename it", repeated(name))
 
     def _show(self, names: tuple[str, ...]) -> None:
         if not names:

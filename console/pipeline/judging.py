@@ -28,11 +28,15 @@ LARGE: Final = 100_000
 """Rows of a file of events that is left alone."""
 NEW_SHARE: Final = 4
 _KEPT: Final = """
-select * from judged
-where last_ts >= {horizon} or status not in ('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')
-   or received_ts = (select max(received_ts) from judged)
+with latest as (select *, max(received_ts) over (partition by lower(entity)) as last_received from judged),
+kept as (
+    select lower(entity) as kept_entity, message_id as kept_id from latest
+    where last_ts >= {horizon} or status not in ('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')
+       or received_ts = last_received
+)
+select merged.* from merged left semi join kept on lower(merged.entity) = kept_entity and message_id = kept_id
 """
-"""The message that was received last stays: with none, it would seem that receivers tell nothing, and nothing lost."""
+"""The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
 
 
 def due(manifest: Manifest) -> bool:
@@ -52,11 +56,11 @@ def judge(spark: Any, lake: Lake) -> None:
     """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
     began = lake.manifest
     name = _name(began)
-    newest = max((file.last_ts for file in began.of("events")), default=0)
-    horizon = min(newest, int(time.time() * 1e6)) - KEPT  # a clock that ran ahead makes nothing old
+    end = began.end(time.time())
+    horizon = end - KEPT
     recent = tuple(file for file in began.of("events") if file.last_ts >= horizon)
     new = {
-        **_audited(spark, lake, began, name, horizon),
+        **_audited(spark, lake, began, name, end),
         "events": _fewer(spark, lake, recent, name),
         **{table: _merged(lake, began, table, name) for table in partials.MERGED},
     }
@@ -87,17 +91,17 @@ def replaced(now: Manifest, began: Manifest, new: dict[str, tuple[File, ...]]) -
     return {**now.files, **{table: (*files, *since[table]) for table, files in new.items()}}
 
 
-def _audited(spark: Any, lake: Lake, began: Manifest, name: str, horizon: int) -> dict[str, tuple[File, ...]]:
+def _audited(spark: Any, lake: Lake, began: Manifest, name: str, end: int) -> dict[str, tuple[File, ...]]:
     from pyspark.sql import functions as f
 
     whole = _merged_receipts(spark, lake, began, lake.place("audit", name))
     whole.createOrReplaceTempView("merged")
-    spark.sql(audit.JUDGED.format(merged="merged")).createOrReplaceTempView("judged")
+    spark.sql(audit.JUDGED.format(merged="merged", now=end)).createOrReplaceTempView("judged")
     by_entity = audit.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
     verdicts = partials.with_all(spark.sql(by_entity).select(*VERDICTS).toArrow())
     rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
-    if oldest is not None and oldest < horizon:
-        kept = spark.sql(_KEPT.format(horizon=horizon))
+    if oldest is not None and oldest < end - KEPT:
+        kept = spark.sql(_KEPT.format(horizon=end - KEPT))
         kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", f"{name}-kept")))
         shutil.rmtree(lake.place("audit", name), ignore_errors=True)
         name = f"{name}-kept"

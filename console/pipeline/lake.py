@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from console.core.errors import NoTablesError, PipelineError, PipelineRunningError
+from console.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from console.pipeline import manifest as manifests
 from console.pipeline.manifest import File, Manifest
 from console.pipeline.schema import TABLES
@@ -52,7 +52,7 @@ class Lake:
 
         Raises:
             PipelineRunningError: there is another.
-            PipelineError: the folder cannot be used.
+            PipelineError: the folder cannot be used, or its manifest is damaged.
         """
         try:
             for name in (*TABLES, STORY, "checkpoints", "work", "logs"):
@@ -73,7 +73,11 @@ class Lake:
             ) from error
         os.ftruncate(self._held, 0)
         os.pwrite(self._held, str(os.getpid()).encode(), 0)
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            os.close(self._held)
+            raise
         return self
 
     def __exit__(
@@ -125,6 +129,8 @@ class Lake:
     def _begin(self) -> None:
         try:
             self.manifest = manifests.read(self.folder)
+        except DamagedTablesError:
+            raise
         except NoTablesError:  # none, or of another version: everything is made from the journal
             self.manifest = Manifest(life=uuid.uuid4().hex[:12])
             shutil.rmtree(self.folder / STORY, ignore_errors=True)

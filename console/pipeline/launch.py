@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,9 @@ from typing import Final
 import msgspec
 
 from console.core.errors import PipelineError
+from console.engine.foreign_json import read_json
+from console.interpreter import python_command, python_environment
+from console.ownership import foreign_access
 
 TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
@@ -53,6 +55,9 @@ class Took(msgspec.Struct, frozen=True):
 
     start: float
     tables: float
+
+
+_TOOK: Final = msgspec.json.Decoder(Took)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class Pipeline:
     def took(self) -> Took | None:
         """How long `--once` took; None before it is done."""
         took = said(self.log, TOOK)
-        return msgspec.json.decode(took, type=Took) if took else None
+        return read_json(_TOOK, took) if took else None
 
 
 def said(log: Path, beginning: str) -> str:
@@ -137,7 +142,7 @@ def start_pipeline(
         settings: Spark's own, on top of ours.
 
     Raises:
-        PipelineError: the folder for its log cannot be made, or no process.
+        PipelineError: another user can change the folder; the folder for its log cannot be made, or no process.
     """
     order = PipelineOrder(
         journal=str(journal),
@@ -150,14 +155,16 @@ def start_pipeline(
     )
     log = tables / "logs" / "pipeline.log"
     try:
+        _refuse_foreign(tables)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "console.pipeline.process"],
+                python_command("console.pipeline.process"),
                 stdin=subprocess.PIPE,  # what Spark is told may be secret, and arguments are for all to see
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
+                env=python_environment(),
             )
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(order) + b"\n")
@@ -165,3 +172,15 @@ def start_pipeline(
     except OSError as error:
         raise PipelineError(f"the pipeline cannot be started in {tables}: {error.strerror or error}") from error
     return Pipeline(process, log)
+
+
+def _refuse_foreign(tables: Path) -> None:
+    """Spark's configuration, which may be a script, and a `java` of ours stand below the tables."""
+    work = tables / "work"
+    for place in (tables, tables / "logs", work, work / "conf", work / "java-home"):
+        how = foreign_access(place) if place.exists() else ""
+        if how:
+            raise PipelineError(
+                f"the pipeline does not run in {place}, since it {how} and Spark runs what stands there: "
+                "chmod go-w it, or name another folder with --tables"
+            )

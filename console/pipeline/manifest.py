@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from console.core.errors import NoTablesError
+from console.core.errors import DamagedTablesError, NoTablesError, UnreadableError
+from console.engine.foreign_json import read_json
 
 NAME: Final = "manifest.json"
 VERSION: Final = 1
@@ -96,6 +97,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """A table's files, oldest first."""
         return self.files.get(table, ())
 
+    def end(self, clock: float) -> int:
+        """The newest record's time in microseconds; the clock's (seconds), if that is earlier: a clock that ran ahead,
+        or a digit that was changed, makes nothing old."""
+        return min(max((file.last_ts for file in self.of("events")), default=0), int(clock * 1e6))
+
     def gaps(self) -> tuple[Gap, ...]:
         """What is missing; a boot's first numbers too, which the journal may have given up for newer ones."""
         found: list[Gap] = []
@@ -130,6 +136,7 @@ def read(folder: Path) -> Manifest:
 
     Raises:
         NoTablesError: there is none, or it cannot be used.
+        DamagedTablesError: it is there, and cannot be read.
     """
     path = folder / NAME
     try:
@@ -141,16 +148,16 @@ def read(folder: Path) -> Manifest:
     except OSError as error:
         raise NoTablesError(f"the tables in {folder} cannot be read: {error.strerror or error}") from error
     try:
-        version = msgspec.json.decode(data, type=_Version).version
+        version = read_json(_VERSION, data).version
         if version != VERSION:
             raise NoTablesError(
                 f"the tables in {folder} are of version {version}, this program reads {VERSION}: "
                 "paired pipeline --once makes them anew from the journal"
             )
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise NoTablesError(
-            f"{path} is no manifest ({error}): remove {folder}, and run paired pipeline --once"
+        return read_json(_MANIFEST, data)
+    except UnreadableError as error:
+        raise DamagedTablesError(
+            f"{path} is no manifest ({error}): move {folder} away, and run paired pipeline --once"
         ) from error
 
 
@@ -176,3 +183,7 @@ def sync(path: Path) -> None:
 
 class _Version(msgspec.Struct):
     version: int
+
+
+_VERSION: Final = msgspec.json.Decoder(_Version)
+_MANIFEST: Final = msgspec.json.Decoder(Manifest)

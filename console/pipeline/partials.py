@@ -167,7 +167,8 @@ def with_all(verdicts: Any) -> Any:
         connection.register("verdicts", verdicts)
         return _arrow(
             connection,
-            f"select '' as entity, {counts}, coalesce(bool_or(receivers_told), false) as receivers_told from verdicts "
+            f"select '' as entity, {counts}, max(in_flight_age) as in_flight_age, "
+            "coalesce(bool_or(receivers_told), false) as receivers_told from verdicts "
             "union all by name select * from verdicts",
             TABLES["verdicts"],
         )

@@ -18,11 +18,14 @@ from typing import Final
 import msgspec
 
 from console.core.errors import PairedError
+from console.core.foreign_text import lines_apart, one_line
+from console.core.masking import masked
 from console.pipeline.asking import Asking
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
 from console.pipeline.launch import STOP, TOOK, TROUBLE, PipelineOrder, Took
 from console.pipeline.session import LOCAL, first_line, open_session
+from console.pipeline.source import journal_files, require_files
 from console.pipeline.starter import when_gone
 
 NICE: Final = 10
@@ -44,7 +47,7 @@ def main() -> int:
     except PairedError as error:
         return _say(str(error))
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
-        traceback.print_exc()
+        _write(masked(lines_apart("".join(traceback.format_exception(error)))))
         return _say(
             f"the pipeline ended: {first_line(error)}; what it had begun is done again at the next start. Should that "
             f"fail likewise, remove {Path(order.tables) / 'checkpoints'}: nothing is lost or taken twice by it"
@@ -53,18 +56,21 @@ def main() -> int:
 
 
 def _run(order: PipelineOrder, ending: list[int]) -> None:
-    from console.pipeline.stream import Pipeline, journal_files
+    from console.pipeline.stream import Pipeline
 
     began = time.monotonic()
     journal, folder = Path(order.journal), Path(order.tables)
-    journal_files(journal)
+    if order.once:
+        require_files(journal)
+    else:
+        journal_files(journal)
     Asking(journal).ask()  # the engine has time while Spark starts
     with Lake(folder) as lake:
         work = folder / "work"
         java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
         session = open_session(
-            app="pipeline", work=work, java=java, master=order.master or LOCAL, settings=order.settings
+            app="pipeline", work=work, java=java, master=order.master or LOCAL, private=order.settings
         )
         with session as spark:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
@@ -78,7 +84,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
 
 
 def _say(sentence: str) -> int:
-    _write(TROUBLE + " ".join(sentence.split()))
+    _write(TROUBLE + one_line(sentence))
     return 2
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from console.core.foreign_text import one_line
 from console.pipeline.checkpoint import is_blamed, missing
 from console.pipeline.launch import NOTE
 from console.pipeline.session import first_line
@@ -101,5 +102,5 @@ class Query:
 
 def _tell(line: str) -> None:
     """In the log, whatever Spark wrote before."""
-    sys.stdout.write(f"\n{line}\n")
+    sys.stdout.write(f"\n{one_line(line)}\n")
     sys.stdout.flush()

@@ -9,7 +9,7 @@ A change that old files cannot be read with raises manifest.VERSION.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Final, get_type_hints
 
 from console.core.events import KINDS, Event
@@ -51,10 +51,20 @@ def fields_of(kind: type[Event]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name != "at")
 
 
+def required_fields() -> dict[str, tuple[str, ...]]:
+    """The columns that some kinds of events cannot do without, each with those kinds."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, kind in KINDS.items():
+        for field in fields(kind):
+            if field.name != "at" and field.default is MISSING:
+                found[field.name] = (*found.get(field.name, ()), name)
+    return found
+
+
 EVENT_FIELDS: Final = _event_fields()
 EVENTS: Final[Columns] = {**HEADER, **EVENT_FIELDS, "trouble": "VARCHAR", "line": "VARCHAR", "file": "VARCHAR"}
 
-TROUBLES: Final = ("torn", "foreign", "newer version", "unknown kind")
+TROUBLES: Final = ("torn", "foreign", "newer version", "unknown kind", "impossible")
 
 MINUTES: Final[Columns] = {
     "engine": "VARCHAR", "minute_ts": "BIGINT", "entity": "VARCHAR", "route": "VARCHAR",
@@ -75,7 +85,8 @@ COST: Final[Columns] = {
     "engine": "VARCHAR", "minute_ts": "BIGINT", "cause": "VARCHAR", "operations": "BIGINT", "bytes": "BIGINT",
 }  # fmt: skip
 AUDIT: Final[Columns] = {
-    "key": "VARCHAR", "message_id": "VARCHAR", "entity": "VARCHAR", "stream": "VARCHAR", "number": "BIGINT",
+    "key": "VARCHAR", "message_id": "VARCHAR", "entity": "VARCHAR", "subscription": "VARCHAR", "stream": "VARCHAR",
+    "number": "BIGINT",
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
     "dead_lettered": "BIGINT", "received": "BIGINT", "queue": "BIGINT", "reason": "VARCHAR",
     "first_ts": "BIGINT", "accepted_ts": "BIGINT", "diverted_ts": "BIGINT", "moved_ts": "BIGINT",
@@ -94,10 +105,11 @@ VERDICTS: Final[Columns] = {
     **dict.fromkeys(
         (
             "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered",
-            "parked", "lost", "unexpected", "duplicates", "out_of_order",
+            "parked", "lost", "in_flight", "unexpected", "duplicates", "out_of_order",
         ),
         "BIGINT",
     ),
+    "in_flight_age": "DOUBLE",
     "receivers_told": "BOOLEAN",
 }  # fmt: skip
 

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from console.core.errors import SparkFailedError, SparkMissingError
+from console.core.masking import masked
+from console.pipeline.environment import withheld, write_defaults
 from console.pipeline.java import Java
 
 STOP: Final = 10.0
@@ -30,7 +32,14 @@ LOCAL: Final = "local[2,4]"
 
 @contextmanager
 def open_session(
-    *, app: str, work: Path, java: Java, master: str = LOCAL, settings: Mapping[str, object] | None = None
+    *,
+    app: str,
+    work: Path,
+    java: Java,
+    master: str = LOCAL,
+    settings: Mapping[str, object] | None = None,
+    private: Mapping[str, str] | None = None,
+    whole_environment: bool = False,
 ) -> Iterator[Any]:
     """A session, stopped in the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
 
@@ -38,7 +47,9 @@ def open_session(
         app: what it is called, in Spark's logs and pages.
         work: a folder of ours for logs and scratch.
         master: whatever Spark accepts.
-        settings: Spark's own, on top of ours.
+        settings: Spark's own, on top of the usual ones.
+        private: a person's, on top of all: in no argument of a process.
+        whole_environment: its tasks get into namespaces by this process's environment.
     """
     if find_spec("pyspark") is None:
         raise SparkMissingError(
@@ -49,11 +60,13 @@ def open_session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"paired {app}").master(master)
+    write_defaults(work / "conf", private or {})
     own = {**_settings(work), **(_LOOPBACK if loopback else {}), **(settings or {})}
-    for name, value in own.items():
-        builder = builder.config(name, str(value))
+    for name in own.keys() - (private or {}).keys():
+        builder = builder.config(name, str(own[name]))
     try:
-        spark = builder.getOrCreate()
+        with nullcontext() if whole_environment else withheld():
+            spark = builder.getOrCreate()
     except Exception as error:  # whatever py4j, the JVM or the master said
         raise SparkFailedError(f"Spark did not start on {master}: {first_line(error)}") from error
     try:
@@ -67,7 +80,7 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [found.group(1) for line in lines if (found := _CAUSE.match(line))]
     said = causes[-1] if causes else _QUERY.sub("", lines[0]) if lines else ""
-    return f"{type(error).__name__}: {said[:400]}" if said else type(error).__name__
+    return f"{type(error).__name__}: {masked(said)[:400]}" if said else type(error).__name__
 
 
 def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
@@ -81,6 +94,7 @@ def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
         SPARK_CONF_DIR=str(conf),
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYTHONSAFEPATH="1",  # the JVM starts `python -m pyspark.daemon`
         TZ="UTC",
     )
     if loopback:  # otherwise its ports listen on the network
@@ -108,6 +122,7 @@ def _settings(work: Path) -> dict[str, object]:
         ),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.worker.reuse": "true",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
 
 

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from console.core.errors import PipelineError
-from console.engine.spool import CLOSED, SUFFIX
+from console.engine.spool import SUFFIX
 from console.pipeline import judging
 from console.pipeline.asking import ASK, SHOW, Asking, Before
 from console.pipeline.beside import Judge
@@ -32,6 +31,7 @@ from console.pipeline.partials import PARTIALS, STORY_COLUMNS, split
 from console.pipeline.query import Query
 from console.pipeline.reading import typed, unseen
 from console.pipeline.schema import EPISODES, EVENTS, spark_ddl
+from console.pipeline.source import journal_files, require_whole_files
 
 MOST_BYTES: Final = 128 * 1024 * 1024
 """Of the journal in one batch."""
@@ -59,7 +59,8 @@ class Pipeline:
         self._forget()
 
     def once(self) -> None:
-        """Make the tables of what is there. Raises what Spark says."""
+        """Make the tables of what is there. Raises what Spark says, and PipelineError: there is nothing."""
+        require_whole_files(self._journal)
         self._query(JOURNAL, self._start_all, {"availableNow": True}).finish()
         self._inbox.settle()
         story = self._query(STORY, self._start_story, {"availableNow": True})  # waits for its Python more than it works
@@ -229,15 +230,3 @@ class Pipeline:
 
 def _every(seconds: float) -> dict[str, Any]:
     return {"processingTime": f"{int(seconds * 1000)} milliseconds"}
-
-
-def journal_files(journal: Path) -> Path:
-    """The folder of whole journal files: a journal's `events`, or the folder itself.
-
-    Raises:
-        PipelineError: there is none.
-    """
-    for folder in (journal / CLOSED, journal):
-        if folder.is_dir():
-            return folder
-    raise PipelineError(f"there is no journal in {journal}: an engine writes one, or name its folder with --journal")

@@ -19,11 +19,14 @@ import duckdb
 
 from console.core.billing import Price
 from console.core.errors import NoTablesError
+from console.core.foreign_text import repeated
 from console.pipeline import manifest as manifests
 from console.pipeline.manifest import Manifest
 from console.pipeline.views import definitions
 
 MEMORY: Final = "512MB"
+MOST_NAMED: Final = 5
+"""Journal files with unreadable lines that are named."""
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
     "memory_limit": MEMORY,
@@ -93,6 +96,16 @@ class Tables:
     def verdict(self) -> dict[str, Any] | None:
         """The audit over all entities; None: not judged yet. Raises as `rows`."""
         return self.row("select * from verdicts where entity = ''")
+
+    def unreadable(self) -> tuple[int, str]:
+        """How many lines of the journal could not be read, and how many in which file. Raises as `rows`."""
+        found = self.rows(
+            "select file, count(*) as lines from events where trouble is not null and kind is distinct from 'gap' "
+            "group by file order by lines desc, file"
+        )
+        named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in found[:MOST_NAMED]]
+        rest = len(found) - len(named)
+        return sum(row["lines"] for row in found), ", ".join([*named, *([f"the rest in {rest} more"] if rest else [])])
 
     def cost(self, price: Price | None = None) -> list[dict[str, Any]]:
         """Operations and bytes by cause over all time, with `price` and `currency` where a price is known."""

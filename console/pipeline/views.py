@@ -17,7 +17,7 @@ from console.pipeline.schema import TABLES
 def definitions(folder: Path, manifest: Manifest) -> list[str]:
     """The statements that make the views, in order."""
     raw = [f"create view raw_{table} as {_files(folder, table, manifest.of(table))}" for table in TABLES]
-    judged = audit.JUDGED.format(merged="merged_audit")
+    judged = audit.JUDGED.format(merged="merged_audit", now=manifest.end(manifest.written_at))
     return [
         *raw,
         f"create view gaps as {_gaps(manifest)}",

@@ -50,9 +50,10 @@ def put(path: Path, table: str, rows: Sequence[dict[str, Any]]) -> None:
 def tables_of(folder: Path, events: Sequence[Event], **rows: Sequence[dict[str, Any]]) -> Tables:
     """Tables with these events, and rows of other tables by their names."""
     files: dict[str, tuple[File, ...]] = {}
+    last = max((round(event.at * 1e6) for event in events), default=0)
     for table, found in {"events": as_rows(events), **rows}.items():
         put(folder / table / "b1.parquet", table, found)
-        files[table] = (File("b1.parquet", len(found), 0, 1),)
+        files[table] = (File("b1.parquet", len(found), last, 1),)
     seen = (Span(ENGINE, BOOT, 1, len(events)),) if events else ()
-    manifests.write(folder, Manifest(batch=1, written_at=1.0, files=files, seen=seen))
+    manifests.write(folder, Manifest(batch=1, written_at=max(1.0, last / 1e6), files=files, seen=seen))
     return Tables.open(folder)

@@ -32,12 +32,13 @@ def make_tables(
     _table(connection, "events", [_event(record) for record in records])
     _table(connection, "episodes", [{"version": 1, **row} for row in episodes])
     _table(connection, "cost", cost)
+    last = max((micros(record.event.at) for record in records), default=0)
     connection.execute(f"create table audit as {audit.PARTIAL.format(events='events')}")
     names = ["events", "episodes", "cost", "audit"]
     if judged:
         merged = audit.MERGE.format(partials="audit")
         connection.execute(f"create view merged as {merged}")
-        connection.execute(f"create view judged as {audit.JUDGED.format(merged='merged')}")
+        connection.execute(f"create view judged as {audit.JUDGED.format(merged='merged', now=last)}")
         whole = audit.VERDICT.format(entity="''", judged="judged", group="")
         connection.execute(f"create table verdicts as {whole}")
         names.append("verdicts")
@@ -51,7 +52,7 @@ def make_tables(
             batch=7,
             written_at=WRITTEN_AT,
             judged=7,
-            files={name: (File(name="a.parquet", rows=1, last_ts=0, batch=7),) for name in names},
+            files={name: (File(name="a.parquet", rows=1, last_ts=last, batch=7),) for name in names},
             seen=tuple(spans),
         ),
     )

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, Received, Refused
+from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, Received, Refused, Warned
 from console.core.ledger import Answer, Arrival, balance
 from console.pipeline import audit
+from console.pipeline.manifest import File, Manifest
 from tests.pipeline.journals import as_rows, load, tables_of
+
+REST = 10_000 * 1_000_000
+"""Microseconds: long after anything here happened."""
 
 
 def verdict_of(events: list[Event]) -> dict[str, Any]:
@@ -21,13 +25,15 @@ def verdict_of(events: list[Event]) -> dict[str, Any]:
         load(connection, "events", "events", as_rows(events))
         connection.execute(f"create view receipts as {audit.PARTIAL.format(events='events')}")
         connection.execute(f"create view merged as {audit.MERGE.format(partials='receipts')}")
-        judged = f"({audit.JUDGED.format(merged='merged')})"
+        judged = f"({audit.JUDGED.format(merged='merged', now=REST)})"
         done = connection.execute(audit.VERDICT.format(entity="''", judged=judged, group=""))
         (row,) = done.fetchall()
         return dict(zip([column[0] for column in done.description], row, strict=True))
 
 
 def statuses(folder: Path, events: list[Event]) -> dict[str, str]:
+    """At rest: long after the last of them."""
+    events = [*events, Warned(at=REST / 1e6, about="time", text="passed")]
     with tables_of(folder, events) as tables:
         return {row["message_id"]: row["status"] for row in tables.rows("select message_id, status from audit")}
 
@@ -92,7 +98,62 @@ def test_the_same_name_at_two_entities_is_two_messages(tmp_path: Path) -> None:
     ]
     with tables_of(tmp_path, events) as tables:
         found = tables.rows("select lower(entity) as entity, status from audit order by 1")
-    assert [(row["entity"], row["status"]) for row in found] == [("orders", "delivered"), ("payments", "undelivered")]
+    assert [(row["entity"], row["status"]) for row in found] == [("orders", "delivered"), ("payments", "accepted")]
+
+
+def test_receivers_of_one_entity_say_nothing_of_another(tmp_path: Path) -> None:
+    """Section 11: lost is what was accepted and is nowhere. Nobody looks where no receiver records what it gets."""
+    events = [
+        receipt(Delivered, "m1"),
+        receipt(Received, "m1"),
+        Delivered(at=1, entity="payments", message_id="p1"),
+        Diverted(at=1, entity="payments", message_id="p2", queue=0),
+        Moved(at=2, entity="payments", message_id="p2", queue=0),
+    ]
+    assert statuses(tmp_path, events) == {"m1": "delivered", "p1": "accepted", "p2": "delivered"}
+
+
+def test_what_a_healthy_consumer_has_not_received_yet_is_in_flight_and_not_lost(tmp_path: Path) -> None:
+    """A consumer one minute behind: 600 of 1,200 messages are on their way, and their age is said."""
+    sent: list[Event] = [Delivered(at=i / 10, entity="orders", message_id=f"m{i}") for i in range(1200)]
+    got: list[Event] = [Received(at=60 + i / 10, entity="orders", message_id=f"m{i}") for i in range(600)]
+    with tables_of(tmp_path, [*sent, *got]) as tables:
+        counted = {row["status"]: row["n"] for row in tables.rows("select status, count(*) as n from audit group by 1")}
+        (oldest,) = tables.rows("select max(age) as age from audit where status = 'in flight'")
+    assert counted == {"delivered": 600, "in flight": 600}
+    assert oldest["age"] == pytest.approx(59.9)
+
+
+def test_what_was_not_received_within_the_limit_is_lost(tmp_path: Path) -> None:
+    events: list[Event] = [
+        Delivered(at=0, entity="orders", message_id="old"),
+        Delivered(at=1, entity="orders", message_id="young"),
+        Received(at=audit.IN_FLIGHT, entity="orders", message_id="other"),
+    ]
+    with tables_of(tmp_path, events) as tables:
+        found = {row["message_id"]: row["status"] for row in tables.rows("select message_id, status from audit")}
+    assert found == {"old": "undelivered", "young": "in flight", "other": "unexpected"}
+
+
+def test_a_clock_that_ran_ahead_makes_nothing_lost(tmp_path: Path) -> None:
+    """The manifest was written when it was: no record is newer than that."""
+    manifest = Manifest(files={"events": (File("a", 1, 9_000_000_000 * 1_000_000, 1),)})
+    assert manifest.end(1_790_000_000.0) == 1_790_000_000 * 1_000_000
+
+
+def test_a_message_that_two_subscriptions_had_once_each_is_no_duplicate(tmp_path: Path) -> None:
+    """And of one that a filter keeps from the second, the first one's receipt is enough."""
+    events: list[Event] = [
+        *(Delivered(at=1, entity="audit", message_id=name) for name in ("both", "one", "twice", "none")),
+        Received(at=2, entity="audit", message_id="both", subscription="all"),
+        Received(at=3, entity="audit", message_id="both", subscription="red"),
+        Received(at=2, entity="Audit", message_id="one", subscription="all"),
+        Received(at=2, entity="audit", message_id="twice", subscription="red"),
+        Received(at=3, entity="audit", message_id="twice", subscription="RED"),
+    ]
+    assert statuses(tmp_path, events) == dict.fromkeys(("both", "one", "twice"), "delivered") | {"none": "undelivered"}
+    found = verdict_of(events)
+    assert (found["accepted"], found["delivered"], found["duplicates"], found["lost"]) == (4, 3, 1, 1)
 
 
 FATES = some.sampled_from(
@@ -120,8 +181,8 @@ def test_it_agrees_with_the_ledger(
     """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
     answers = {f"m{index}": answer for index, (answer, _) in enumerate(fates)}
     events: list[Event] = [receipt(kind, f"m{index}") for index, (_, kinds) in enumerate(fates) for kind in kinds]
-    events.append(Received(at=1, entity="elsewhere", message_id="x", stream="x", number=0))
-    events.append(Delivered(at=1, entity="elsewhere", message_id="x"))
+    events.append(Received(at=1, entity="orders", message_id="x", stream="x", number=0))
+    events.append(Delivered(at=1, entity="orders", message_id="x"))
     arrivals = [Arrival("x", "x", 0)]
     for place, index in enumerate(deliveries):
         arrivals.append(Arrival(f"m{index}", f"s{index % streams}", index))

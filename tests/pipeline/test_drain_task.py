@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from console.core.errors import DrainError
 from console.core.events import Moved, Record
 from console.engine import records
 from console.pipeline.drain import task as drain_task
@@ -58,6 +59,20 @@ async def test_a_task_ends_at_its_bound_and_leaves_the_rest_as_it_lay(standing: 
     assert (found.end, found.moved) == (End.BOUND, 50)
     assert {stored.delivery_count for stored in standing.lying(queue_path(0), "secondary")} == {0}
     assert len(standing.receipts()) == 50
+
+
+async def test_a_task_drains_the_queue_with_its_index_where_the_order_has_a_gap(standing: Grounds) -> None:
+    """The order names …/1 alone: …/0 could not be created."""
+    standing.fill(20)
+    found = await drained(standing, 1, queues=[queue_path(1)])
+    assert (found.queue, found.end, found.moved) == (1, End.EMPTY, 10)
+    assert {record.event.queue for record in standing.records() if isinstance(record.event, Moved)} == {1}
+    assert standing.left() == 10
+
+
+def test_an_order_that_names_what_is_no_backlog_queue_is_refused(standing: Grounds) -> None:
+    with pytest.raises(DrainError, match="'orders', which is no backlog queue"):
+        _ = standing.order(queues=[queue_path(0), "orders"]).by_index
 
 
 async def test_a_task_keeps_to_its_rate(standing: Grounds) -> None:

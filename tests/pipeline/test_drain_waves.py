@@ -64,8 +64,17 @@ class Namespaces:
             is_stopped=lambda: len(self.deals) >= self.stop_after,
             tell=lambda number, text: self.said.append(text),
         )
-        waves = Waves(world, queues=len(self.lying), parallelism=parallelism)
+        waves = Waves(world, queues=self.lying, parallelism=parallelism)
         return waves.run(), waves
+
+
+def test_queues_are_those_of_the_order_by_their_indices_which_may_have_gaps() -> None:
+    namespaces = Namespaces({0: 1500, 2: 0, 3: 10})
+    reason, waves = namespaces.drain(parallelism=3)
+    assert reason == ""
+    assert set(waves.queues) == {0, 2, 3}
+    assert namespaces.lying == {0: 0, 2: 0, 3: 0}
+    assert namespaces.deals[0] == (0, 3, 2)
 
 
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=8), st.integers(1, 12), st.booleans())

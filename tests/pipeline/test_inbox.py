@@ -157,3 +157,20 @@ def test_it_says_when_spark_has_seen_so_many_and_has_nothing_to_do(tmp_path: Pat
     assert not inbox.is_idle_after(3)
     inbox.begin()
     assert not inbox.is_idle_after(1)
+
+
+def test_a_file_whose_name_is_no_text_is_said_once_and_holds_up_no_other(
+    files: Path, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bug: the record of what was taken could not be written, at this start and every one after it."""
+    close(files, "a.jsonl")
+    for name in (b"b\xff.jsonl", b"c\n.jsonl"):
+        close(files, os.fsdecode(name))
+    for _ in range(2):
+        inbox.deliver()
+        inbox.settle()
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        f"the journal file {name} is not read: its name is no text; rename it"
+        for name in (r"b\udcff.jsonl", r"c .jsonl")
+    ]
+    assert (inbox.shown.parent / "taken").read_text().splitlines()[1:] == ["a.jsonl"]

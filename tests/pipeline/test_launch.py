@@ -27,6 +27,7 @@ def starting(tmp_path: Path) -> Iterator[Pipeline]:
     (tmp_path / "bin" / "java").write_text(MUTE_JAVA.format(home=tmp_path))
     (tmp_path / "bin" / "java").chmod(0o700)
     (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "e-1-1.jsonl").touch()
     pipeline = start_pipeline(journal=tmp_path / "journal", tables=tmp_path / "tables", once=True, java_home=tmp_path)
     try:
         end = time.monotonic() + WITHIN

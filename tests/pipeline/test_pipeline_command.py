@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from console.core.errors import PipelineError
+from console.engine import spool
+from console.engine.spool import CLOSED
 from console.pipeline import command
 from console.pipeline.command import run_pipeline
 from console.pipeline.lake import Lake
+from console.pipeline.source import require_files, require_whole_files
 
 
 class Interrupted:
@@ -53,6 +57,35 @@ def test_tables_that_were_not_all_made_are_not_called_done(pipeline: Interrupted
     """The bug: the exit status was 0, and what came next in a script read old tables."""
     with Lake(tmp_path):
         pass
+    (tmp_path / CLOSED / "e-1-1.jsonl").touch()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, once=True)
     assert not pipeline.running
+
+
+@pytest.mark.parametrize("has_events", [True, False])
+def test_once_over_no_journal_file_is_an_error_that_says_where_it_looked(
+    pipeline: Interrupted, tmp_path: Path, has_events: bool
+) -> None:
+    """Tables of nothing would look like a success: exit status 0, 0 events, nothing lost."""
+    looked = tmp_path / CLOSED if has_events else tmp_path
+    looked.mkdir(exist_ok=True)
+    with pytest.raises(PipelineError, match=f"there are no journal files in {looked}: "):
+        run(tmp_path, once=True)
+
+
+def test_following_no_journal_file_waits_and_says_where(
+    pipeline: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Lake(tmp_path):
+        pass
+    assert run(tmp_path, once=False) == 0
+    assert f"there are no journal files in {tmp_path / CLOSED} yet: waiting for an engine" in capsys.readouterr().out
+
+
+def test_a_file_that_an_engine_still_writes_is_one_and_is_waited_for(tmp_path: Path) -> None:
+    spool.prepare(tmp_path)
+    (tmp_path / spool.OPEN / "e-1-1.jsonl").touch()
+    require_files(tmp_path)
+    with pytest.raises(PipelineError, match="no whole journal files"):
+        require_whole_files(tmp_path)

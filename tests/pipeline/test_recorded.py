@@ -27,6 +27,7 @@ from console.core.verdict import FailureKind
 from console.engine import records, spool
 from console.pipeline.rehearsal.history import History, Span, Step, kind_of_reason
 from console.pipeline.rehearsal.recorded import history_of, read_history
+from console.pipeline.rehearsal.replay import replay
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)
@@ -197,6 +198,27 @@ def test_backlog_queues_people_and_crashes_are_replayed_too() -> None:
     assert [(act.at, act.verb, act.path) for act in found.acts] == [(12.0, "force", "orders")]
     assert [(crash.at, crash.back) for crash in found.crashes] == [(15.0, 20.0)]
     assert found.queues == 4
+
+
+def test_the_queues_of_a_record_are_replayed_although_their_indices_have_a_gap() -> None:
+    """Of four queues that were asked for, the creation of /1 failed."""
+    lines = numbered(
+        EngineStarted(at=T, pairing="p", primary="a", secondary="b", backlog_queues=3, syphon=True, version="1"),
+        sends(1, 5),
+        QueuePulled(at=T + 2, queue=3, reason="timeout"),
+        QueueRestored(at=T + 9, queue=3),
+        sends(10, 5),
+    )
+    found = history_of(lines, POLICY, source="a test")
+    assert ([outage.target for outage in found.outages], found.queues) == ([0], 3)
+    replay(found, POLICY, seed=1)
+
+
+def test_a_queue_of_a_record_that_begins_late_has_a_place() -> None:
+    lines = numbered(sends(1, 5), QueuePulled(at=T + 2, queue=7, reason="timeout"), sends(9, 5))
+    found = history_of(lines, POLICY, source="a test")
+    assert ([outage.target for outage in found.outages], found.queues) == ([0], 1)
+    replay(found, POLICY, seed=1)
 
 
 def test_a_record_of_nothing_is_refused() -> None:

@@ -97,7 +97,7 @@ def _without_outages() -> History:
 
 def test_the_text_says_what_was_replayed_what_is_recommended_and_what_is_not_known() -> None:
     order = small()
-    said = as_text(order, rehearsed(order, rows_of(order)), known=False)
+    said = "\n".join(as_text(order, rehearsed(order, rows_of(order)), known=False))
 
     assert "replayed: a test, 600 s; about 600 messages to orders" in said
     assert "orders: entity disabled from 100 s–101 s to 300 s–320 s" in said

@@ -27,6 +27,7 @@ from console.core.events import (
     StateChanged,
 )
 from console.core.verdict import FailureKind
+from console.pipeline.audit import IN_FLIGHT
 from console.pipeline.manifest import Span
 from console.pipeline.report.command import as_object, chooser, moment, run_report, write_report
 from console.pipeline.report.incident import TOGETHER, Episode, Report, incidents
@@ -159,7 +160,7 @@ def test_the_audit_says_that_what_expired_at_its_destination_may_be_among_the_lo
     """Nothing leaves a receipt of that, so that a count of its own would be none."""
     events = [
         Delivered(at=T, entity="orders", message_id="m1"),
-        Delivered(at=T, entity="orders", message_id="m2"),
+        Delivered(at=T - IN_FLIGHT, entity="orders", message_id="m2"),
         Received(at=T + 1, entity="orders", message_id="m1"),
     ]
     folder = make_tables(tmp_path / "tables", records(*EVENTS, *events), episodes=[EPISODE], cost=COST)
@@ -169,6 +170,29 @@ def test_the_audit_says_that_what_expired_at_its_destination_may_be_among_the_lo
     (said,) = (sentence for sentence in found.evidence if "m2 (orders)" in sentence)
     assert "what expires at its destination by its own time to live leaves no receipt, and is among them" in said
     assert "expired" not in found.figures
+
+
+def test_what_is_in_flight_is_said_with_its_age_and_is_not_called_lost(tmp_path: Path) -> None:
+    """A consumer some seconds behind is healthy: its report does not begin with a loss."""
+    end = max(event.at for event in EVENTS)
+    events = [
+        Delivered(at=T, entity="orders", message_id="m1"),
+        Received(at=T + 1, entity="orders", message_id="m1"),
+        Delivered(at=end - 30, entity="orders", message_id="m2"),
+        Delivered(at=T, entity="payments", message_id="p1"),
+    ]
+    folder = make_tables(tmp_path / "tables", records(*EVENTS, *events), episodes=[EPISODE], cost=COST)
+    with Tables.open(folder) as tables:
+        report = report_since(tables, 0.0)
+    assert (report.audit.verdict, report.audit.figures["lost"]) == ("nothing lost", 0)
+    waiting = report.audit.figures["in_flight"]
+    text = as_markdown(report)
+    assert "**Nothing was lost so far** in all that is recorded: " in text
+    assert f"{waiting} in flight (not received yet, the oldest for " in text
+    assert "; lost after 15 min 00 s), 0 lost" in text
+    (said,) = [sentence for sentence in report.audit.evidence if sentence.startswith("in flight: ")]
+    assert said.endswith(f"and {waiting - 10} more")
+    assert "p1 (payments)" not in text, "no receiver reports what payments gets"
 
 
 def test_acts_say_who_did_what_and_what_came_of_it(report: Report) -> None:

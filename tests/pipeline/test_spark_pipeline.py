@@ -27,12 +27,14 @@ from console.engine.spool import CLOSED
 from console.pipeline import judging, stream
 from console.pipeline import manifest as manifests
 from console.pipeline.beside import Judge
+from console.pipeline.command import summary
 from console.pipeline.inbox import Inbox
 from console.pipeline.java import find_java
 from console.pipeline.lake import Lake
 from console.pipeline.launch import Pipeline, start_pipeline
 from console.pipeline.session import open_session
 from console.pipeline.tables import Tables
+from tests.damaged import GOOD, UNREADABLE
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes"),
@@ -217,7 +219,7 @@ def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
     }
     whole = next(row for row in made["verdicts"] if row["entity"] == "")
     assert (whole["unexpected"], whole["duplicates"], whole["out_of_order"]) == (0, 0, 0)
-    assert whole["accepted"] == whole["delivered"] + whole["parked"] + whole["lost"]
+    assert whole["accepted"] == whole["delivered"] + whole["parked"] + whole["lost"] + whole["in_flight"]
 
 
 def test_killed_at_any_moment_and_found_late_it_says_the_same(
@@ -268,6 +270,32 @@ def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
     (folder / manifests.NAME).unlink()
     once(spark, journal, folder)
     assert said(folder) == made
+
+
+def test_whatever_a_line_is_it_becomes_a_row_and_stops_no_start(spark: Any, tmp_path: Path) -> None:
+    """Each begins a file, and so a block: `null` there takes Arrow's reader down (apache/arrow#47409)."""
+    journal, folder = tmp_path / "journal", tmp_path / "tables"
+    write_journal(journal, 1000, per_second=PER_SECOND)
+    strange = {name: line for name, line in UNREADABLE.items() if name != "a text that is objects in objects"}
+    files = {f"bench@here-z{number}.jsonl": line for number, line in enumerate(strange.values())}
+    for number, (name, line) in enumerate(files.items()):
+        (journal / CLOSED / name).write_bytes(line + b"\n" + GOOD.replace(b"9001", b"%d" % (9001 + number)) + b"\n")
+    once(spark, journal, folder)
+    once(spark, journal, folder)
+    with Tables.open(folder) as tables:
+        bad = tables.rows("select file, trouble from events where trouble is not null and kind is distinct from 'gap'")
+        (good,) = tables.rows("select count(*) as number from events where trouble is null")
+    assert sorted(row["file"] for row in bad) == sorted(files)
+    assert good["number"] == 1000 + len(files)
+    assert f"{len(files)} unreadable lines (1 in " in "\n".join(summary(folder))
+
+
+def test_a_journal_without_a_file_is_an_error_and_makes_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "journal" / CLOSED).mkdir(parents=True)
+    pipeline = begin(tmp_path / "journal", tmp_path / "tables")
+    assert pipeline.wait(LONG) == 2
+    assert pipeline.trouble().startswith(f"there are no journal files in {tmp_path / 'journal' / CLOSED}: ")
+    assert batch(tmp_path / "tables") == -1
 
 
 def test_python_processes_that_are_killed_change_nothing(

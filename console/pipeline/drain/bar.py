@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from console.core.foreign_text import harmless
 from console.pipeline.drain.order import Told
 
 SPAN: Final = 10.0
@@ -23,7 +24,7 @@ class Bar:
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(compact=True),
@@ -36,7 +37,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(harmless(text), markup=False, soft_wrap=True)
 
     @contextmanager
     def shown(self, lying: int | None) -> Iterator[None]:
@@ -56,7 +57,7 @@ class Bar:
             self._task,
             completed=done,
             total=total,
-            description="ending in order" if stopping else f"wave {told.wave}: {told.phase}",
+            description="ending in order" if stopping else harmless(f"wave {told.wave}: {told.phase}"),
             count=f"{done:,}{'' if total is None else f' of {total:,}'} · {self._rate(done):,.0f}/s",
         )
 

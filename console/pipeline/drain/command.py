@@ -17,12 +17,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -35,15 +34,19 @@ from console.config import PairingConfig
 from console.core.actions import typed_right
 from console.core.errors import ConfigurationError, DrainError
 from console.core.events import Commanded, CommandEnded
+from console.core.masking import masked
+from console.core.namespaces import first_label
 from console.core.snapshot import SyphonStatus
 from console.engine import drains, spool
-from console.engine.client import user_name
+from console.engine.client import sudo_user, user_name
 from console.engine.connecting import open_admin
 from console.engine.here import engines_here, look_at
 from console.engine.naming import looked_up
+from console.engine.peer import as_audited
 from console.engine.places import Places
+from console.interpreter import python_command, python_environment
+from console.ownership import foreign_access
 from console.pairing import backlog
-from console.pairing.client import first_label
 from console.pairing.management import Management
 from console.pipeline.drain.bar import Bar
 from console.pipeline.drain.order import (
@@ -57,7 +60,7 @@ from console.pipeline.drain.order import (
     write,
 )
 from console.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
-from console.secret import masked
+from console.printing import print_lines, print_object
 
 LOOK: Final = 0.5
 GATHER: Final = 2.0
@@ -142,7 +145,10 @@ def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
         PairedError: it could not begin, or not go on; one sentence.
     """
     outcome = asyncio.run(_Drain(plan, Bar(quiet=json_line)).run())
-    sys.stdout.write((msgspec.json.encode(outcome).decode() if json_line else _for_a_person(outcome)) + "\n")
+    if json_line:
+        print_object(msgspec.json.encode(outcome).decode())
+    else:
+        print_lines([_for_a_person(outcome)])
     return 0 if outcome.complete else 1
 
 
@@ -160,7 +166,7 @@ def _for_a_person(outcome: Outcome) -> str:
 class Found:
     """What there is to drain: queues and, where they are told, their messages in all; whose syphons move them too."""
 
-    queues: tuple[str, ...]
+    queues: dict[int, str]
     lying: int | None
     syphons: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -178,9 +184,9 @@ async def look(config: PairingConfig, places: Places) -> Found:
     return Found(queues, lying, syphons, unknown)
 
 
-async def _lying(admin: Management, queues: tuple[str, ...]) -> int | None:
+async def _lying(admin: Management, queues: Mapping[int, str]) -> int | None:
     try:
-        depths = await asyncio.gather(*(backlog.depth(admin, path) for path in queues))
+        depths = await asyncio.gather(*(backlog.depth(admin, path) for path in queues.values()))
     except (AzureError, OSError, TimeoutError):
         return None
     return sum(depth.messages for depth in depths)
@@ -210,13 +216,14 @@ async def _is_read_only(plan: DrainPlan) -> bool:
     return plan.config.read_only
 
 
-def would(plan: DrainPlan, found: Found) -> str:
-    """What a drain would do, for who has not named the pairing yet."""
+def would(plan: DrainPlan, found: Found) -> tuple[str, ...]:
+    """What a drain would do, for who has not named the pairing yet; lines."""
     lying = "not known how many" if found.lying is None else f"{found.lying:,}"
     beside = f"engines that move the same messages here: {', '.join(found.syphons) or 'none'}"
     return (
-        f"messages parked in {len(found.queues)} backlog queues: {lying}\n"
-        f"moved by tasks of Spark on {plan.master}, to where they were sent; order may change\n{beside}\n"
+        f"messages parked in {len(found.queues)} backlog queues: {lying}",
+        f"moved by tasks of Spark on {plan.master}, to where they were sent; order may change",
+        beside,
     )
 
 
@@ -247,7 +254,7 @@ class _Drain:
             raise DrainError(f"refused: the pairing {plan.config.name} is read-only, and a drain changes something")
         found = await look(plan.config, plan.places)
         if not typed_right(plan.yes, plan.config.name):
-            sys.stdout.write(would(plan, found))
+            print_lines(would(plan, found))
             raise DrainError(f"nothing was done: drain needs --yes {plan.config.name}")
         if found.syphons and not plan.beside_syphon:
             raise DrainError(refusal(found))
@@ -268,14 +275,13 @@ class _Drain:
             pairing=plan.config.name,
             config=str(plan.config.path.absolute()),
             spool=str(plan.spool),
-            queues=list(found.queues),
+            queues=list(found.queues.values()),
             master=retrying(plan.master),
             parallelism=plan.parallelism or ((os.cpu_count() or 1) if local else len(found.queues)),
             rate=plan.rate,
             in_hand=plan.in_hand,
             wave_seconds=plan.wave_seconds,
             wave_messages=plan.wave_messages,
-            settings=plan.settings,
         )
 
     def _prepare(self, order: DrainOrder) -> None:
@@ -283,13 +289,16 @@ class _Drain:
         spool.prepare(self._plan.spool)
         if files := left_by_others(self._plan.spool):
             self._bar.say(f"{files} files of receipts, left by a drain that was killed, were moved into the journal")
-        order.folder.mkdir(mode=0o700, parents=True)
+        order.folder.parent.mkdir(mode=0o700, exist_ok=True)
+        refuse_foreign(self._plan.spool, order.folder.parent)
+        order.folder.mkdir(mode=0o700)
         write(order.folder / "order.json", order)
 
     async def _drained(self, order: DrainOrder, found: Found) -> Outcome:
         async with Receipts(order.folder, order.pairing) as receipts:
             target = f"{len(order.queues)} backlog queues on {order.master}"
-            commanded = Commanded(at=time.time(), command="drain", target=target, by=user_name(), why=self._plan.why)
+            by = as_audited(user_name(), claimed="", sudo_user=sudo_user())
+            commanded = Commanded(at=time.time(), command="drain", target=target, by=by, why=self._plan.why)
             number = receipts.record(commanded)
             said = "failed"
             try:
@@ -306,7 +315,7 @@ class _Drain:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop, order)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, order)
         try:
-            with _process(order, log) as process, self._bar.shown(found.lying):
+            with _process(order, self._plan.settings, log) as process, self._bar.shown(found.lying):
                 told = await self._until_told(order, process, log)
                 await self._until_ended(process)
         except TimeoutError:
@@ -361,6 +370,21 @@ class _Drain:
             shutil.rmtree(order.folder)
 
 
+def refuse_foreign(*folders: Path) -> None:
+    """Refuse folders in which another user could replace the order: executors follow it with the pairing's keys.
+
+    Raises:
+        DrainError: another user can change one of them.
+    """
+    for folder in folders:
+        how = foreign_access(folder)
+        if how:
+            raise DrainError(
+                f"the journal's folder {folder} {how}, and executors obey what stands there: chmod go-w it, or name "
+                "another with --journal"
+            )
+
+
 def counted(outcome: Outcome, tally: Tally) -> Outcome:
     """The outcome with what the receipts say: a task that was killed reported nothing."""
     return msgspec.structs.replace(outcome, moved=tally.moved, dead_lettered=tally.dead_lettered)
@@ -376,23 +400,28 @@ def retrying(master: str) -> str:
 
 
 @contextmanager
-def _process(order: DrainOrder, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _process(order: DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process with Spark, and all that it started, gone in the end."""
     work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "console.pipeline.drain.process", str(order.folder), str(work)],
+            python_command("console.pipeline.drain.process", str(order.folder), str(work)),
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=out,
             start_new_session=True,  # Ctrl-C is ours
+            env=python_environment(),
         )
+    assert process.stdin is not None
     try:
+        with suppress(BrokenPipeError):  # it has ended already, and its log says why
+            process.stdin.write(msgspec.json.encode(settings) + b"\n")
+            process.stdin.flush()
         yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         shutil.rmtree(work, ignore_errors=True)

@@ -5,7 +5,8 @@
     SPOOL/.drain/RUN/stop            is there: everybody ends in order
     SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock, how far it is
 
-The order names pairing.toml by its path and carries no secret: every task reads the file again where it runs. The
+The order names pairing.toml by its path and carries no secret: every task reads the file again where it runs, and a
+person's settings of Spark go to that process alone, by its standard input. The
 folder has to be seen by all executors; readers of the journal pass over it, since its name begins with a dot.
 No Spark here.
 """
@@ -18,6 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from console.core.errors import DrainError
+from console.engine.foreign_json import read_json
+from console.pairing.backlog import queue_index
 
 FOLDER: Final = ".drain"
 WAVE_SECONDS: Final = 60.0
@@ -49,7 +54,7 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
     spool: str
     """The journal's folder, here and on every executor."""
     queues: list[str]
-    """The backlog queues' paths, by index."""
+    """The backlog queues' paths."""
     master: str
     parallelism: int
     rate: float | None = None
@@ -57,8 +62,18 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
     in_hand: int = IN_HAND
     wave_seconds: float = WAVE_SECONDS
     wave_messages: int = WAVE_MESSAGES
-    settings: dict[str, str] = {}
-    """Spark's own."""
+
+    @property
+    def by_index(self) -> dict[int, str]:
+        """The queues' paths by the index in each, which may have gaps.
+
+        Raises:
+            DrainError: a path is no backlog queue's.
+        """
+        found = {queue_index(path): path for path in self.queues}
+        if None in found:
+            raise DrainError(f"the order names {found[None]!r}, which is no backlog queue")
+        return {index: path for index, path in found.items() if index is not None}
 
     @property
     def folder(self) -> Path:
@@ -122,6 +137,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
+_ORDER: Final = msgspec.json.Decoder(DrainOrder)
+_TOLD: Final = msgspec.json.Decoder(Told)
+
+
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a file at once: a reader sees the old one or the new one."""
     new = path.with_name(f".{path.name}.new")
@@ -130,14 +149,14 @@ def write(path: Path, value: msgspec.Struct) -> None:
 
 
 def read_order(folder: Path) -> DrainOrder:
-    """Raises OSError or msgspec.MsgspecError."""
-    return msgspec.json.decode((folder / "order.json").read_bytes(), type=DrainOrder)
+    """Raises OSError or UnreadableError."""
+    return read_json(_ORDER, (folder / "order.json").read_bytes())
 
 
 def read_told(folder: Path) -> Told | None:
-    """None: nothing was told yet."""
+    """None: nothing was told yet. Raises OSError or UnreadableError."""
     try:
-        return msgspec.json.decode((folder / "progress.json").read_bytes(), type=Told)
+        return read_json(_TOLD, (folder / "progress.json").read_bytes())
     except FileNotFoundError:
         return None
 

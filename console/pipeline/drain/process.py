@@ -1,8 +1,8 @@
 """The process of a drain that holds Spark: `python -m console.pipeline.drain.process RUN WORK`, started by command.py.
 
-Its standard output and error are a log file; what it has to say stands in the run's progress.json. The end of its
-standard input ends the drain in order: whoever started it has gone. Its tasks are in task.py, its decisions in
-waves.py.
+Its standard output and error are a log file; what it has to say stands in the run's progress.json. The first line of
+its standard input holds a person's settings of Spark, which may be secret; the end of it ends the drain in order:
+whoever started it has gone. Its tasks are in task.py, its decisions in waves.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,9 @@ from azure.core.exceptions import AzureError
 
 from console.config import PairingConfig, load_config
 from console.core.errors import DrainError, PairedError
+from console.core.masking import masked
 from console.engine.connecting import open_admin
+from console.engine.logs import log_to
 from console.pairing import backlog
 from console.pipeline.drain import task as drain_task
 from console.pipeline.drain.order import DrainOrder, Outcome, Progress, Report, Told, is_stopped, read_order, write
@@ -32,7 +34,6 @@ from console.pipeline.drain.waves import Depth, Depths, Waves, World
 from console.pipeline.java import find_java
 from console.pipeline.session import first_line, open_session
 from console.pipeline.starter import when_gone
-from console.secret import masked
 
 LAST_RESORT: Final = 120.0
 """Seconds that a drain has to end in order once nobody waits for it."""
@@ -42,14 +43,13 @@ log = logging.getLogger("console.pipeline.drain.process")
 
 def main(folder: Path, work: Path) -> int:
     """Drain as the order in `folder` says; the exit status."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-    log.setLevel(logging.INFO)
+    log_to(sys.stderr)
+    private = msgspec.json.decode(sys.stdin.buffer.readline() or b"{}", type=dict[str, str])
     when_gone((folder / "stop").touch, within=LAST_RESORT)
-    order = read_order(folder)
     began = time.time()
     told = _Teller(folder)
     try:
-        waves, reason = _drain(order, work, told)
+        waves, reason = _drain(read_order(folder), private, work, told)
     except PairedError as error:
         log.exception("the drain failed")
         told.failed(masked(str(error)))
@@ -108,7 +108,7 @@ class _Teller:
         write(self._folder / "progress.json", told)
 
 
-def _drain(order: DrainOrder, work: Path, told: _Teller) -> tuple[Waves, str]:
+def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller) -> tuple[Waves, str]:
     """Raises PairedError: it could not begin, or could not go on."""
     config = load_config(Path(order.config))
     told.starting(f"starting Spark on {order.master}")
@@ -118,17 +118,19 @@ def _drain(order: DrainOrder, work: Path, told: _Teller) -> tuple[Waves, str]:
         work=work,
         java=java,
         master=order.master,
-        settings={**_cluster_settings(order), **order.settings},
+        settings=_cluster_settings(order),
+        private=private,
+        whole_environment=order.master.startswith("local"),
     ) as spark:
         world = World(
             run=lambda deals: told.heard(wave(spark, order, deals)),
-            depths=lambda: _depths(config, order.queues),
+            depths=lambda: _depths(config, order.by_index),
             clock=time.time,
             sleep=time.sleep,
             is_stopped=lambda: is_stopped(order.folder),
             tell=told.wave,
         )
-        waves = Waves(world, queues=len(order.queues), parallelism=order.parallelism)
+        waves = Waves(world, queues=order.by_index, parallelism=order.parallelism)
         return waves, waves.run()
 
 
@@ -155,18 +157,20 @@ def _said(error: Exception) -> str:
     return masked((of_python or [first_line(error)])[-1][:400])
 
 
-def _depths(config: PairingConfig, queues: Sequence[str]) -> Depths:
+def _depths(config: PairingConfig, queues: Mapping[int, str]) -> Depths:
     """Nothing is raised: what is not told is not known."""
 
     async def asked() -> list[Depth | None]:
         async with open_admin(config.secondary) as admin:
-            return list(await asyncio.gather(*(_depth(partial(backlog.depth, admin, path)) for path in queues)))
+            return list(
+                await asyncio.gather(*(_depth(partial(backlog.depth, admin, path)) for path in queues.values()))
+            )
 
     try:
-        return dict(enumerate(asyncio.run(asked())))
+        return dict(zip(queues, asyncio.run(asked()), strict=True))
     except (PairedError, ValueError, OSError) as error:
         log.warning("the counts of the queues cannot be read: %s", error)
-        return dict.fromkeys(range(len(queues)))
+        return dict.fromkeys(queues)
 
 
 async def _depth(ask: Callable[[], Any]) -> Depth | None:
@@ -183,9 +187,10 @@ def _cluster_settings(order: DrainOrder) -> dict[str, object]:
     if order.master.startswith("local"):
         return {}
     settings: dict[str, object] = {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}
-    host = urlsplit(order.master.split(",")[0]).hostname
-    if host is not None and not _is_loopback(host):
-        settings |= {"spark.driver.host": _own_address(host), "spark.driver.bindAddress": "0.0.0.0"}
+    host = urlsplit(order.master.removeprefix("k8s://").split(",")[0]).hostname
+    if host is not None and not _is_loopback(host):  # its ports listen where the cluster can reach us, and nowhere else
+        address = _own_address(host)
+        settings |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
     return settings
 
 

@@ -19,14 +19,17 @@ from typing import Final, Self
 
 import msgspec
 
+from console.core.errors import UnreadableError
 from console.core.events import DeadLettered, Event, Moved, Record
 from console.engine import records, spool
+from console.engine.foreign_json import read_json
 from console.engine.identity import EngineIdentity
 from console.engine.journal import Journal
 from console.pipeline.drain.order import FOLDER, Progress, attempts, write
 
 LOCK: Final = "lock"
 PROGRESS: Final = "progress.json"
+_PROGRESS: Final = msgspec.json.Decoder(Progress)
 _MOVED: Final = f'"kind":"{Moved.kind}"'.encode()
 _BURIED: Final = f'"kind":"{DeadLettered.kind}"'.encode()
 
@@ -165,6 +168,6 @@ def progress_of(run: Path, tally: Tally) -> Progress:
 
 def _told(folder: Path) -> Progress:
     try:
-        return msgspec.json.decode((folder / PROGRESS).read_bytes(), type=Progress)
-    except (OSError, msgspec.MsgspecError):  # it has told nothing yet, or has just been cleared away
+        return read_json(_PROGRESS, (folder / PROGRESS).read_bytes())
+    except (OSError, UnreadableError):  # it has told nothing yet, or has just been cleared away
         return Progress()

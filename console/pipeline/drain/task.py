@@ -21,7 +21,8 @@ import msgspec
 
 from console.config import load_config
 from console.core.engine import Pairing
-from console.core.errors import ConfigurationError, WireUnavailableError
+from console.core.errors import ConfigurationError, UnreadableError, WireUnavailableError
+from console.core.masking import masked
 from console.core.options import Policy
 from console.core.verdict import judge
 from console.engine.connecting import open_clients
@@ -33,7 +34,6 @@ from console.pairing.syphon import Wires
 from console.pairing.tasks import Tasks
 from console.pipeline.drain.order import DrainOrder, End, Progress, Report, is_stopped, read_order
 from console.pipeline.drain.receipts import Receipts
-from console.secret import masked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def report(folder: Path, queue: int, *, share: int) -> Report:
     here = socket.gethostname()
     try:
         order = read_order(folder)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, UnreadableError) as error:
         text = f"the journal's folder is not seen by the executor on {here} ({error}): name one that all see, --journal"
         return Report(queue=queue, end=End.UNFIT, text=text)
     try:
@@ -109,7 +109,7 @@ class _Task:
             clients = await stack.enter_async_context(open_clients(config))
             tasks = Tasks()
             await tasks.open()
-            machine = Pairing(self._policy(config.policy), queues=len(order.queues))
+            machine = Pairing(self._policy(config.policy), queues=order.by_index)
             steering = Steering(machine, tasks, judge, receipts.record)
             steering.together = receipts.together
             wires = Wires(steering, clients.primary, clients.secondary)
@@ -142,7 +142,7 @@ class _Task:
             wires.secondary,
             wires.courier,
             index=self._queue,
-            path=order.queues[self._queue],
+            path=order.by_index[self._queue],
             progress=self._progress,
             ration=self._ration,
         )

@@ -9,7 +9,7 @@ are handed in (process.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,8 +67,8 @@ class World:
 class Waves:
     """One run's. `count` is how many there were."""
 
-    def __init__(self, world: World, *, queues: int, parallelism: int) -> None:
-        self.queues = {index: Queue() for index in range(queues)}
+    def __init__(self, world: World, *, queues: Iterable[int], parallelism: int) -> None:
+        self.queues = {index: Queue() for index in queues}
         self.count = 0
         self._world = world
         self._parallelism = parallelism

@@ -15,8 +15,10 @@ from typing import Final
 
 import msgspec
 
-from console.core.errors import PipelineError
+from console.core.errors import PipelineError, UnreadableError
 from console.core.options import Policy
+from console.engine.foreign_json import read_json
+from console.interpreter import python_command, python_environment
 from console.pipeline.clearing import ended_in_order
 from console.pipeline.launch import TROUBLE, said
 from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
@@ -24,8 +26,10 @@ from console.pipeline.rehearsal.grid import Order
 from console.pipeline.rehearsal.said import as_object, as_text
 from console.pipeline.rehearsal.spread import ORDER, ROWS, Ran, Wanted
 from console.pipeline.rehearsal.table import rehearsed
+from console.printing import print_lines, print_object
 
 LOCAL: Final = "local[*]"
+_RAN: Final = msgspec.json.Decoder(Ran)
 
 
 def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None, json_line: bool) -> int:
@@ -46,7 +50,10 @@ def run_rehearsal(asked: Asked, *, journal: Path | None, current: Policy | None,
     found = rehearsed(order, ran.rows)
     rate = order.runs / ran.seconds * 60
     sys.stderr.write(f"{order.runs:,} runs in {ran.seconds:,.1f} s, {rate:,.0f} a minute, Spark's start aside\n")
-    sys.stdout.write(as_object(order, found) if json_line else as_text(order, found, known=bool(current)))
+    if json_line:
+        print_object(as_object(order, found))
+    else:
+        print_lines(as_text(order, found, known=bool(current)))
     return 0
 
 
@@ -65,11 +72,12 @@ def run_on_spark(order: Order, master: str) -> Ran:
         log = folder / "process.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "console.pipeline.rehearsal", name],
+                python_command("console.pipeline.rehearsal", name),
                 stdin=subprocess.PIPE,  # its end ends the process
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
+                env=python_environment(),
             )
         with process:
             try:
@@ -79,7 +87,14 @@ def run_on_spark(order: Order, master: str) -> Ran:
                 raise
         if status:
             raise PipelineError(_why(log))
-        return msgspec.json.decode((folder / ROWS).read_bytes(), type=Ran)
+        return _rows(folder / ROWS, log)
+
+
+def _rows(path: Path, log: Path) -> Ran:
+    try:
+        return read_json(_RAN, path.read_bytes())
+    except (OSError, UnreadableError) as error:
+        raise PipelineError(f"the rehearsal on Spark left no rows that can be read ({error}): {_why(log)}") from error
 
 
 def _why(log: Path) -> str:

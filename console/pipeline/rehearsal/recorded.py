@@ -44,6 +44,7 @@ from console.pipeline.rehearsal.sightings import Seen, Sighting
 from console.simulation.plan import Act, Crash, Verb
 
 PRIMARY: Final = "primary"
+_STATES: Final = frozenset(state.value for state in State)
 VERBS: Final[dict[type[Event], Verb]] = {
     Forced: "force",
     Pinned: "pin",
@@ -66,11 +67,11 @@ def read_history(folder: Path, policy: Policy) -> History:
         raise ConfigurationError(f"there is no journal in {folder}: name the folder that has {CLOSED}/ in it")
     reader = read_records(folder)
     history = history_of(reader, policy, source=str(folder))
-    skipped = reader.unreadable + reader.unknown
+    skipped = reader.unread.count + reader.unknown
     if not skipped:
         return history
     unread = f"what {skipped} lines of the journal said, which could not be read"
-    return replace(history, unknown=(*history.unknown, unread))
+    return replace(history, unknown=(*history.unknown, "; ".join((unread, *reader.unread.tell()))))
 
 
 def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> History:
@@ -93,7 +94,7 @@ class Reading:
         self._seen: dict[str, Seen] = {}
         self._first: float | None = None
         self._last = 0.0
-        self._queues = 0
+        self._queues = 1
         self._pulled: dict[int, tuple[float, str]] = {}
         self._queue_outages: list[Outage] = []
         self._acts: list[Act] = []
@@ -101,6 +102,7 @@ class Reading:
         self._boots: dict[tuple[str, str], tuple[float, bool]] = {}
         """By engine and boot: its latest record, and whether it ended in order."""
         self._single_acts = 0
+        self._strange = 0
 
     def read(self, record: Record) -> None:
         """One record."""
@@ -154,6 +156,9 @@ class Reading:
             seen.sightings.append(Sighting(since, event.at, event.accepted, event.failed, window=True))
 
     def _changed(self, event: StateChanged) -> None:
+        if not {event.was, event.now} <= _STATES:
+            self._strange += 1
+            return
         seen, now = self._entity(event.entity), State(event.now)
         if now is State.SUSPECT:
             seen.sightings.append(self._bad(event.at, event.why))
@@ -178,6 +183,15 @@ class Reading:
             kind = kind_of_reason(pulled[1]) or FailureKind.UNEXPLAINED
             self._queue_outages.append(Outage(queue, kind, Span(pulled[0], pulled[0]), Span(at, at)))
 
+    def _of_queues(self) -> list[Outage]:
+        """The queues' outages. A replay counts its queues from 0, and recorded indices may have gaps: the queues that
+        were out are then the first ones, since one is as good as another."""
+        out = sorted({int(outage.target) for outage in self._queue_outages})
+        self._queues = max(self._queues, len(out))
+        if not out or (out[0] >= 0 and out[-1] < self._queues):
+            return self._queue_outages
+        return [outage._replace(target=out.index(int(outage.target))) for outage in self._queue_outages]
+
     def _syphon(self, event: SyphonPaused | SyphonResumed) -> None:
         if event.queue is None and not event.destination:
             self._acts.append(Act(event.at, 0, VERBS[type(event)]))
@@ -194,7 +208,7 @@ class Reading:
         for queue in tuple(self._pulled):
             self._restored(queue, self._last)
         first, seconds = self._first, self._last - self._first
-        outages = [outage for one in seen for outage in outages_of(one, self._last)] + self._queue_outages
+        outages = [outage for one in seen for outage in outages_of(one, self._last)] + self._of_queues()
         insists = insistence(seen)
         loads = tuple(load for one in seen for load in loads_of(one, first, seconds, waits=insists is not None))
         return History(
@@ -202,7 +216,7 @@ class Reading:
             began_at=first,
             seconds=seconds,
             entities=tuple(one.path for one in seen),
-            queues=max(self._queues, 1),
+            queues=self._queues,
             loads=loads,
             outages=tuple(sorted((_since(outage, first) for outage in outages), key=lambda one: (one.began, str(one)))),
             crashes=tuple(Crash(at - first, back - first, 0) for at, back in self._crashes),
@@ -226,6 +240,8 @@ class Reading:
             yield said
         if len({engine for engine, _ in self._boots}) > 1:
             yield "how several engines share the load: they are replayed as one"
+        if self._strange:
+            yield f"what {self._strange} changes of state mean: no entity has such a state"
         if self._single_acts:
             yield f"{self._single_acts} pauses of single queues or destinations, which are not replayed"
 

@@ -33,14 +33,13 @@ MOST: Final = 12
 """Outages that are told one by one."""
 
 
-def as_text(order: Order, found: Rehearsed, *, known: bool) -> str:
-    """For a person.
+def as_text(order: Order, found: Rehearsed, *, known: bool) -> list[str]:
+    """Give lines for a person.
 
     Args:
         known: whether the first policy is the one in force, and not only the defaults.
     """
-    lines = [*_what(order.history), "", *_table(found, known=known), "", *_advice(order, found)]
-    return "\n".join(lines) + "\n"
+    return [*_what(order.history), "", *_table(found, known=known), "", *_advice(order, found)]
 
 
 def _what(history: History) -> Iterator[str]:
@@ -130,7 +129,7 @@ def as_object(order: Order, found: Rehearsed) -> str:
         "reason": found.reason,
         "unknown": order.history.unknown,
     }
-    return msgspec.json.encode(told).decode() + "\n"
+    return msgspec.json.encode(told).decode()
 
 
 def _history(history: History) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from console.core.errors import PairedError
+from console.core.foreign_text import one_line
+from console.engine.foreign_json import read_json
 from console.pipeline.java import find_java
 from console.pipeline.launch import TROUBLE
 from console.pipeline.rehearsal.grid import NAMES, Order, Row, run_chunk
@@ -39,6 +41,9 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
     seconds: float
     """From the first chunk to the last, without Spark's start."""
+
+
+_WANTED: Final = msgspec.json.Decoder(Wanted)
 
 
 def spread(spark: Any, order: Order) -> list[Row]:
@@ -65,7 +70,7 @@ def spread(spark: Any, order: Order) -> list[Row]:
 def main(folder: Path) -> int:
     """Run what stands in `folder`, and leave the rows there; exit status 2 and a sentence where that cannot be."""
     try:
-        wanted = msgspec.json.decode((folder / ORDER).read_bytes(), type=Wanted)
+        wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
         configured = None if wanted.java_home is None else Path(wanted.java_home)
         java = find_java(configured=configured, shims=folder)
         with open_session(app="rehearse", work=folder, java=java, master=wanted.master) as spark:
@@ -74,6 +79,6 @@ def main(folder: Path) -> int:
             ran = Ran(rows=rows, seconds=time.monotonic() - began)
         (folder / ROWS).write_bytes(msgspec.json.encode(ran))
     except PairedError as error:
-        sys.stderr.write(f"{TROUBLE}{error}\n")
+        sys.stderr.write(f"{TROUBLE}{one_line(str(error))}\n")
         return 2
     return 0

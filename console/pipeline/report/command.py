@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,11 +13,14 @@ import msgspec
 
 from console.core.billing import Price
 from console.core.errors import ConfigurationError
+from console.core.foreign_text import harmless_json
+from console.core.masking import masked
 from console.pipeline.report.incident import Report
 from console.pipeline.report.plots import plots_of
 from console.pipeline.report.prose import as_markdown
 from console.pipeline.report.reading import last_report, report_of, report_since
 from console.pipeline.tables import Tables
+from console.printing import print_lines, print_object
 from console.settings import seconds_of
 
 Format = Literal["md", "json"]
@@ -37,11 +39,11 @@ def run_report(
     with Tables.open(folder) as tables:
         report = choose(tables)
     if out is not None:
-        sys.stdout.write(f"{write_report(report, out, format_=format_, price=price)}\n")
+        print_lines([str(write_report(report, out, format_=format_, price=price))])
     elif format_ == "json":
-        sys.stdout.write(as_object(report) + "\n")
+        print_object(as_object(report))
     else:
-        sys.stdout.write(as_markdown(report, price=price))
+        print_lines(as_markdown(report, price=price).splitlines())
     return 0
 
 
@@ -67,7 +69,7 @@ def write_report(report: Report, out: Path, *, format_: Format = "md", price: Pr
 
 def as_object(report: Report) -> str:
     """One JSON object: the report's values by their names."""
-    return msgspec.json.encode(report).decode()
+    return harmless_json(masked(msgspec.json.encode(report).decode()))
 
 
 def chooser(*, episode: str | None = None, since: str | None = None) -> Callable[[Tables], Report]:

@@ -154,6 +154,8 @@ class Audit:
     figures: dict[str, int]
     receivers_told: bool
     evidence: tuple[str, ...]
+    in_flight_age: float | None = None
+    """Seconds that the oldest message has waited for a receiver, of those that are not counted as lost yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

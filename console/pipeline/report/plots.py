@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from console.core.foreign_text import one_line
 from console.pipeline.report.incident import Curves, Report, Series
 from console.pipeline.report.prose import clock
 
@@ -21,6 +22,8 @@ DASHES: Final = {"primary": "", "backlog": "6 3", "failed": "2 2", "parked": ""}
 WORDS: Final = {"primary": "to the primary", "backlog": "to the backlog (dashed)", "failed": "failed (dotted)"}
 AWAY: Final = "#f3e3c3"
 TICKS: Final = 6
+LONGEST: Final = 120
+"""Characters of a title; more have no room."""
 
 
 def plots_of(report: Report) -> dict[str, tuple[str, str]]:
@@ -67,7 +70,7 @@ def _panel(report: Report, index: int, title: str, series: Sequence[Series], *, 
     curves = report.curves
     top = index * (HEIGHT + TOP + BOTTOM) + TOP
     most = max((value for one in series for value in one.values), default=0.0) or 1.0
-    parts = [f'<text x="{LEFT}" y="{top - 10}" font-weight="bold">{escape(title)}</text>']
+    parts = [f'<text x="{LEFT}" y="{top - 10}" font-weight="bold">{escape(one_line(title, most=LONGEST))}</text>']
     parts += _shades(report, top, away)
     parts += [
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{top + HEIGHT}" y2="{top + HEIGHT}" stroke="#888"/>',

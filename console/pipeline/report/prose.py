@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from math import isfinite
 from typing import Final
 
 from console.core.billing import Price
-from console.core.moments import day_and_clock
+from console.core.moments import day_and_clock, is_possible, written
+from console.pipeline.audit import IN_FLIGHT
 from console.pipeline.report.incident import Audit, Cost, Episode, Report
+from console.pipeline.report.markdown import plain, shown_plainly
 
 MOMENTS: Final = 200
 """Lines of timeline that are told; the rest is counted."""
 VERDICTS: Final = {
     "nothing lost": "Nothing was lost",
-    "messages lost": "MESSAGES WERE LOST, or nobody can say where they are",
+    "messages lost": "MESSAGES WERE LOST, or it is not known where they are",
     "not judged": "Whether anything was lost is not judged yet",
 }
 
@@ -26,6 +28,7 @@ def as_markdown(report: Report, *, price: Price | None = None, plots: Mapping[st
         price: of a million operations, if the owner said.
         plots: titles and the files that show them.
     """
+    report = shown_plainly(report)
     parts = [
         [f"# {headline(report)}", "", as_of(report)],
         _short(report),
@@ -99,13 +102,20 @@ def verdict(audit: Audit) -> str:
     figures = audit.figures
     if not figures:
         return f"{VERDICTS[audit.verdict]}: {audit.evidence[0]}."
+    on_the_way = f"{figures['in_flight']:,} in flight ({in_flight(audit)}), " if figures["in_flight"] else ""
+    so_far = " so far" if on_the_way and audit.verdict == "nothing lost" else ""
     return (
-        f"**{VERDICTS[audit.verdict]}** in all that is recorded: {figures['accepted']:,} accepted, "
+        f"**{VERDICTS[audit.verdict]}{so_far}** in all that is recorded: {figures['accepted']:,} accepted, "
         f"{figures['delivered']:,} delivered, {figures['parked']:,} parked, "
-        f"{figures['dead_lettered']:,} dead-lettered, {figures['lost']:,} lost, "
+        f"{figures['dead_lettered']:,} dead-lettered, {on_the_way}{figures['lost']:,} lost, "
         f"{figures['unexpected']:,} unexpected; {figures['duplicates']:,} duplicates, "
         f"{figures['out_of_order']:,} out of order."
     )
+
+
+def in_flight(audit: Audit) -> str:
+    """How long messages that no receiver reported have been on their way, and for how long they may be."""
+    return f"not received yet, the oldest for {seconds(audit.in_flight_age)}; lost after {seconds(IN_FLIGHT)}"
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def _price(operations: int, price: Price | None) -> str:
 def _plots(plots: Mapping[str, str]) -> list[str]:
     if not plots:
         return []
-    return ["## Plots", "", *(f"![{title}]({file})" for title, file in plots.items())]
+    return ["## Plots", "", *(f"![{plain(title)}]({file})" for title, file in plots.items())]
 
 
 def _timeline(report: Report) -> list[str]:
@@ -249,13 +259,12 @@ def clock(at: float | None, *, exact: bool = False) -> str:
     """HH:MM:SS, to the millisecond where that is wanted."""
     if at is None:
         return "–"
-    moment = datetime.fromtimestamp(at, UTC)
-    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}" if exact else f"{moment:%H:%M:%S}"
+    return written(at, "%H:%M:%S.%f")[:-3] if exact and is_possible(at) else written(at, "%H:%M:%S")
 
 
 def seconds(value: float | None) -> str:
     """A duration: tenths below a minute, whole minutes above."""
-    if value is None:
+    if value is None or not isfinite(value):
         return "–"
     if value < 60:
         return f"{value:.1f} s"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from console.core.errors import ConfigurationError
+from console.engine.records import LATEST
 from console.pipeline.report.incident import (
     Audit,
     Availability,
@@ -30,7 +31,7 @@ SHOWN: Final = 10
 """Message ids of each kind that are given as evidence."""
 FIGURES: Final = (
     "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "lost",
-    "unexpected", "duplicates", "out_of_order",
+    "in_flight", "unexpected", "duplicates", "out_of_order",
 )  # fmt: skip
 
 Chain = tuple[Episode, ...]
@@ -91,7 +92,9 @@ def _of_everything(tables: Tables) -> Report:
 
 
 def _recorded(tables: Tables) -> tuple[float, float]:
-    row = tables.row("select min(ts) as first, max(ts) as last from events where trouble is null")
+    row = tables.row(
+        "select min(ts) as first, max(ts) as last from events where trouble is null and ts >= 0 and ts < ?", [LATEST]
+    )
     if row is None or row["first"] is None:
         raise ConfigurationError(f"the tables in {tables.folder} are empty: no journal has been read into them yet")
     return row["first"] / MICROSECONDS, row["last"] / MICROSECONDS
@@ -186,16 +189,20 @@ def _audit(tables: Tables) -> Audit:
     verdict: Verdict = "messages lost" if lost else "nothing lost"
     told = bool(found["receivers_told"])
     return Audit(
-        verdict=verdict, figures=figures, receivers_told=told, evidence=tuple(_evidence(tables, figures, told))
+        verdict=verdict,
+        figures=figures,
+        receivers_told=told,
+        evidence=tuple(_evidence(tables, figures, told)),
+        in_flight_age=found["in_flight_age"],
     )
 
 
 def _evidence(tables: Tables, figures: dict[str, int], receivers_told: bool) -> list[str]:
     """What the verdict rests on, and the ids that speak against it."""
     receipts = _count(tables, _RECEIPTS, [])
-    rests = "receivers' receipts" if receivers_told else "the primary's answers; no receiver's receipts are recorded"
+    rests = _rests(tables, receivers_told=receivers_told)
     said = [f"{receipts:,} receipts of {figures['attempted']:,} attempted messages; delivery is judged by {rests}"]
-    for status, what in (("undelivered", "lost"), ("unexpected", "unexpected"), ("parked", "still parked")):
+    for status, what in _TOLD_BY_ID:
         rows = tables.rows(_IDS, [status, SHOWN])
         if rows:
             total = _count(tables, "select count(*) as number from audit where status = ?", [status])
@@ -205,6 +212,24 @@ def _evidence(tables: Tables, figures: dict[str, int], receivers_told: bool) -> 
     return said
 
 
+def _rests(tables: Tables, *, receivers_told: bool) -> str:
+    """What delivery is judged by, at which entities."""
+    rows = tables.rows("select entity, receivers_told from verdicts where entity <> '' order by entity")
+    silent = [row["entity"] for row in rows if not row["receivers_told"]]
+    if not receivers_told:
+        return "the primary's answers; no receiver's receipts are recorded"
+    if not silent:
+        return "receivers' receipts"
+    telling = [row["entity"] for row in rows if row["receivers_told"]]
+    return (
+        f"receivers' receipts at {', '.join(telling)}; by the primary's answers at {', '.join(silent)}, where no "
+        "receiver's receipts are recorded"
+    )
+
+
+_TOLD_BY_ID: Final = (
+    ("undelivered", "lost"), ("in flight", "in flight"), ("unexpected", "unexpected"), ("parked", "still parked"),
+)  # fmt: skip
 _CAVEATS: Final = {
     "undelivered": "; what expires at its destination by its own time to live leaves no receipt, and is among them"
 }
@@ -247,9 +272,9 @@ def _warnings(tables: Tables, span: Sequence[object]) -> list[str]:
     missing = _count(tables, "select sum(missing) as number from gaps", [])
     if missing:
         said.append(f"{missing:,} records are missing from the journal: figures may be too small")
-    troubled = _count(tables, "select count(*) as number from events where trouble is not null and kind <> 'gap'", [])
+    troubled, files = tables.unreadable()
     if troubled:
-        said.append(f"{troubled:,} lines of the journal could not be read")
+        said.append(f"{troubled:,} {'line' if troubled == 1 else 'lines'} of the journal could not be read: {files}")
     if not _count(tables, "select count(*) as number from events where kind = 'sends' and ts between ? and ?", span):
         said.append("no sends were counted in this time: nothing can be said of availability")
     return said
