@@ -13,24 +13,31 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.errors import EngineRunningError, EngineStartError
+from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError
 from console.core.events import Event
+from console.core.namespaces import first_label
 from console.core.readiness import Evidence
-from console.core.snapshot import SyphonStatus
+from console.core.snapshot import Snapshot, SyphonStatus
 from console.core.verdict import Judge, judge
-from console.engine.host import EngineHost
+from console.engine.crew import Crew
+from console.engine.hook import Hook
+from console.engine.host import EngineHost, nobody
 from console.engine.identity import EngineIdentity
 from console.engine.lock import Holder, leave, take
+from console.engine.metrics import Figures, serve
 from console.engine.places import Places, places_of
 from console.engine.surroundings import syphons_here
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from console.pairing import pair_namespaces as pair
-from console.pairing.client import first_label
+from console.pairing.arguments import check_arguments
+from console.pairing.naming import host_of
+from console.settings import Address, Place, read_address, read_command
 
 MOST: Final = 100
 """Engines of one name on a machine."""
@@ -48,30 +55,39 @@ async def pair_namespaces(
     environment: str = "",
     read_only: bool = False,
     require_reason: bool = False,
+    metrics: int | str | None = None,
+    on_change: str = "",
     on_event: OnEvent | None = None,
     judge: Judge = judge,
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+
+    Where it raises, the clients are still the caller's, to be closed or used again.
 
     Args:
         primary_client: the namespace the application talks to.
         options: the secondary namespace's clients, and how to behave.
         control: have a journal and a control socket in this process, for consoles of this user on this machine; a
             text names the engine, else it is named after the primary namespace.
-        environment, read_only, require_reason: with `control`, as in pairing.toml.
+        environment, read_only, require_reason, metrics, on_change: with `control`, as in pairing.toml; a relative path
+            in `on_change` starts from the working directory.
         on_event: told every journalled event, in order, at once; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
 
     Raises:
-        ConfigurationError: an option out of range, or no place for the control socket.
+        ConfigurationError: an option out of range or without what it needs, a client that no pairing can be made of, or
+            no place for the control socket.
         SameNamespaceError: both clients belong to one namespace.
         NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
         EngineStartError: journal or control socket cannot be made.
     """
+    beside = _Beside.of(metrics, on_change)
     if not control:
+        beside.refuse()
         return await pair(primary_client, options, on_event=on_event, judge=judge)
+    check_arguments(primary_client, options)
     options.policy()  # before anything is made
-    wanted = control if isinstance(control, str) else options.primary_name or _host(primary_client)
+    wanted = control if isinstance(control, str) else options.primary_name or first_label(host_of(primary_client))
     places, fd = await asyncio.to_thread(_taken, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
     identity = EngineIdentity.of(
         places.name,
@@ -80,24 +96,76 @@ async def pair_namespaces(
         require_reason=require_reason,
         own_process=False,
     )
-    engine = _Engine(identity, places, fd, options)
+    engine = _Engine(identity, places, fd, options, beside)
     return await engine.around(lambda record: pair(primary_client, options, on_event=record, judge=judge), on_event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What runs beside the engine."""
+
+    metrics: Address | None
+    command: tuple[str, ...]
+
+    @classmethod
+    def of(cls, metrics: int | str | None, on_change: str) -> _Beside:
+        """Read the arguments. Raises ConfigurationError."""
+        address = read_address(_Argument("metrics"), metrics) if metrics is not None else None
+        return cls(address, read_command(_Argument("on_change"), on_change) if on_change else ())
+
+    def refuse(self) -> None:
+        """Raise ConfigurationError if anything was asked for: there is no engine."""
+        if self.metrics is not None or self.command:
+            name = "metrics" if self.metrics is not None else "on_change"
+            raise ConfigurationError(f"{name} is an engine's, and without control there is none: pass control=True")
+
+    def start(self, crew: Crew, host: EngineHost, hook: Hook | None) -> None:
+        """Start what was asked for."""
+
+        def warning(about: str) -> Callable[[str], None]:
+            return lambda text: host.warn(about, text)
+
+        if hook is not None:
+            crew.start(hook.run(warning("on_change")), name="the operator's command")
+        if self.metrics is not None:
+            crew.start(serve(self.metrics, host.latest, warning("metrics")), name="the metrics")
+
+
+class _Argument(Place):
+    """An argument of `pair_namespaces`, which is read as a setting of pairing.toml."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(Path(), "", key, {})
+
+    def error(self, text: str) -> ConfigurationError:
+        """The error names the argument alone."""
+        return ConfigurationError(f"{self.key} {text}")
 
 
 class _Engine:
     """The host of one pairing, and the lock that says where it is."""
 
     def __init__(
-        self, identity: EngineIdentity, places: Places, fd: int, options: SendAvailabilityPairedNamespaceOptions
+        self,
+        identity: EngineIdentity,
+        places: Places,
+        fd: int,
+        options: SendAvailabilityPairedNamespaceOptions,
+        beside: _Beside,
     ) -> None:
         self._places = places
         self._fd = fd
+        self._beside = beside
+        self._crew = Crew()
+        self._ended = False
+        self._hook = Hook(beside.command, folder=Path.cwd(), identity=identity) if beside.command else None
         self._host = EngineHost(
             identity,
             spool=places.spool,
             socket=places.socket,
             policy=options.policy(),
             surroundings=self._neighbours,
+            note=self._hook.note if self._hook is not None else nobody,
         )
 
     async def around(
@@ -128,9 +196,16 @@ class _Engine:
         except OSError as error:
             await paired.close()
             raise EngineStartError(f"the control socket {self._places.socket} cannot be made: {error}") from error
+        paired.figures = Figures(self._latest)
+        self._beside.start(self._crew, self._host, self._hook)
         return paired
 
+    def _latest(self) -> Snapshot | None:
+        return None if self._ended else self._host.latest()
+
     async def _end(self) -> None:
+        self._ended = True
+        await self._crew.close()
         self._host.stop("the application closed the pairing")
         await self._host.__aexit__(None, None, None)
         self._left()
@@ -158,7 +233,3 @@ def _taken(name: str) -> tuple[Places, int]:
         except OSError as error:
             raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror or error}") from error
     raise EngineRunningError(f"{MOST} engines called {name} run on this machine already: name this one by control=")
-
-
-def _host(client: ServiceBusClient) -> str:
-    return first_label(client.fully_qualified_namespace.rstrip("/"))

@@ -22,11 +22,13 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from console.config import PairingConfig, find_config, load_config
 from console.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
+from console.core.foreign_text import lines_apart
+from console.core.masking import masked
 from console.engine.identity import program_version
 from console.engine.launch import Launch, Ready
 from console.engine.lock import Holder, running
 from console.engine.places import Places, places_of
-from console.secret import masked
+from console.printing import complain, print_lines, print_object
 from console.ui.profile import Wishes
 from console.verbs import orders, spark
 from console.verbs.bench import bench
@@ -61,13 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         return NOBODY_READS if _nobody_reads() else _failed(error)
     except UnusedCliTokensError as error:
-        return _say(
+        return complain(
             f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
         )
     except CycloptsError as error:
-        return _say(f"{_one_line(str(error))} (paired --help lists what there is)")
+        return complain(f"{str(error).rstrip()} (paired --help lists what there is)")
     except PairedError as error:
-        return _say(_one_line(str(error)))
+        return complain(str(error))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
@@ -102,9 +104,8 @@ def up(
     if headless:
         ready = _start(settings, places, read_only=read_only)
         queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"
-        print(
-            f"the engine of {settings.name} serves, {queues}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"
-        )
+        serves = f"the engine of {settings.name} serves, {queues}"
+        print_lines([f"{serves}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"])
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
     socket = _find_or_start(settings, places, read_only=read_only)
@@ -129,15 +130,14 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
     """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
     from console.engine.check import UNREACHABLE, as_json, as_lines
     from console.engine.check import check as look  # with the SDK behind it
-    from console.ui.printing import print_lines
 
     settings = load_config(find_config(config))
     try:
         checked = asyncio.run(look(settings, places_of(settings.name)))
     except ControlError as error:
-        _say(_one_line(str(error)))
+        complain(str(error))
         return UNREACHABLE
-    print_lines([as_json(checked, settings.name)] if json else as_lines(checked, settings.name))
+    _tell(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
     return checked.status
 
 
@@ -171,7 +171,7 @@ def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], conf
         svg.write_text(drawn, encoding="utf-8")
     except OSError as error:
         raise PairedError(f"{svg} cannot be written: {error.strerror or error}") from error
-    print(f"{svg} shows the engine of {settings.name}")
+    print_lines([f"{svg} shows the engine of {settings.name}"])
     return 0
 
 
@@ -186,12 +186,11 @@ def find(
     """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
     from console.engine.find import as_json, as_lines
     from console.engine.find import find as look_for
-    from console.ui.printing import print_lines
 
     settings = load_config(find_config(config))
     found = look_for(places_of(settings.name).spool, message_id)
     kind = settings.policy.journal
-    print_lines([as_json(found, kind)] if json else as_lines(found, kind))
+    _tell(as_json(found, kind) if json else as_lines(found, kind))
     return 0 if found.steps else 1
 
 
@@ -307,22 +306,21 @@ def _nobody_reads() -> bool:
 
 
 def _failed(error: Exception) -> int:
-    return _say(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+    return complain(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
 
 
-def _say(sentence: str) -> int:
-    print(f"paired: {masked(sentence)}", file=sys.stderr)
-    return 2
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _tell(said: str | list[str]) -> None:
+    """An object of JSON, or lines for a person."""
+    if isinstance(said, str):
+        print_object(said)
+    else:
+        print_lines(said)
 
 
 def _keep(error: Exception) -> str:
     """Writes the traceback, without locals, where a person can find it; the file's name."""
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
-        file.write(masked("".join(traceback.format_exception(error))))
+        file.write(masked(lines_apart("".join(traceback.format_exception(error)))))
     return file.name
 
 

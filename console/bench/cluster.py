@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+from console.interpreter import python_environment
 from console.pipeline.java import find_java
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def _daemon(folder: Path, name: str, arguments: list[str]) -> subprocess.Popen[b
     assert found.origin is not None
     home = Path(found.origin).parent
     environment = {
-        **os.environ,
+        **python_environment(),
         "JAVA_HOME": str(find_java(shims=folder).home),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -90,7 +91,6 @@ def _daemon(folder: Path, name: str, arguments: list[str]) -> subprocess.Popen[b
         "SPARK_DAEMON_JAVA_OPTS": _DAEMON,
         "SPARK_CONF_DIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
-        "PYTHONPATH": str(ROOT),
     }
     with _log(folder / f"{name}.log") as log:
         return subprocess.Popen(

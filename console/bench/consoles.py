@@ -17,6 +17,7 @@ from typing import Final
 from console.bench.process import BenchError
 from console.engine import protocol
 from console.engine.client import ControlClient
+from console.interpreter import python_command, python_environment
 
 START: Final = 30.0
 STOP: Final = 10.0
@@ -35,7 +36,10 @@ async def consoles(socket: Path, count: int, *, stalled: bool) -> AsyncIterator[
         return
     words = [str(socket), str(count), *([STALLED] if stalled else [])]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *python_command(__name__, *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=python_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -98,8 +98,8 @@ async def _through(where: Venue, counts: _Counts, letters: Letters, few: int) ->
 async def _syphon(where: Venue) -> AsyncIterator[_Counts]:
     counts, tasks = _Counts(), Tasks()
     await tasks.open()
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, counts.on_event)
-    syphon = Syphon(steering, where.primary, where.secondary, (SOURCE,))
+    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, counts.on_event)
+    syphon = Syphon(steering, where.primary, where.secondary, {0: SOURCE})
     try:
         syphon.start()
         yield counts

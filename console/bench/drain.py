@@ -9,7 +9,6 @@ work, by their receipts: what Spark and links take to start is nobody's.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from asyncio.subprocess import DEVNULL
 from dataclasses import dataclass
@@ -25,9 +24,11 @@ from console.bench.movers import fill
 from console.bench.plans import DrainPlan
 from console.bench.process import BenchError
 from console.bench.venue import Venue, venue
+from console.interpreter import python_command, python_environment
+from console.pairing.backlog import queue_path
 
 TASKS: Final = (1, 2, 4)
-QUEUES: Final = tuple(f"bench-drain-{index}" for index in range(max(TASKS)))
+QUEUES: Final = tuple(queue_path("bench-drain", index) for index in range(max(TASKS)))
 TARGET: Final = "bench-target"
 IN_HAND: Final = 20
 LAP: Final = 12.0
@@ -132,7 +133,11 @@ async def _laps(folder: Path, where: Venue, plan: DrainPlan) -> list[Lap]:
     log = folder / "log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "console.bench.drain_laps", str(folder), stdin=DEVNULL, stdout=out, stderr=out
+            *python_command("console.bench.drain_laps", str(folder)),
+            stdin=DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=python_environment(),
         )
     try:
         async with asyncio.timeout(LONGEST):

@@ -19,6 +19,7 @@ from console.bench.client import Client
 from console.bench.letters import Letters
 from console.bench.loads import Flood
 from console.bench.process import BenchError, Namespace
+from console.interpreter import python_command, python_environment
 
 START: Final = 30.0
 STOP: Final = 30.0
@@ -58,7 +59,9 @@ class Flooder:
 @asynccontextmanager
 async def flooder(namespace: Namespace, queue: str, size: int) -> AsyncIterator[Flooder]:
     """A flood of messages with bodies of `size` bytes that has begun. Raises BenchError."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

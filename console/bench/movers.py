@@ -182,14 +182,14 @@ class Ours:
         self._done = asyncio.get_running_loop().create_future()
         tasks = Tasks()
         await tasks.open()
-        steering = Steering(Pairing(Policy(enable_syphon=True), queues=1), tasks, judge, self._on_event)
+        steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, self._on_event)
         steering.together = self._journal.together
-        syphon = Syphon(steering, self._venue.primary, self._venue.secondary, (self.source,))
+        syphon = Syphon(steering, self._venue.primary, self._venue.secondary, {0: self.source})
         try:
             syphon.start()
             async with asyncio.timeout(max(LONGEST, count / SLOWEST)):
                 await self._done
-                while not all(pump.is_idle for pump in syphon.pumps):  # noqa: ASYNC110 - a round trip; no event says it
+                while not all(pump.is_idle for pump in syphon.pumps.values()):  # noqa: ASYNC110 - a round trip; no event says it
                     await asyncio.sleep(0)
             return _lap(count - 1, *self._began)
         except TimeoutError as error:

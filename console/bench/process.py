@@ -20,6 +20,7 @@ from azure.core.exceptions import AzureError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from console.core.errors import PairedError
+from console.interpreter import python_command, python_environment
 
 START: Final = 30.0
 CREATE: Final = 30.0
@@ -141,7 +142,11 @@ def allow_connections(count: int) -> None:
 
 async def _start(errors: IO[bytes]) -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.sandbox.entry", "--json", stdin=DEVNULL, stdout=PIPE, stderr=errors
+        *python_command("console.sandbox.entry", "--json"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=errors,
+        env=python_environment(),
     )
 
 

@@ -14,7 +14,6 @@ import fcntl
 import os
 import pty
 import struct
-import sys
 import tempfile
 import termios
 import time
@@ -29,6 +28,7 @@ import msgspec
 from console.bench.plans import ScreenPlan
 from console.bench.process import BenchError, cpu_seconds
 from console.bench.screen_ends import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
+from console.interpreter import python_command, python_environment
 
 SIZE: Final = (140, 40)
 START: Final = 60.0
@@ -56,13 +56,13 @@ class Key:
 
 CURSOR: Final = "▸".encode()
 HOME: Final = (("\x1b[H", CURSOR),)
-SORTS: Final = ("name", "busiest", "latest", "──────")
+SORTS: Final = ("busiest", "latest", "as listed", "worst first")
 KEYS: Final = (
     Key("down", "j", CURSOR, (("k", CURSOR),)),
     Key("page down", "\x1b[6~", CURSOR, HOME),
     Key("last", "G", CURSOR, HOME),
     Key("mark", " ", b"*", ((" ", CURSOR), *HOME)),
-    Key("sort", "s", b"worst first", tuple(("s", title.encode()) for title in SORTS)),
+    Key("sort", "s", b"name", tuple(("s", title.encode()) for title in SORTS)),
     Key("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
     Key("page of cost", "5", b"standing arr", (("1", b"backlog on"),)),
 )
@@ -78,7 +78,7 @@ FIRSTS: Final = (
     Key("help", "?", b"Keys (arr", BACK),
     Key("palette", ":", b"force fail", BACK),
     Key("line to type in", "/", b"filter", BACK),
-    Key("question", "f", b"Armed until", BACK),
+    Key("question", "w", b"read-only?", BACK),
 )
 """Opened once a run."""
 
@@ -262,7 +262,10 @@ async def _typed(terminal: _Terminal, typed: str, shown: bytes, name: str) -> _T
 @contextlib.asynccontextmanager
 async def _engine(folder: Path, entities: int) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.bench.screen_ends", ENGINE, str(folder), str(entities), stdin=PIPE, stdout=PIPE
+        *python_command("console.bench.screen_ends", ENGINE, str(folder), str(entities)),
+        stdin=PIPE,
+        stdout=PIPE,
+        env=python_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -283,8 +286,8 @@ async def _dashboard(folder: Path) -> AsyncIterator[_Terminal]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("TEXTUAL", "COLORTERM"))}
     environ |= {"TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.bench.screen_ends", DASHBOARD, str(folder / SOCKET), str(folder / "lags"),
-        stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True,
+        *python_command("console.bench.screen_ends", DASHBOARD, str(folder / SOCKET), str(folder / "lags")),
+        stdin=slave, stdout=slave, stderr=slave, env=python_environment(environ), start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(slave)

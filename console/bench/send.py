@@ -203,6 +203,8 @@ class _StubSender:
 
 
 class _StubClient:
+    fully_qualified_namespace = "stub"
+
     def get_queue_sender(self, path: str) -> _StubSender:
         """One for each caller."""
         return _StubSender()
@@ -213,8 +215,8 @@ async def measure_added(size: int) -> float:
     tasks = Tasks()
     await tasks.open()
     client: Any = _StubClient()
-    steering = Steering(Pairing(Policy(), queues=1), tasks, judge, None)
-    ours = PairedSender(steering, Primaries(steering, client, Gate()), ENTITY, ())
+    steering = Steering(Pairing(Policy(), queues=(0,)), tasks, judge, None)
+    ours = PairedSender(steering, Primaries(steering, client, Gate()), ENTITY, {})
     plain = client.get_queue_sender(ENTITY)
     added = []
     try:

@@ -78,6 +78,9 @@ class StubManagement:
             for index in range(10)
         ]
 
+    async def create_backlog_queue(self, path: str) -> None:
+        """All of them are there."""
+
     async def depth(self, path: str) -> Depth:
         """Nothing."""
         return Depth(messages=0, dead_lettered=0, size_bytes=0)

@@ -73,7 +73,7 @@ def _audit(tables: Tables) -> Audit:
         raise PairedError("the tables hold no verdict")
     found = rows[0]
     return Audit(
-        lost=int(found["lost"]),
+        lost=int(found["lost"]) + int(found["in_flight"]),  # all has come to rest: nothing is on its way any more
         unexpected=int(found["unexpected"]),
         duplicates=int(found["duplicates"]),
         out_of_order=int(found["out_of_order"]),

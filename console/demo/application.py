@@ -214,7 +214,14 @@ class Application:
         self.lists.arrived.add(name)
         entity = _ENTITIES.get(arrival.stream, "")
         self._record(
-            Received(at=time.time(), entity=entity, message_id=name, stream=arrival.stream, number=arrival.number)
+            Received(
+                at=time.time(),
+                entity=entity,
+                message_id=name,
+                stream=arrival.stream,
+                number=arrival.number,
+                subscription=SUBSCRIPTION if entity == AUDIT else None,
+            )
         )
 
 

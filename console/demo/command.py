@@ -19,6 +19,7 @@ from console.demo.lines import Done, Failed, Line, Order
 from console.demo.result import Result, for_a_person
 from console.demo.scenarios import scenario_named
 from console.demo.script import LEAST_DURATION
+from console.interpreter import python_command, python_environment
 from console.pipeline.clearing import ended_in_order
 
 STOP: Final = 15.0
@@ -86,11 +87,12 @@ def worker_process(order: Order, folder: Path) -> Iterator[subprocess.Popen[byte
     """The worker's process; closing its standard input ends it and everything it started."""
     with (folder / "engine.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "console.demo.worker"],
+            python_command("console.demo.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,  # Ctrl-C is ours; the worker ends when its input does
+            env=python_environment(),
         )
     assert process.stdin is not None
     try:

@@ -93,7 +93,7 @@ class Player:
     async def _poison(self, round_: int, after: float) -> None:
         await asyncio.sleep(after)
         secondary = self._stage.connection_string(SECONDARY)
-        queues = self._paired.backlog_queue_count
+        queues = self._paired.backlog_queue_indices
         for name in await poison(secondary, self._paired.primary_name, queues=queues, round_=round_):
             self._application.lists.answers[name] = Answer.ACCEPTED
             self._application.lists.leads_nowhere.add(name)
@@ -163,7 +163,7 @@ class Player:
 
     async def _left_behind(self) -> tuple[set[str], set[str]]:
         """What still lies in the backlog queues and in their dead-letter queues, seen from outside the pairing."""
-        queues = [queue_path(self._paired.primary_name, index) for index in range(self._paired.backlog_queue_count)]
+        queues = [queue_path(self._paired.primary_name, index) for index in self._paired.backlog_queue_indices]
         dead_letters = ServiceBusSubQueue.DEAD_LETTER
         async with ServiceBusClient.from_connection_string(self._stage.connection_string("secondary")) as client:
             found = await asyncio.gather(

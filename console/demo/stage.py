@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,10 +14,12 @@ import msgspec
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from console.core.errors import PairedError
+from console.core.errors import PairedError, UnreadableError
 from console.core.events import Event
 from console.core.options import Policy
 from console.demo.script import PRIMARY, SECONDARY, Break
+from console.engine.foreign_json import read_json
+from console.interpreter import python_command, python_environment
 from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 START: Final = 20.0
@@ -45,6 +46,9 @@ class Stage(msgspec.Struct, frozen=True):
         return next(one.connection_string for one in self.namespaces if one.name == name)
 
 
+_STAGE: Final = msgspec.json.Decoder(Stage)
+
+
 class _Switched(msgspec.Struct, frozen=True):
     id: str | int
 
@@ -58,7 +62,11 @@ async def stage(log: Path) -> AsyncIterator[Stage]:
     """
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "console", "sandbox", "--json", stdin=DEVNULL, stdout=PIPE, stderr=errors
+            *python_command("console", "sandbox", "--json"),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=errors,
+            env=python_environment(),
         )
     try:
         yield await _announced(process, log)
@@ -71,8 +79,8 @@ async def _announced(process: Process, log: Path) -> Stage:
     try:
         async with asyncio.timeout(START):
             line = await process.stdout.readline()
-        return msgspec.json.decode(line, type=Stage)
-    except (TimeoutError, msgspec.DecodeError) as error:
+        return read_json(_STAGE, line)
+    except (TimeoutError, UnreadableError) as error:
         raise PairedError(f"the sandbox did not start: {_last_line(log)}") from error
 
 

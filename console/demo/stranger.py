@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
@@ -9,8 +11,8 @@ from console.demo.script import MALFORMED
 from console.pairing.backlog import queue_path
 
 
-async def poison(connection_string: str, primary: str, *, queues: int, round_: int) -> list[str]:
-    """Send one message of each kind, to one backlog queue after another; the ids, all accepted.
+async def poison(connection_string: str, primary: str, *, queues: Sequence[int], round_: int) -> list[str]:
+    """Send one message of each kind, to one backlog queue after another (by index); the ids, all accepted.
 
     Raises:
         ServiceBusError: a queue does not take it; the demo's scripts leave the secondary alone then.
@@ -20,6 +22,6 @@ async def poison(connection_string: str, primary: str, *, queues: int, round_: i
         for number, (name, properties) in enumerate(MALFORMED.items()):
             ids.append(f"stranger-{round_}-{name}")
             message = ServiceBusMessage(b"?", message_id=ids[-1], application_properties={**properties})
-            async with client.get_queue_sender(queue_path(primary, number % queues)) as sender:
+            async with client.get_queue_sender(queue_path(primary, queues[number % len(queues)])) as sender:
                 await sender.send_messages(message)
     return ids

@@ -30,6 +30,7 @@ from console.demo.script import ENTITIES, Scenario
 from console.demo.stage import Stage, pair_on, stage
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
+from console.engine.logs import log_to
 from console.pairing.deadlines import end_all
 from console.pipeline.launch import Pipeline, start_pipeline
 
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 def main() -> None:
     """Play what standard input orders."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    log_to(sys.stderr)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     started_by = os.getppid()
     try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from console.printing import complain
 from console.ui.preferences import config_folder, load_preferences
 from console.ui.profile import Wishes
 
@@ -77,6 +77,6 @@ def run_dashboard(
     finally:
         gc.enable()
     if crash.said:
-        sys.stderr.write(f"paired: {crash.said}\n")
+        complain(crash.said)
         return 1
     return status or 0

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from console.core import actions as orders
 from console.core.actions import Scope
+from console.core.snapshot import SyphonStatus
 from console.ui.copying import pieces
-from console.ui.view import Link, Page, View
+from console.ui.view import ROWLESS, Link, Page, View
 
 WhyNot = Callable[[View], str]
 
@@ -62,6 +63,8 @@ class Action:
         """What it would be done to: what is selected."""
         if self.order is None:
             return Aim()
+        if self.id in _SYPHON:
+            return _syphon_aim(view)
         return Aim(self.order.scope, _SELECTED[self.order.scope](view))
 
     def why_not(self, view: View, aim: Aim | None = None) -> str:
@@ -71,10 +74,20 @@ class Action:
             return self.special(view)
         return _no_command(view, self.order) or _no_aim(view, self.order, aim or self.aim(view))
 
+    def fits(self, view: View) -> bool:
+        """Whether what it would be done to allows it, whoever may order it."""
+        if self.order is None:
+            return not self.special(view)
+        return view.snapshot is not None and not _no_aim(view, self.order, self.aim(view))
+
+
+def _only(path: str) -> tuple[str, ...]:
+    return (path,) if path else ()
+
 
 _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
     Scope.ALL: lambda view: (),
-    Scope.ENTITY: lambda view: view.marked or ((view.selected,) if view.selected else ()),
+    Scope.ENTITY: lambda view: (view.marked if view.page is not Page.ENTITY else ()) or _only(view.selected),
     Scope.QUEUE: lambda view: (view.queue,) if view.queue else (),
     Scope.DESTINATION: lambda view: (view.selected,) if view.selected else (),
     Scope.UNUSED: lambda view: (view.unused,) if view.unused else (),
@@ -115,6 +128,18 @@ _ORDERED: Final = tuple(
 )
 
 
+_SYPHON: Final = frozenset({"pause-syphon", "resume-syphon"})
+
+
+def _syphon_aim(view: View) -> Aim:
+    """The selected backlog queue on the page of queues, unless all of the syphon is paused: then all of it."""
+    syphon = view.snapshot.syphon if view.snapshot else None
+    of_queue = view.page is Page.BACKLOG and view.queue and not view.on_unused
+    if not of_queue or syphon is None or syphon.status is SyphonStatus.PAUSED:
+        return Aim()
+    return Aim(Scope.QUEUE, (view.queue,))
+
+
 def _no_details(view: View) -> str:
     if view.page is Page.ENGINES:
         return "" if view.engine else "it is the engine that is shown"
@@ -127,6 +152,19 @@ def _no_marks(view: View) -> str:
     if view.page is Page.ENGINES:
         return "" if view.chosen else "commands are for the engine that is shown alone"
     return "" if view.marks else "nothing is marked"
+
+
+def _no_entity_rows(view: View) -> str:
+    return "" if view.page is Page.PAIRING else f"the page {view.page} has no rows to sort"
+
+
+def _no_rows_to_mark(view: View) -> str:
+    marks = view.page in (Page.PAIRING, Page.ENGINES)
+    return "" if marks else f"the page {view.page} has no rows to mark"
+
+
+def _no_rows(view: View) -> str:
+    return f"the page {view.page} has no rows to select" if view.page in ROWLESS else ""
 
 
 def _only_timeline(view: View) -> str:
@@ -144,14 +182,16 @@ ACTIONS: Final[tuple[Action, ...]] = (
         keys=("up", "k"),
         key_label="↑ k",
         label="previous",
-        help="select the entity above",
+        help="select the row above",
+        special=_no_rows,
     ),
     Action(
         id="select-next",
         keys=("down", "j"),
         key_label="↓ j",
         label="next",
-        help="select the entity below",
+        help="select the row below",
+        special=_no_rows,
     ),
     Action(
         id="details",
@@ -166,10 +206,28 @@ ACTIONS: Final[tuple[Action, ...]] = (
         for number, page in enumerate(Page, start=1)
     ),
     Action(id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"),
-    Action(id="mark", keys=("space",), label="mark", help="mark it; commands are for the marked ones"),
-    Action(id="mark-all", keys=("a",), label="mark all", help="all that are listed, by the filter; or all engines"),
+    Action(
+        id="mark",
+        keys=("space",),
+        label="mark",
+        help="mark it; commands are for the marked ones",
+        special=_no_rows_to_mark,
+    ),
+    Action(
+        id="mark-all",
+        keys=("a",),
+        label="mark all",
+        help="all that are listed, by the filter; or all engines",
+        special=_no_rows_to_mark,
+    ),
     Action(id="unmark", keys=("u",), label="unmark all", help="nothing is marked any more", special=_no_marks),
-    Action(id="sort", keys=("s",), label="sort", help="by state, name, rate or change; then as listed"),
+    Action(
+        id="sort",
+        keys=("s",),
+        label="sort",
+        help="by state, name, rate or change; then as listed",
+        special=_no_entity_rows,
+    ),
     Action(id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"),
     Action(
         id="copy",
@@ -191,10 +249,30 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="find-newer", keys=("N",), label="find newer", help="the same words, the other way", special=_nothing_to_find
     ),
     Action(id="go-to-time", keys=("g",), label="go to time", help="the events of a time", special=_only_timeline),
-    Action(id="page-up", keys=("pageup",), key_label="PgUp", label="page up", help="the selection a page up"),
-    Action(id="page-down", keys=("pagedown",), key_label="PgDn", label="page down", help="the selection a page down"),
-    Action(id="first", keys=("home",), label="first", help="select the first row"),
-    Action(id="last", keys=("end", "G"), label="last", help="the last row; the timeline then follows the newest"),
+    Action(
+        id="page-up",
+        keys=("pageup",),
+        key_label="PgUp",
+        label="page up",
+        help="the selection a page up",
+        special=_no_rows,
+    ),
+    Action(
+        id="page-down",
+        keys=("pagedown",),
+        key_label="PgDn",
+        label="page down",
+        help="the selection a page down",
+        special=_no_rows,
+    ),
+    Action(id="first", keys=("home",), label="first", help="select the first row", special=_no_rows),
+    Action(
+        id="last",
+        keys=("end", "G"),
+        label="last",
+        help="the last row; the timeline then follows the newest",
+        special=_no_rows,
+    ),
     Action(
         id="next-theme",
         keys=("t",),
@@ -226,7 +304,8 @@ def stands_for(key: str, view: View) -> tuple[Action, ...]:
 
 
 def for_key(key: str, view: View) -> Action:
-    """The action of a key: where several share one, the one that is possible now, else the first.
+    """The action of a key: where several share one, the one that is possible now, else the one that fits how things
+    stand, else the first.
 
     Raises:
         KeyError: no action has that key.
@@ -234,7 +313,9 @@ def for_key(key: str, view: View) -> Action:
     sharing = stands_for(key, view)
     if not sharing:
         raise KeyError(key)
-    return next((action for action in sharing if not action.why_not(view)), sharing[0])
+    possible = (action for action in sharing if not action.why_not(view))
+    fitting = (action for action in sharing if action.fits(view))
+    return next(possible, None) or next(fitting, None) or sharing[0]
 
 
 KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {

@@ -27,6 +27,7 @@ from console.ui.history import Past
 from console.ui.keys import TABLES, Keymap
 from console.ui.ordering import Ordering
 from console.ui.profile import PROFILES, Profile, ProfileName
+from console.ui.questions import ASKED
 from console.ui.screens.arm import ARM_CSS
 from console.ui.screens.backlog import BacklogScreen
 from console.ui.screens.cost import CostScreen
@@ -161,6 +162,7 @@ class PairedApp(TerminalApp):
         self.show(sized(self.view, self.size))
         self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
         self.set_interval(CHECK_EVERY, self._check_silence)
+        self.set_interval(self.profile.clock_every, self._tick)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote in between
         self.call_after_refresh(self._on_ready or (lambda: None))
 
@@ -202,13 +204,21 @@ class PairedApp(TerminalApp):
         """What is shown, or is about to be."""
         return self.view
 
+    def timed(self, view: View) -> View:
+        """The view at the present moment, by the time of day and the age of its snapshot."""
+        return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
+
+    def _tick(self) -> None:
+        if self._later is None:  # otherwise a paint with figures comes soon
+            self.show(self.view)
+
     def _show_newest(self) -> None:
         self.show(self.view)
 
     def show(self, new: View) -> None:
         """From now on this is what is shown."""
-        self.view = new
         self._shown_at = self.monotonic()
+        new = self.view = self._ordering.watched(self.timed(new))
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -232,14 +242,16 @@ class PairedApp(TerminalApp):
         self.do(actions.for_key(key, self.view))
 
     def do(self, action: Action, aim: Aim | None = None) -> None:
-        """Does an action, or says why not; what is dangerous is armed first. `aim`: what for, where that is not what
-        is selected. The way in for keys, palette and mouse alike."""
+        """Does an action, or says why not; what is dangerous is armed first, what stops something asks first. `aim`:
+        what for, where that is not what is selected. The way in for keys, palette and mouse alike."""
         aim = aim or action.aim(self.view)
         reason = action.why_not(self.view, aim)
         if reason:
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            self.run_worker(self._ordering.arm(action, aim), name=action.id, group="arming", exclusive=True)
+            self._ordering.arm(action, aim)
+        elif action.id in ASKED:
+            self._ordering.ask(action, aim)
         elif action.order:
             self._ordering.order(action, aim)
         else:
@@ -287,8 +299,11 @@ class PairedApp(TerminalApp):
             self._get_screen(self._kept(page))
 
     def go_back(self) -> None:
-        """Back to the first page; there, all entities are listed again and none is marked."""
-        if self.view.page is Page.PAIRING:
+        """Back to the first page; there, all entities are listed again and none is marked. First of all, no longer
+        waiting for a question."""
+        if self.view.asking:
+            self._ordering.forget()
+        elif self.view.page is Page.PAIRING:
             self.show(choices.unmarked(choices.filtered(self.view, "")))
         else:
             self.turn_to(Page.PAIRING)

@@ -1,33 +1,25 @@
 """What a person chooses on a screen: which row, which rows, in which order. Pure functions from a View to a View.
 
-Rows keep their places when data come: sorting takes the order of the moment it is asked for, and a selection is kept by
-name. A filter is words; a row has to have all of them, and none that begins with an exclamation mark.
+A selection is kept by name, wherever its row goes. A filter is words; a row has to have all of them, and none that
+begins with an exclamation mark.
+
+Not here: how rows are ordered (listing.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
 
-from console.core.snapshot import EntityView
 from console.ui import timeline
 from console.ui.history import Past
-from console.ui.states import LOOKS
-from console.ui.view import Page, View
-
-SORTS: Final[dict[str, Callable[[EntityView], Any] | None]] = {
-    "": None,
-    "worst first": lambda entity: -LOOKS[entity.state].weight,
-    "name": lambda entity: entity.path.casefold(),
-    "busiest first": lambda entity: -entity.sends_per_second,
-    "latest change first": lambda entity: -entity.since,
-}
-"""By what entities can be sorted, in the order in which the key goes through them; "" is the engine's own order."""
+from console.ui.listing import SORTS, unused_queues
+from console.ui.view import ROWLESS, Page, View
 
 
 def moved(view: View, steps: int) -> View:
     """The page's selection `steps` rows further down, stopping at both ends."""
+    if view.page in ROWLESS:
+        return view
     match view.page:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
@@ -54,7 +46,7 @@ def queue_rows(view: View) -> list[tuple[bool, str]]:
     """The backlog page's rows: whether it is an unused queue, and its index or path."""
     if view.snapshot is None:
         return []
-    unused = [(True, queue.path) for queue in view.snapshot.unused.queues]
+    unused = [(True, queue.path) for queue in unused_queues(view.snapshot)]
     return [(False, str(queue.index)) for queue in view.snapshot.queues] + unused
 
 
@@ -126,12 +118,20 @@ def filtered(view: View, words: str) -> View:
 
 
 def sorted_next(view: View) -> View:
-    """Sorted in the next way, by what is known now."""
+    """Sorted in the next way; one that is not live is of this moment."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
-    by, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
-    order = tuple(entity.path for entity in sorted(entities, key=by)) if by else ()
-    return replace(view, sort=sort, order=order)
+    way, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
+    frozen = way.key is not None and not way.live
+    order = tuple(entity.path for entity in sorted(entities, key=way.key)) if frozen and way.key else ()
+    return replace(view, sort=sort, order=order, sorted_at=view.now)
+
+
+def spent(view: View, targets: tuple[str, ...]) -> View:
+    """What was just ordered for is not marked any more, so that the next command does not hit it unnoticed."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset())
+    return replace(view, marks=view.marks - frozenset(targets))
 
 
 def _within(place: int, number: int) -> int:

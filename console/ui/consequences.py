@@ -13,13 +13,14 @@ from console.core.actions import Scope, entity_at, queue_at
 from console.core.entity import DIVERTING, State
 from console.core.moments import clock
 from console.core.outlook import pings
+from console.core.reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
 from console.core.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
 from console.core.trend import seconds_until
 from console.ui.actions import BY_ID, Aim
 from console.ui.figures import in_time, plural, rate, share
 from console.ui.keys import TABLES, Keymap
 from console.ui.states import LOOKS
-from console.ui.summary import parked
+from console.ui.sums import parked
 from console.ui.view import Neighbour
 
 
@@ -31,6 +32,7 @@ class Fact(NamedTuple):
 
 
 NOT_KNOWN: Final = "not known"
+UNKNOWN: Final = "unknown"
 REACHES: Final = "Reaches"
 
 
@@ -90,6 +92,51 @@ def _sends(snapshot: Snapshot, aim: Aim) -> str:
 
 def _named(entities: list[EntityView]) -> str:
     return entities[0].path if len(entities) == 1 else f"{len(entities)} entities"
+
+
+def title(action_id: str, label: str, snapshot: Snapshot | None, aim: Aim, pairing: str) -> str:
+    """The question's first line: the act, its targets, and whom it does not reach."""
+    asked = f"{label}: {str(aim) or pairing}"
+    missed = not_reached(action_id, _entities(snapshot, aim)) if snapshot is not None else ""
+    return f"{asked} — {missed}" if missed else asked
+
+
+def _carried(entities: Sequence[EntityView]) -> list[EntityView]:
+    return [one for one in entities if carries(one)]
+
+
+def _for_carried(action_id: str, say: Say) -> Say:
+    """The sentence for the entities that this engine sends to, and that it reaches no sender of the others."""
+
+    def said(snapshot: Snapshot, aim: Aim) -> str:
+        entities = _entities(snapshot, aim)
+        missed = not_reached(action_id, entities)
+        if not missed:
+            return say(snapshot, aim)
+        carried = _carried(entities)
+        parts = [say(snapshot, Aim(aim.scope, tuple(one.path for one in carried)))] if carried else []
+        return "; ".join([*parts, missed])
+
+    return said
+
+
+def _force_room(snapshot: Snapshot, aim: Aim) -> str:
+    """Where no sender is diverted, what forcing does to parked messages."""
+    entities = _entities(snapshot, aim)
+    if _carried(entities):
+        return _room(snapshot, aim)
+    if snapshot.syphon.status is SyphonStatus.OFF:
+        return "this engine parks nothing, and runs no syphon"
+    return (
+        f"this engine parks nothing; its syphon leaves what is parked for {_named(entities)} until release, even if "
+        "the primary is well"
+    )
+
+
+def _force_cost(snapshot: Snapshot, aim: Aim) -> str:
+    if _carried(_entities(snapshot, aim)):
+        return "4 billed operations a message instead of 2, and a ping an interval"
+    return "a ping an interval; this engine diverts no message"
 
 
 def _force_from_now(snapshot: Snapshot, aim: Aim) -> str:
@@ -162,7 +209,21 @@ def _ms(seconds: float | None) -> str:
 def _reaches(snapshot: Snapshot, _aim: Aim) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
-        "senders elsewhere are not affected"
+        f"senders elsewhere are not affected; their state is {UNKNOWN}"
+    )
+
+
+def _reaches_syphon(snapshot: Snapshot, _aim: Aim) -> str:
+    return (
+        f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
+        "engines elsewhere, unknown here, go on as before"
+    )
+
+
+def _reaches_queue(snapshot: Snapshot, _aim: Aim) -> str:
+    return (
+        f"the queue in {snapshot.secondary}, for whoever uses it, anywhere; only engines of this machine are asked "
+        "before"
     )
 
 
@@ -175,7 +236,7 @@ def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: Aim) -> s
     rates = [(name, sum(one.sends_per_second for one in _entities(found, aim))) for name, found in reached]
     each = ", ".join(f"{name} {rate(per_second)}/s" for name, per_second in rates)
     in_all = f"{_of(len(reached), len(engines))}, {rate(sum(one for _, one in rates))} messages/s in all"
-    return f"{in_all}: {each}; senders elsewhere are not affected"
+    return f"{in_all}: {each}; senders elsewhere are not affected; their state is {UNKNOWN}"
 
 
 def _of(number: int, of: int) -> str:
@@ -224,10 +285,16 @@ def _waiting(snapshot: Snapshot, _aim: Aim) -> str:
 def _syphon(snapshot: Snapshot) -> str:
     status = snapshot.syphon.status
     if status is SyphonStatus.OFF:
-        return "this engine runs no syphon, so what is parked waits for one elsewhere"
-    if status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
+        return f"this engine runs no syphon, so what is parked waits for one elsewhere: {_elsewhere(snapshot)}"
+    if status is SyphonStatus.PAUSED:
+        return f"the syphon is {PAUSED_HERE}"
+    if status is SyphonStatus.STUCK:
         return f"the syphon is {status}, so what is parked waits"
     return "the syphon moves what is parked once its destination accepts; order may change"
+
+
+def _elsewhere(snapshot: Snapshot) -> str:
+    return ", ".join(snapshot.syphon.elsewhere) or "syphon unknown"
 
 
 def _redriven(snapshot: Snapshot, aim: Aim) -> str:
@@ -305,15 +372,15 @@ Say = Callable[[Snapshot, Aim], str]
 
 _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     "force": (
-        ("From now on", _force_from_now),
+        ("From now on", _for_carried("force", _force_from_now)),
         (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
-        ("Room", _room),
-        ("Cost", _always("4 billed operations a message instead of 2, and a ping an interval")),
+        ("Room", _force_room),
+        ("Cost", _force_cost),
     ),
     "release": (
-        ("From now on", _release_from_now),
+        ("From now on", _for_carried("release", _release_from_now)),
         (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
@@ -321,7 +388,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Cost", _always("none of its own; messages parked so far cost 2 operations more each")),
     ),
     "pin": (
-        ("From now on", _pin_from_now),
+        ("From now on", _for_carried("pin", _pin_from_now)),
         (REACHES, _reaches),
         ("Now", _now),
         ("Evidence", _evidence),
@@ -330,33 +397,34 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
     ),
     "clean-up": (
         ("From now on", _cleaned),
-        (REACHES, _reaches),
+        (REACHES, _reaches_queue),
+        ("Unknown", _always(USERS_UNKNOWN)),
         ("Evidence", _unused_evidence),
         ("Cost", _always("some management requests and peeks for each")),
     ),
     "redrive": (
         ("From now on", _redriven),
-        (REACHES, _reaches),
+        (REACHES, _reaches_syphon),
         ("Evidence", _redrive_evidence),
         ("Parked", _waiting),
         ("Cost", _always("4 billed operations a message: out of the dead letters, back, and moved")),
     ),
     "move-stranded": (
         ("From now on", _moved),
-        (REACHES, _reaches),
+        (REACHES, _reaches_syphon),
         ("Evidence", _unused_evidence),
         ("Cost", _always("2 billed operations a message that is moved")),
     ),
     "drain": (
         ("From now on", _drained),
-        (REACHES, _reaches),
+        (REACHES, _reaches_syphon),
         ("Parked", _queues_parked),
         ("Beside", _beside),
         ("Cost", _always("as by the syphon: 2 billed operations more for each parked message; and Java, some 1 GB")),
     ),
     "read-write": (
         ("From now on", _writable),
-        (REACHES, _reaches),
+        (REACHES, _reaches_syphon),
     ),
 }
 _UNDO: Final[dict[str, tuple[str, Say]]] = {

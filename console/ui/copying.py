@@ -1,7 +1,8 @@
 r"""What can be copied out of a page: into the terminal's clipboard (OSC 52, which SSH carries), or into a new file.
 
 The selected thing's name, its row, the verb that does to it what a key does, what came of the last act (the report of a
-clean-up, say), and the timeline as it is listed. Nothing in a text can move a cursor, and none is a secret.
+clean-up, say), and the timeline as it is listed. Nothing in a text can move a cursor or
+end a line, and none is a secret.
 
 A clipboard is the terminal's, which says nothing back; tmux passes it on after `set -g set-clipboard on`.
 """
@@ -16,10 +17,10 @@ from typing import Final, NamedTuple
 
 from console.core import actions as orders
 from console.core.actions import Scope, entity_at, queue_at
-from console.secret import masked
+from console.core.foreign_text import harmless
+from console.core.masking import masked
 from console.ui import timeline
 from console.ui.figures import plural, rate
-from console.ui.line import harmless
 from console.ui.log import Entry
 from console.ui.view import Page, View
 
@@ -34,10 +35,14 @@ class Piece(NamedTuple):
     text: str
 
 
+Found = tuple[str, *tuple[str, ...]]
+"""A label and the text's lines: a line break within one of them is somebody else's."""
+
+
 def pieces(view: View) -> tuple[Piece, ...]:
     """What there is to copy on this page now."""
     found = [*_selected(view), *_story(view), *_last(view)]
-    return tuple(Piece(harmless(label), _clean(text)) for label, text in found)
+    return tuple(Piece(harmless(label), "\n".join(harmless(masked(line)) for line in lines)) for label, *lines in found)
 
 
 def write_new(path: Path, text: str) -> Path:
@@ -58,14 +63,10 @@ def file_name(piece: Piece, at: float) -> str:
     return f"paired-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}-{what}.txt"
 
 
-def _clean(text: str) -> str:
-    return "\n".join(harmless(masked(part)) for part in text.split("\n"))
-
-
 # -- what is selected ------------------------------------------------------------------------------------------------
 
 
-def _selected(view: View) -> Iterator[Piece]:
+def _selected(view: View) -> Iterator[Found]:
     if view.page is Page.BACKLOG and view.on_unused and view.unused:
         yield from _unused(view)
     elif view.page is Page.BACKLOG and view.queue:
@@ -74,46 +75,47 @@ def _selected(view: View) -> Iterator[Piece]:
         yield from _entities(view)
 
 
-def _entities(view: View) -> Iterator[Piece]:
-    paths = view.marked or ((view.selected,) if view.selected else ())
+def _entities(view: View) -> Iterator[Found]:
+    marked = view.marked if view.page is Page.PAIRING else ()  # the page of one entity is about that one
+    paths = marked or ((view.selected,) if view.selected else ())
     found = [one for path in paths if view.snapshot and (one := entity_at(view.snapshot, path)) is not None]
     if not found:
         return
     what = found[0].path if len(found) == 1 else plural(len(found), "entity", "entities")
-    yield Piece(f"name of {what}", "\n".join(one.path for one in found))
+    yield (f"name of {what}", shlex.join(one.path for one in found) if len(found) > 1 else found[0].path)
     rows = [
         f"{one.path}: {one.state} since {_time(one.since)}; {one.route}, {rate(one.sends_per_second)}/s; {one.why}"
         for one in found
     ]
-    yield Piece(f"row of {what}", "\n".join(rows))
+    yield (f"row of {what}", *rows)
     yield from _verbs(view, Scope.ENTITY, tuple(one.path for one in found))
 
 
-def _queue(view: View) -> Iterator[Piece]:
+def _queue(view: View) -> Iterator[Found]:
     one = queue_at(view.snapshot, view.queue) if view.snapshot else None
     if one is None:
         return
-    yield Piece(f"name of backlog/{one.index}", one.path)
+    yield (f"name of backlog/{one.index}", one.path)
     counts = "not known" if one.depth is None else f"{one.depth:,}, and {one.dead_lettered or 0:,} dead-lettered"
     out = "" if one.in_rotation else f"; pulled: {one.pulled_reason}"
     read = f" (read {_time(one.read_at)})" if one.read_at is not None else ""
-    yield Piece(f"row of backlog/{one.index}", f"{one.path}: messages {counts}{read}{out}")
+    yield (f"row of backlog/{one.index}", f"{one.path}: messages {counts}{read}{out}")
     yield from _verbs(view, Scope.QUEUE, (str(one.index),))
 
 
-def _unused(view: View) -> Iterator[Piece]:
+def _unused(view: View) -> Iterator[Found]:
     queues = view.snapshot.unused.queues if view.snapshot else ()
     for one in queues:
         if one.path == view.unused:
-            yield Piece(f"name of unused queue {one.index}", one.path)
+            yield (f"name of unused queue {one.index}", one.path)
             counts = "not known" if one.messages is None else f"{one.messages:,}, {one.dead_lettered or 0:,} dead"
             active = "not known" if one.last_active is None else _time(one.last_active)
             row = f"{one.path}: messages {counts}; {one.status}; last active {active}"
-            yield Piece(f"row of unused queue {one.index}", row)
+            yield (f"row of unused queue {one.index}", row)
             yield from _verbs(view, Scope.UNUSED, (one.path,))
 
 
-def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Piece]:
+def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found]:
     """The command lines that do to them what keys do; none for a name that no shell should be handed."""
     if view.snapshot is None or not all(target.isprintable() for target in targets):
         return
@@ -122,29 +124,29 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Piece
             yes = orders.to_type(view.snapshot, scope, targets)
             words = ["paired", *order.verb.split(), *targets, *(["--yes", yes] if order.dangerous else [])]
             engine = ["--engine", view.snapshot.pairing]
-            yield Piece(f"command: {order.label}", shlex.join([*words, *engine]))
+            yield (f"command: {order.label}", shlex.join([*words, *engine]))
 
 
 # -- what happened ---------------------------------------------------------------------------------------------------
 
 
-def _story(view: View) -> Iterator[Piece]:
+def _story(view: View) -> Iterator[Found]:
     if view.page is not Page.TIMELINE:
         return
     shown = timeline.entries(view.log, view.story.filter)
     place = timeline.place_of(shown, view.story.cursor)
     if place >= 0:
-        yield Piece("selected event", _told(shown[place]))
-        yield Piece(f"timeline, {plural(len(shown), 'event')} as listed", "\n".join(map(_told, shown)))
+        yield ("selected event", _told(shown[place]))
+        yield (f"timeline, {plural(len(shown), 'event')} as listed", *map(_told, shown))
 
 
 def _told(entry: Entry) -> str:
     return f"{_time(entry.at)} {entry.sentence.subject} {entry.text}"
 
 
-def _last(view: View) -> Iterator[Piece]:
+def _last(view: View) -> Iterator[Found]:
     if view.answer is not None:
-        yield Piece("last answer", f"{_time(view.answer.at)} {view.answer.text}")
+        yield ("last answer", f"{_time(view.answer.at)} {view.answer.text}")
 
 
 def _time(at: float) -> str:

@@ -11,17 +11,18 @@ import traceback
 from datetime import UTC, datetime
 from typing import Final
 
+from console.core.foreign_text import lines_apart
+from console.core.masking import masked
 from console.engine.places import places_of
-from console.secret import masked
 
 NAME: Final = "dashboard.log"
 
 
 class _Masked(logging.Formatter):
-    """Masks the whole line, its traceback included."""
+    """Masks the whole record, its traceback included; no second line of it poses as a record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return masked(super().format(record))
+        return masked(lines_apart(super().format(record)))
 
 
 class CrashLog:
@@ -47,7 +48,7 @@ class CrashLog:
         """Writes the exception down and keeps the sentence about it."""
         what = f"the dashboard ended on an unexpected error ({type(error).__name__}); the engine goes on"
         try:
-            self._append(masked("".join(traceback.format_exception(error))))
+            self._append(masked(lines_apart("".join(traceback.format_exception(error)))))
             self.said = f"{what}. What happened is in {self._path}"
         except OSError as trouble:
             self.said = f"{what}. It could not be written to {self._path}: {trouble.strerror or trouble}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
-from console.core.moments import clock
+from console.core.moments import clock, is_possible, written
 
 NOT_KNOWN: Final = "–"
 DAY: Final = 24 * 3600.0
@@ -15,12 +14,12 @@ _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def when(at: float | None, now: float) -> str:
-    """A clock time (UTC) in 8 cells, or the day if it is older than a day; a dash if there is none."""
-    if at is None:
+    """A clock time (UTC) in 8 cells, or the day if it is older than a day; a dash if there is none, or it is none."""
+    if at is None or not is_possible(at):
         return NOT_KNOWN
     if abs(now - at) < DAY:
         return clock(at)
-    return datetime.fromtimestamp(at, UTC).strftime("%d %b")
+    return written(at, "%d %b")
 
 
 def count(number: int | None) -> str:

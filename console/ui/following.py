@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from console.core.events import Record
+from console.core.foreign_text import harmless
 from console.core.moments import clock
 from console.core.snapshot import Snapshot
 from console.engine.here import socket_of
 from console.engine.places import Places
 from console.ui.feed import EngineFeed
-from console.ui.line import harmless
 from console.ui.sentences import sentence
 from console.ui.summary import summary
 from console.ui.view import Link, Missed, News, Records, Unreachable, View

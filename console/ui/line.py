@@ -7,7 +7,6 @@ one place: names, errors and sentences from outside are shown as they are, never
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,8 +14,12 @@ from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 
+from console.core.foreign_text import harmless
+
 ELLIPSIS: Final = "…"
 RULE: Final = "─"
+MOST_IN_A_CELL: Final = 8
+"""Characters that may be drawn into one cell: a letter and what stands above and below it."""
 
 
 class Role(StrEnum):
@@ -39,26 +42,6 @@ class Role(StrEnum):
     """Ground of the selected row."""
     STATEMENT = "statement"
     """Ground of a full-width statement that nobody may overlook."""
-
-
-_NOT_PRINTABLE: Final = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # C0 and C1 controls: cursor movement, colours, bells
-    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or turning direction
-    "\ufe00-\ufe0f"  # variation selectors: terminals disagree about the width
-    "\ud800-\udfff\U000e0000-\U000e0fff"
-    "]"
-)
-
-
-def harmless(text: str) -> str:
-    r"""The text with every character that could move, hide or turn other text written out, such as `\x1b`."""
-    return _NOT_PRINTABLE.sub(_written_out, text) if _NOT_PRINTABLE.search(text) else text
-
-
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +92,8 @@ def line(*spans: Span | str, ground: Role | None = None) -> Line:
 
 def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
     """The text in exactly `width` cells, cut with an ellipsis or padded."""
-    text = harmless(text)
+    longest = width * MOST_IN_A_CELL
+    text = harmless(text if len(text) <= longest else text[:longest] + ELLIPSIS)
     size = cell_len(text)
     if size > width:
         return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""

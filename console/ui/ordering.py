@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from textual.worker import Worker
 
 from console.core.errors import ControlError
 from console.ui import choices
@@ -16,10 +17,25 @@ from console.ui.actions import Action, Aim
 from console.ui.around import Others, Said
 from console.ui.feed import NOT_ARMED, Feed, Fired
 from console.ui.screens.arm import ArmDialog
-from console.ui.view import Answer
+from console.ui.screens.confirm import ConfirmDialog, Confirmed
+from console.ui.screens.frame import Framed
+from console.ui.view import Answer, View
 
 if TYPE_CHECKING:
     from console.ui.app import PairedApp
+
+
+class Waiting(NamedTuple):
+    """A question that the engine was asked for: from which place on the screen."""
+
+    asked: str
+    place: tuple[object, ...]
+    worker: Worker[None]
+
+
+def _place(view: View) -> tuple[object, ...]:
+    """What a person is at; a question asked from elsewhere is not theirs any more."""
+    return (view.page, view.selected, view.queue, view.unused, view.on_unused, view.marks, view.chosen)
 
 
 class Ordering:
@@ -36,8 +52,53 @@ class Ordering:
         self._feed = feed
         self._others = others
         self._by = by
+        self._waiting: Waiting | None = None
 
-    async def arm(self, action: Action, aim: Aim) -> None:
+    def ask(self, action: Action, aim: Aim) -> None:
+        """Asks yes or no; what is answered is ordered."""
+        self._app.push_screen(ConfirmDialog(action, aim, self._app.newest), partial(self._chosen, action))
+
+    def _chosen(self, action: Action, chosen: Confirmed | None) -> None:
+        if chosen is not None:
+            self.order(action, chosen.aim, Fired(why=chosen.why))
+
+    def arm(self, action: Action, aim: Aim) -> None:
+        """Says that the engine is asked, then asks it; the question opens when it answers."""
+        asked = f"{action.label} {aim}".rstrip()
+        worker = self._app.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
+        self._waiting = Waiting(asked, _place(self._app.view), worker)
+        self._app.show(replace(self._app.view, asking=asked, answer=None))
+
+    def watched(self, view: View) -> View:
+        """The view, which waits for no question any more once the person turned to something else."""
+        waiting = self._waiting
+        if waiting is None or not view.asking or waiting.place == _place(view):
+            return view
+        self._stop_waiting()
+        text = f"{waiting.asked}: not asked any more, since the selection changed"
+        return replace(view, asking="", answer=Answer(text, good=False, at=self._app.now()))
+
+    def forget(self) -> None:
+        """Waits for no question any more."""
+        waiting = self._waiting
+        self._stop_waiting()
+        asked = waiting.asked if waiting is not None else self._app.view.asking
+        answer = Answer(f"{asked}: cancelled, nothing was ordered", good=True, at=self._app.now())
+        self._app.show(replace(self._app.view, asking="", answer=answer))
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.worker.cancel()
+            self._waiting = None
+
+    def _still_wanted(self) -> bool:
+        """Whether the question may open: nothing else was turned to or opened meanwhile."""
+        wanted = bool(self._app.view.asking) and isinstance(self._app.screen, Framed)
+        self._waiting = None
+        self._app.show(replace(self._app.view, asking=""))
+        return wanted
+
+    async def _arm(self, action: Action, aim: Aim) -> None:
         """Has the engines ready, then asks; what is answered is ordered."""
         began, names = self._app.monotonic(), sorted(self._app.view.chosen)
         order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
@@ -46,7 +107,10 @@ class Ordering:
                 self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
             )
         except ControlError as error:
-            self._app.answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
+            if self._still_wanted():
+                self._app.answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
+            return
+        if not self._still_wanted():
             return
         armed = msgspec.structs.replace(armed, seconds=armed.seconds - (self._app.monotonic() - began))
         dialog = ArmDialog(action, aim, armed, self._app.newest, ready)
@@ -58,7 +122,7 @@ class Ordering:
     def _answered(self, action: Action, aim: Aim, ready: tuple[Said, ...], fired: Fired | None) -> None:
         if fired is not None:
             self.order(action, aim, fired, ready)
-            self._app.choose(choices.unmarked)  # the next command is not to hit them unnoticed
+            self._app.choose(partial(choices.spent, targets=aim.targets))
 
     def order(self, action: Action, aim: Aim, fired: Fired = NOT_ARMED, ready: tuple[Said, ...] = ()) -> None:
         """Orders it of the engine, and of the others that are ready; what they say is shown when it comes."""

@@ -17,13 +17,15 @@ before it. Not here: what a theme looks like (theme.py), which actions there are
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from console.core.billing import Price
+from console.core.errors import UnreadableError
+from console.core.foreign_text import repeated
+from console.core.foreign_toml import toml_of
 from console.ui.keys import TABLES, Keymap, keymap_of
 from console.ui.profile import ProfileName
 
@@ -55,12 +57,12 @@ def load_preferences(folder: Path) -> Preferences:
     """What the folder's console.toml says, as far as it can be used."""
     path = folder / NAME
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = toml_of(path.read_bytes())
     except FileNotFoundError:
         return Preferences()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnreadableError) as error:
         return Preferences(notice=f"{path} cannot be read: {error}")
-    wrong: list[str] = [f"{key} is no setting" for key in values if key not in _KNOWN]
+    wrong: list[str] = [f"{repeated(key)} is no setting" for key in values if key not in _KNOWN]
     theme, profile = values.get("theme"), values.get("profile")
     if theme is not None and not isinstance(theme, str):
         wrong.append("theme is the name of one")

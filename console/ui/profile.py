@@ -27,6 +27,8 @@ class Profile:
     name: ProfileName
     figures_every: float = 0.0
     """Seconds between two paints at least, if nothing happened but that figures moved."""
+    clock_every: float = 1.0
+    """Seconds between two paints of clock, ages and countdowns."""
     ascii: bool = False
     """Letters and signs of ASCII alone, and no colours."""
     mouse: bool = False
@@ -35,7 +37,7 @@ class Profile:
 
 PROFILES: Final[dict[ProfileName, Profile]] = {
     ProfileName.FULL: Profile(name=ProfileName.FULL, mouse=True),
-    ProfileName.SLOW: Profile(name=ProfileName.SLOW, figures_every=5.0),
+    ProfileName.SLOW: Profile(name=ProfileName.SLOW, figures_every=5.0, clock_every=5.0),
     ProfileName.PLAIN: Profile(name=ProfileName.PLAIN, ascii=True),
 }
 LETTERS_ONLY: Final = ("dumb", "unknown", "vt52", "vt100", "vt102", "vt220", "ansi")

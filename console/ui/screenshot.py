@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from console.core.actions import BY_ID, Scope, to_fire
 from console.core.errors import EngineNotRunningError
 from console.core.events import Record
 from console.core.snapshot import Snapshot
@@ -38,7 +39,7 @@ class StillFeed:
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         """As an engine would, so that the question can be shown; nothing is behind it."""
-        to_type = targets[0] if len(targets) == 1 else str(len(targets))
+        to_type = to_fire(BY_ID[verb], self._snapshot, Scope(scope) if scope else BY_ID[verb].scope, targets)
         return Armed(id=0, token="", to_type=to_type, seconds=ARMED, until=self._snapshot.at + ARMED)
 
     async def command(

@@ -32,6 +32,7 @@ LOOKS: Final[dict[State, Look]] = {
 SYPHON_LOOKS: Final[dict[SyphonStatus, Look]] = {
     SyphonStatus.RUNNING: Look("●", Role.HEALTHY, 0, "messages move from the backlog to their destinations"),
     SyphonStatus.IDLE: Look("○", Role.TEXT, 0, "nothing to move"),
+    SyphonStatus.WAITING: Look("◐", Role.SUSPECT, 3, "parked messages wait for destinations that take none now"),
     SyphonStatus.PAUSED: Look("■", Role.FORCED, 4, "paused; parked messages wait"),
     SyphonStatus.STUCK: Look("▲", Role.FAILED_OVER, 5, "messages wait and none moves"),
     SyphonStatus.OFF: Look("–", Role.MUTED, 0, "this engine runs no syphon"),

@@ -2,7 +2,8 @@
 
 Healthy is an engine that answers, with figures of now, and nothing that a person should look at: no alarm, no entity
 that is suspect, failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck.
-An entity that nothing was sent to is not known, which is no illness.
+An entity that nothing was sent to is unknown, which is no illness. An engine that knows of no healthy entity is unknown
+itself. Warnings are said and degrade nothing.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from typing import Any, Final
 import msgspec
 
 from console.core.entity import State
+from console.core.foreign_text import harmless
 from console.core.moments import clock
 from console.core.snapshot import Answer, EntityView, Readiness, Snapshot, SyphonStatus
 from console.engine.here import Standing
 from console.ui.figures import count, plural, rate, when
-from console.ui.line import fit, harmless
-from console.ui.summary import empty_at, parked
+from console.ui.line import fit
+from console.ui.sums import empty_at, parked
 
 OLD: Final = 5.0
 """Seconds after which a snapshot, which comes once a second, is not of now."""
 WIDTH: Final = 100
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+UNKNOWN: Final = "unknown"
 
 
 class Health(IntEnum):
@@ -49,6 +52,25 @@ def health_of(standing: Standing, now: float) -> Health:
     if standing.snapshot is None:
         return Health.UNREACHABLE
     return Health.DEGRADED if complaints(standing.snapshot, now) else Health.HEALTHY
+
+
+def word_for(standing: Standing, now: float) -> str:
+    """How one engine is, in a word: "unknown" where it answers, complains of nothing and knows of no healthy entity."""
+    found, known = health_of(standing, now), standing.snapshot
+    if found is Health.HEALTHY and known is not None and not _healthy_entities(known):
+        return UNKNOWN
+    return str(found)
+
+
+def _healthy_entities(snapshot: Snapshot) -> int:
+    return sum(entity.state is State.HEALTHY for entity in snapshot.entities)
+
+
+def _title_word(standing: Standing, snapshot: Snapshot, now: float) -> str:
+    """With the number of unknown entities beside healthy ones."""
+    word, total = word_for(standing, now), len(snapshot.entities)
+    unknown = sum(entity.state is State.UNKNOWN for entity in snapshot.entities)
+    return f"{word}, {unknown} of {total} entities unknown" if unknown and _healthy_entities(snapshot) else word
 
 
 def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
@@ -86,12 +108,13 @@ def _block(standing: Standing, now: float) -> list[str]:
         return [f"{standing.pairing}: {Health.UNREACHABLE}", *_indented(standing.trouble)]
     environment = f", {found.environment}" if found.environment else ""
     read_only = ", read-only" if found.read_only else ""
-    title = (
-        f"{found.engine}: {health_of(standing, now)} ({found.primary} with {found.secondary}{environment}{read_only})"
-    )
+    word = _title_word(standing, found, now)
+    title = f"{found.engine}: {word} ({found.primary} with {found.secondary}{environment}{read_only})"
     lines = [f"{title}, {clock(found.at)}"]
     for complaint in complaints(found, now):
         lines += _indented(f"! {complaint}")
+    for warning in found.warnings:
+        lines += _indented(f"? {warning}")
     said = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
     return [*lines, *_entities(found, now), *(f"  {line}" for line in said)]
 
@@ -157,6 +180,8 @@ def _dead(snapshot: Snapshot) -> list[str]:
 
 def _syphon(snapshot: Snapshot) -> str:
     syphon, eta = snapshot.syphon, empty_at(snapshot)
+    if syphon.status is SyphonStatus.OFF:
+        return f"syphon    {', '.join(syphon.elsewhere) or UNKNOWN} (this engine runs none)"
     empty = f", empty about {clock(eta)}" if eta else ""
     moving = f", {rate(syphon.per_second)} msg/s{empty}" if syphon.status is SyphonStatus.RUNNING else ""
     return f"syphon    {syphon.status}{moving}, moved {count(syphon.moved)}"
@@ -183,18 +208,22 @@ def as_json(standings: Sequence[Standing], now: float) -> str:
     its backlog, and its whole snapshot, whose names are those of console.core.snapshot and only grow. Times are seconds
     since the epoch; null is not known."""
     worst = health(standings, now)
-    said = {"status": str(worst), "exit": int(worst), "at": now, "engines": [_object(each, now) for each in standings]}
+    words = [word_for(each, now) for each in standings]
+    word = UNKNOWN if worst is Health.HEALTHY and UNKNOWN in words else str(worst)
+    said = {"status": word, "exit": int(worst), "at": now, "engines": [_object(each, now) for each in standings]}
     return msgspec.json.encode(said).decode()
 
 
 def _object(standing: Standing, now: float) -> dict[str, Any]:
     found = standing.snapshot
-    said: dict[str, Any] = {"pairing": standing.pairing, "status": str(health_of(standing, now))}
+    said: dict[str, Any] = {"pairing": standing.pairing, "status": word_for(standing, now)}
     if found is None:
-        return said | {"engine": None, "complaints": [standing.trouble], "backlog": None, "snapshot": None}
+        no = {"engine": None, "complaints": [standing.trouble], "warnings": (), "backlog": None, "snapshot": None}
+        return said | no
     return said | {
         "engine": found.engine,
         "complaints": complaints(found, now),
+        "warnings": found.warnings,
         "backlog": _sums(found),
         "snapshot": found,
     }

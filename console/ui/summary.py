@@ -1,21 +1,32 @@
-"""Is anything wrong? The first thing the eye should find, as one sentence with the worst first."""
+"""Is anything wrong? The first lines that the eye should find: a few rows, the worst first, in any width.
+
+Rows keep their places: what is wrong, then why and what callers see, then what heals it, then what to do. Sends that
+are refused come before everything else, and an alarm never takes the place of the states.
+
+Not here: the parts that a row is made of (situation.py), and how they fit a width (packing.py).
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from console.core.entity import DIVERTING, State
-from console.core.moments import clock
-from console.core.snapshot import QueueView, Snapshot, SyphonStatus
-from console.ui.figures import count, plural
+from console.core.entity import State
+from console.core.moments import age, clock
+from console.core.snapshot import Snapshot, SyphonStatus
+from console.ui import situation
+from console.ui.figures import plural
+from console.ui.line import Role
+from console.ui.listing import by_state
+from console.ui.packing import BETWEEN, Part, elastic, packed
 from console.ui.states import LOOKS
+from console.ui.sums import stranded
 from console.ui.view import Link, View
 
-NAMED: Final = 2
-"""So many entities in one state are named; more are counted."""
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+REFUSED: Final = "sends are refused"
+"""How the engine's alarm about that begins; the first row says it already."""
 
 
 class Level(IntEnum):
@@ -24,150 +35,141 @@ class Level(IntEnum):
     WELL = 0
     NOTABLE = 1
     WRONG = 2
-    BLIND = 3
+    LOST = 3
+    """Sends end in errors at callers."""
+    BLIND = 4
     """The engine's present state is not known."""
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the summary."""
+
+    parts: tuple[Part, ...]
+    role: Role = Role.TEXT
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """The sentence, its glyph and level."""
+    """How bad it is, its glyph, and the rows."""
 
     level: Level
     glyph: str
-    text: str
+    rows: tuple[Row, ...]
 
+    @property
+    def text(self) -> str:
+        """Everything, for a reader with all the room there is."""
+        return BETWEEN.join(part[0] for row in self.rows for part in row.parts if part and part[0])
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
-    """What lies in the backlog queues. `known` says how many of the queues' depths were read at all."""
-
-    messages: int
-    dead_lettered: int
-    known: int
-    queues: int
-    read_at: float | None
-    """The oldest of the readings."""
-    old: bool
-    """Older than twice the interval of reading."""
-
-
-def parked(snapshot: Snapshot) -> Parked:
-    """The sum over the backlog queues."""
-    read = [queue for queue in snapshot.queues if queue.depth is not None]
-    oldest = min((queue.read_at for queue in read if queue.read_at is not None), default=None)
-    return Parked(
-        messages=sum(queue.depth or 0 for queue in read),
-        dead_lettered=sum(queue.dead_lettered or 0 for queue in read),
-        known=len(read),
-        queues=len(snapshot.queues),
-        read_at=oldest,
-        old=any(is_old(queue, snapshot.at) for queue in read),
-    )
-
-
-def is_old(queue: QueueView, now: float) -> bool:
-    """Whether the queue's depth was read longer ago than twice the interval."""
-    return queue.read_at is None or now - queue.read_at > 2 * queue.read_every
+    def lines(self, width: int, height: int) -> list[tuple[str, Role]]:
+        """Return the first `height` rows in `width` cells, without the glyph."""
+        return [(packed(row.parts, width), row.role) for row in self.rows[:height]]
 
 
 def summary(view: View) -> Summary:
-    """The one sentence about everything."""
+    """Return the answer for how things stand, or that it is not known."""
     if view.link is Link.UNREACHABLE and view.snapshot is None:
-        return Summary(
-            Level.NOTABLE, "○", f"no engine of {view.pairing} yet, looked for since {clock(view.link_since)}"
-        )
+        since = clock(view.link_since)
+        return _said(Level.NOTABLE, "○", f"no engine of {view.pairing} yet, looked for since {since}")
     if view.link is Link.UNREACHABLE:
-        return Summary(Level.BLIND, "✗", f"engine unreachable since {clock(view.link_since)}{_blind(view)}")
+        return _blind(view, f"engine unreachable since {clock(view.link_since)}")
     if view.link is Link.SILENT:
-        return Summary(Level.BLIND, "✗", f"no news from the engine since {clock(view.link_since)}{_blind(view)}")
+        return _blind(view, f"no news from the engine since {clock(view.link_since)}")
     if view.snapshot is None:
-        return Summary(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
-    return _of_snapshot(view.snapshot)
+        return _said(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
+    return _of_snapshot(view.snapshot, view.now)
 
 
-def _blind(view: View) -> str:
-    """Why, then how old the figures are: of a narrow screen's line the end is cut off, and its head says that, too."""
+def _said(level: Level, glyph: str, text: str, *others: Row) -> Summary:
+    return Summary(level, glyph, (Row((elastic(text),)), *others))
+
+
+def _blind(view: View, lost: str) -> Summary:
+    """Why, then how old the figures are; below, what was last known, which is not the present."""
     figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
-    return f": {view.link_reason or 'it is connected and says nothing'}{figures}"
+    lasted = f" ({age(view.clock - view.link_since)})" if view.clock > view.link_since else ""
+    text = f"{lost}{lasted}: {view.link_reason or 'it is connected and says nothing'}{figures}"
+    if view.snapshot is None:
+        return _said(Level.BLIND, "✗", text)
+    before = _of_snapshot(view.snapshot, view.now)
+    last, *others = (Row(row.parts, Role.MUTED) for row in before.rows)
+    return _said(Level.BLIND, "✗", text, Row(((f"last known: {before.glyph}",), *last.parts), Role.MUTED), *others)
 
 
-def _of_snapshot(snapshot: Snapshot) -> Summary:
-    worst = max((entity.state for entity in snapshot.entities), key=lambda state: LOOKS[state].weight, default=None)
-    parts = [*_alarms(snapshot), *_states(snapshot), _parked_text(snapshot), _syphon_text(snapshot)]
-    level = _level(snapshot, worst)
-    if worst is None:
-        glyph = "!" if snapshot.alarms else "○"
-    else:
-        glyph = "!" if snapshot.alarms and worst in (State.HEALTHY, State.UNKNOWN) else LOOKS[worst].glyph
-    return Summary(level, glyph, " · ".join(part for part in parts if part))
+def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
+    groups = by_state(snapshot.entities)
+    worst = next(iter(groups), None)
+    if lost := situation.refused(snapshot):
+        return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
+    rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
+    glyph = LOOKS[worst].glyph if worst is not None else "○"
+    needs_eyes = snapshot.alarms or stranded(snapshot) or _errors(snapshot)
+    return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows)
 
 
 def _level(snapshot: Snapshot, worst: State | None) -> Level:
     stuck = snapshot.syphon.status is SyphonStatus.STUCK
     if snapshot.alarms or stuck or worst is State.FAILED_OVER:
         return Level.WRONG
-    quiet = worst in (State.HEALTHY, State.UNKNOWN) and snapshot.syphon.status is not SyphonStatus.PAUSED
-    return Level.WELL if quiet and all(queue.in_rotation for queue in snapshot.queues) else Level.NOTABLE
+    quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
+    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded(snapshot)
+    return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
 
 
-def _alarms(snapshot: Snapshot) -> list[str]:
-    if not snapshot.alarms:
+def _errors(snapshot: Snapshot) -> bool:
+    return any(entity.refused_per_second > 0 for entity in snapshot.entities)
+
+
+def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> tuple[Row, ...]:
+    total, groups = len(snapshot.entities), by_state(lost)
+    state, worst = next(iter(groups.items()))
+    healing = situation.healing(snapshot, state, worst, now)
+    keep = ("callers still own the messages", "")
+    states = tuple((situation.how_many(other, found, total),) for other, found in by_state(snapshot.entities).items())
+    return (
+        Row((situation.refusal(lost, total, now),), Role.STATEMENT),
+        Row((situation.primary_cause(lost, now), situation.out_of_rotation(snapshot, now))),
+        Row((healing, keep)),
+        Row((situation.todo(snapshot, state, worst), *states, *_alarms(snapshot))),
+    )
+
+
+def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[Row, ...]:
+    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    (state, worst), *others = groups.items()
+    rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
+    role = Role.FAILED_OVER if _level(snapshot, state) is Level.WRONG else Role.SUSPECT
+    backlog = (situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")
+    stays = situation.stranded_text(snapshot)
+    return (
+        Row((situation.verdict(state, worst, total, now), *rest), role),
+        Row((situation.cause(worst, now), situation.callers(snapshot.entities, now))),
+        Row((situation.healing(snapshot, state, worst, now), *backlog)),
+        Row((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot))),
+    )
+
+
+def _quiet(snapshot: Snapshot, now: float) -> tuple[Row, ...]:
+    """Rows while no entity needs a person: alarms, if there are any, are the next thing to read."""
+    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    states = [situation.how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
+    backlog = [(situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")]
+    role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))
+    stays = situation.stranded_text(snapshot)
+    first = Row((*((text,) for text in states), stays, *backlog), role or Role.SUSPECT)
+    callers = situation.callers(snapshot.entities, now)
+    fine = Row((callers, situation.out_of_rotation(snapshot, now), (situation.readiness_text(snapshot),)))
+    alarms = [Row((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
+    todo = situation.todo(snapshot, None, ()) or ("nothing to do",)
+    return (first, *alarms, fine, Row((todo,)))
+
+
+def _alarms(snapshot: Snapshot) -> list[Part]:
+    """The first alarm and how many there are besides; none that the rows say already."""
+    lost = bool(situation.refused(snapshot))
+    alarms = [alarm for alarm in snapshot.alarms if not (lost and alarm.startswith(REFUSED))]
+    if not alarms:
         return []
-    more = len(snapshot.alarms) - 1
-    return [snapshot.alarms[0] + (f" (and {plural(more, 'more alarm')})" if more else "")]
-
-
-def _states(snapshot: Snapshot) -> list[str]:
-    """The states other than healthy, worst first; or that all is healthy."""
-    total = len(snapshot.entities)
-    if not total:
-        return ["no entity known yet"]
-    numbers = Counter(entity.state for entity in snapshot.entities)
-    unhealthy = sorted((state for state in numbers if state is not State.HEALTHY), key=lambda s: -LOOKS[s].weight)
-    if not unhealthy:
-        return [f"all {total} entities healthy" if total > 1 else f"{snapshot.entities[0].path} healthy"]
-    return [_who(snapshot, state, numbers[state], total) for state in unhealthy]
-
-
-def _who(snapshot: Snapshot, state: State, number: int, total: int) -> str:
-    if number == total > 1:
-        return f"all {total} entities {state}"
-    if number <= NAMED and state is not State.UNKNOWN:
-        names = " and ".join(entity.path for entity in snapshot.entities if entity.state is state)
-        return f"{names} {state}"
-    return f"{number} of {total} entities {state}"
-
-
-def _parked_text(snapshot: Snapshot) -> str:
-    sums = parked(snapshot)
-    if not sums.known:
-        return "parked messages not known" if sums.queues else "no backlog queue"
-    number = f"{count(sums.messages)} parked" if sums.messages else "nothing parked"
-    if sums.known < sums.queues:
-        number += f" in {sums.known} of {sums.queues} queues"
-    return f"{number} at {clock(sums.read_at)}" if sums.old and sums.read_at is not None else number
-
-
-def _syphon_text(snapshot: Snapshot) -> str:
-    status = snapshot.syphon.status
-    if status is SyphonStatus.OFF:
-        return "no syphon here"
-    if status is SyphonStatus.RUNNING:
-        eta = empty_at(snapshot)
-        return f"syphon running, empty about {clock(eta)}" if eta else "syphon running"
-    return f"syphon {status}"
-
-
-def empty_at(snapshot: Snapshot) -> float | None:
-    """When the backlog is empty if the syphon goes on as in the last seconds; None where that would be a guess: while
-    an entity still diverts, or a depth is old or not known."""
-    sums = parked(snapshot)
-    recent = snapshot.syphon.history[-10:]
-    per_second = sum(recent) / len(recent) if recent else snapshot.syphon.per_second
-    diverting = any(entity.state in DIVERTING for entity in snapshot.entities)
-    if diverting or sums.old or sums.known < sums.queues or sums.read_at is None or not sums.messages:
-        return None
-    if per_second < 0.1:
-        return None
-    eta = sums.read_at + sums.messages / per_second
-    return eta if eta > snapshot.at else None
+    more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
+    return [elastic(f"! {alarms[0]}", after=more)]

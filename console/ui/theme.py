@@ -8,7 +8,6 @@ the same name. dark.toml comes first.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,9 @@ from rich.console import Console
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
+from console.core.errors import UnreadableError
+from console.core.foreign_text import repeated
+from console.core.foreign_toml import toml_of
 from console.ui.profile import without_colours
 
 FALLBACK: Final = BUILTIN_THEMES["textual-dark"]
@@ -131,8 +133,8 @@ def load(path: Path) -> PairedTheme:
         ThemeError: naming the file, the key and what would be right.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values = toml_of(path.read_bytes())
+    except (OSError, UnreadableError) as error:
         raise ThemeError(f"theme {path.name} cannot be read: {error}") from error
     _check_keys(path, "", values, allowed=_KEYS, needed={"name", "dark", "colours"})
     colours = _colours(path, "colours", values["colours"], allowed=COLOURS, needed=NEEDED)
@@ -168,13 +170,17 @@ def _colours(
         try:
             Color.parse(value)
         except (ColorParseError, TypeError, AttributeError) as error:
-            raise ThemeError(f'theme {path.name}: {table}.{key} is {value!r}; a colour is like "#1e88e5"') from error
+            raise ThemeError(
+                f'theme {path.name}: {table}.{key} is {repeated(repr(value))}; a colour is like "#1e88e5"'
+            ) from error
     return values
 
 
 def _check_keys(path: Path, prefix: str, values: dict[str, object], *, allowed: set[str], needed: set[str]) -> None:
     for key in values:
         if key not in allowed:
-            raise ThemeError(f"theme {path.name}: unknown key {prefix}{key}; known are {', '.join(sorted(allowed))}")
+            raise ThemeError(
+                f"theme {path.name}: unknown key {prefix}{repeated(key)}; known are {', '.join(sorted(allowed))}"
+            )
     for key in sorted(needed - values.keys()):
         raise ThemeError(f"theme {path.name}: {prefix}{key} is missing")

@@ -13,8 +13,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from console.ui.listing import has_all
 from console.ui.log import Entry, Log
-from console.ui.view import Story, has_all
+from console.ui.view import Story
 
 _TIME: Final = re.compile(r"(?:(\d{4}-\d{2}-\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 

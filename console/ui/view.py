@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from console.core.billing import Price
 from console.core.events import Record
@@ -17,6 +18,7 @@ from console.core.snapshot import EntityView, Snapshot
 from console.ui import log as event_log
 from console.ui.history import Past
 from console.ui.keys import TABLES, Keymap
+from console.ui.listing import WORST_FIRST, listed, unused_queues
 from console.ui.log import Log
 
 
@@ -30,6 +32,10 @@ class Page(StrEnum):
     COST = "cost"
     HISTORY = "history"
     ENGINES = "engines"
+
+
+ROWLESS: Final = frozenset({Page.COST})
+"""Pages without rows to select."""
 
 
 class Link(StrEnum):
@@ -134,8 +140,10 @@ class View:
     link_since: float = 0.0
     link_reason: str = ""
     snapshot: Snapshot | None = None
-    as_of: float = 0.0
-    """When the newest snapshot was made that said something new: what is shown was so then, and still is."""
+    clock: float = 0.0
+    """The time of day when this was painted, seconds since the epoch, by this machine."""
+    elapsed: float = 0.0
+    """Seconds since the snapshot came."""
     selected: str = ""
     """Path of the entity that commands are for."""
     queue: str = ""
@@ -144,6 +152,8 @@ class View:
     """Path of the unused backlog queue that commands are for, where one is selected."""
     log: Log = ()
     answer: Answer | None = None
+    asking: str = ""
+    """The act that the engine was asked to arm and has not answered; its question opens then."""
     waiting_for: str = ""
     """The command that the engine has not answered yet."""
     legible: bool = True
@@ -155,10 +165,11 @@ class View:
     """Paths of the entities that the next command is for, in place of the selected one."""
     filter: str = ""
     """Words that an entity's path or state has to have; see choices.py."""
-    sort: str = ""
-    """By what the entities were last sorted."""
+    sort: str = WORST_FIRST
+    """By what the entities are sorted; see listing.py."""
     order: tuple[str, ...] = ()
-    """Paths in the order of that moment: what changes afterwards moves no row."""
+    """Paths in the order of the moment `sorted_at`, where the way of sorting is not a live one."""
+    sorted_at: float = 0.0
     story: Story = Story()
     neighbours: tuple[Neighbour, ...] = ()
     past: Past | None = None
@@ -180,14 +191,22 @@ class View:
         return self.link is Link.LIVE
 
     @property
+    def now(self) -> float:
+        """The present by the engine's clock, which ages and countdowns are made by; once its news stop, the moment
+        that its figures are of."""
+        if self.snapshot is None:
+            return self.clock
+        return self.snapshot.at + (self.elapsed if self.fresh else 0.0)
+
+    @property
     def read_only(self) -> bool:
         """Whether no command may be given from here: this console, or its engine, says so."""
         return self.viewer or (self.snapshot is not None and self.snapshot.read_only)
 
     @property
     def listed(self) -> tuple[EntityView, ...]:
-        """The entities that the filter lets through, as they were last sorted."""
-        return listed(self.snapshot.entities if self.snapshot else (), self.filter, self.order)
+        """The entities that the filter lets through, as they are sorted."""
+        return listed(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -250,22 +269,6 @@ def attended(view: View, name: str) -> View:
     )
 
 
-def listed(entities: tuple[EntityView, ...], words: str, order: tuple[str, ...]) -> tuple[EntityView, ...]:
-    """The entities whose path or state has all the words, in the order given; those it does not name come last."""
-    if words:
-        wanted = words.casefold().split()
-        entities = tuple(one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted))
-    if order:
-        places = {path: place for place, path in enumerate(order)}
-        entities = tuple(sorted(entities, key=lambda one: places.get(one.path, len(places))))
-    return entities
-
-
-def has_all(text: str, words: Sequence[str]) -> bool:
-    """Whether a text has every word, and none of those that begin with an exclamation mark. All in lower case."""
-    return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
-
-
 def happened(before: View, after: View) -> bool:
     """Whether something happened between the two that nobody should wait for; figures that moved are no such thing."""
     return _events(before) != _events(after)
@@ -285,34 +288,18 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.order)]
+    paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.sort, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
-    unused = [queue.path for queue in snapshot.unused.queues]
+    unused = [queue.path for queue in unused_queues(snapshot)]
     marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)
     return replace(
         view,
         snapshot=snapshot,
-        as_of=view.as_of if view.fresh and _said(view.snapshot) == _said(snapshot) else snapshot.at,
+        elapsed=0.0,
         selected=selected,
         unused=view.unused if view.unused in unused else next(iter(unused), ""),
         on_unused=view.on_unused and bool(unused),
         marks=marks,
         link=Link.LIVE,
         link_reason="",
-    )
-
-
-def _said(snapshot: Snapshot | None) -> Snapshot | None:
-    """What a snapshot says, without when it was made and when its figures were read."""
-    if snapshot is None:
-        return None
-    found = snapshot.readiness
-    return replace(
-        snapshot,
-        at=0.0,
-        seq=0,
-        queues=tuple(replace(queue, read_at=None) for queue in snapshot.queues),
-        unused=replace(snapshot.unused, read_at=None),
-        readiness=found
-        and replace(found, at=0.0, findings=tuple(replace(one, read_at=None) for one in found.findings)),
     )

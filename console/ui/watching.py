@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from console.engine.here import engines_here, look_at
+from console.engine.here import closed_here, engines_here, look_at
 from console.engine.places import Places
+from console.printing import complain, print_lines, print_object
 from console.ui.following import follow
-from console.ui.printing import print_lines
 from console.ui.status import as_json, as_lines, health
 
 
@@ -19,7 +19,13 @@ def run_status(chosen: Places | None, *, json_line: bool) -> int:
     """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
     standings = asyncio.run(look_at(_engines(chosen)()))
     now = time.time()
-    print_lines([as_json(standings, now)] if json_line else as_lines(standings, now))
+    if json_line:
+        print_object(as_json(standings, now))
+    else:
+        print_lines(as_lines(standings, now))
+        closed = closed_here() if chosen is None else ""
+        if closed:
+            complain(closed)
     return int(health(standings, now))
 
 

@@ -9,7 +9,6 @@ Exit status: 0 done, 2 if an engine refused it, failed at it, or was not asked.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +19,15 @@ from cyclopts import App, Parameter
 from console.config import find_config, load_config
 from console.core import actions
 from console.core.actions import Action, Scope
-from console.core.errors import ConfigurationError, ControlError, EngineNotRunningError
+from console.core.errors import ConfigurationError, ConfigurationMissingError, ControlError, EngineNotRunningError
 from console.core.moments import clock, day_and_clock
 from console.core.snapshot import Snapshot, UnusedQueue
 from console.engine.client import ControlClient, user_name
-from console.engine.here import engines_here, first_snapshot, socket_of
+from console.engine.here import closed_here, engines_here, first_snapshot, socket_of
 from console.engine.launch import wait_until_gone
 from console.engine.lock import running
 from console.engine.places import Places, places_of
-from console.secret import masked
+from console.printing import complain, print_lines
 from console.verbs.parameters import Consent, Engines, Why
 
 ALL: Final = "all"
@@ -59,6 +58,14 @@ class Wish:
     scope: Scope = Scope.ALL
     targets: tuple[str, ...] = ()
     matching: str | None = None
+    confirmed: bool = False
+    """Whether the command line states what the act has a person confirm."""
+
+    @property
+    def typed(self) -> str:
+        """What would be typed on the screen."""
+        confirmed = self.action.confirms if self.confirmed else ""
+        return f"{self.consent.yes or ''} {confirmed}".strip()
 
     @property
     def action(self) -> Action:
@@ -94,33 +101,40 @@ def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
 def failover(
     *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
-    """Send to the backlog until released; dangerous."""
+    """Send to the backlog until released; dangerous. It diverts the asked engine's own senders, and none elsewhere."""
     return _order(_of_entities("force", entities, matching, consent), engines)
 
 
 def pin(
     *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
-    """Send to the primary whatever fails; dangerous."""
+    """Send to the primary whatever fails; dangerous. It pins the asked engine's own senders, and none elsewhere."""
     return _order(_of_entities("pin", entities, matching, consent), engines)
 
 
 def release(
     *entities: Entity, matching: Matching = None, consent: Consent = Consent(), engines: Engines = Engines()
 ) -> int:
-    """Give entities back to the rules; dangerous."""
+    """Give entities back to the rules; dangerous. It reaches the asked engine's own senders, and none elsewhere."""
     return _order(_of_entities("release", entities, matching, consent), engines)
 
 
 def cleanup(
     *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index; none: they are listed.")],
+    no_other_host_uses_it: Annotated[
+        bool, Parameter(help="You know that no engine or application of another host or user uses them.")
+    ] = False,
     consent: Consent = Consent(),
     engines: Engines = Engines(),
 ) -> int:
-    """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them."""
+    """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them.
+
+    The engine knows which queues the engines of its user on this machine use. Others are unknown to it.
+    """
     if not queues:
         return _list_unused(asked_for(engines))
-    return _order(Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
+    wish = Wish(verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent, confirmed=no_other_host_uses_it)
+    return _order(wish, engines)
 
 
 def redrive(
@@ -152,7 +166,7 @@ read_only = App(name="read-only", help="Have an engine refuse orders, or take th
 
 @syphon.command
 def pause(*, part: Part = Part(), why: Why = "", engines: Engines = Engines()) -> int:
-    """Leave parked messages where they are."""
+    """Have the asked engine move no parked messages; engines elsewhere may still move them."""
     return _order(_of_syphon("pause-syphon", part, why), engines)
 
 
@@ -209,17 +223,48 @@ def asked_for(engines: Engines) -> tuple[Places, ...]:
     Raises:
         EngineNotRunningError: none does.
     """
-    engine = engines.engine
-    if engine is None:
-        chosen: tuple[Places, ...] = (places_of(load_config(find_config(engines.config)).name),)
-    else:
-        chosen = tuple(places for places in engines_here() if engine in (ALL, places.name))
+    chosen = _chosen(engines)
     running = tuple(places for places in chosen if socket_of(places) is not None)
     if running:
         return running
-    names = ", ".join(places.name for places in engines_here() if socket_of(places) is not None) or "none"
-    wanted = "any pairing" if engine == ALL else f"the pairing {engine or chosen[0].name}"
-    raise EngineNotRunningError(f"no engine of {wanted} runs here: start one with paired up; those that run: {names}")
+    names = ", ".join(_running_here()) or "none"
+    closed = f"; {said}" if (said := closed_here()) else ""
+    raise EngineNotRunningError(
+        f"no engine of {_wanted(engines, chosen)} runs here: start one with paired up; those that run: {names}{closed}"
+    )
+
+
+def _wanted(engines: Engines, chosen: tuple[Places, ...]) -> str:
+    name = engines.engine if engines.engine is not None else chosen[0].name
+    return "any pairing" if name == ALL else f"the pairing {name}"
+
+
+def _running_here() -> list[str]:
+    return [places.name for places in engines_here() if socket_of(places) is not None]
+
+
+def _chosen(engines: Engines) -> tuple[Places, ...]:
+    """By name: this user's own before a service's. Without a name or a pairing.toml: the only one that runs here."""
+    if engines.engine == ALL:
+        return engines_here()
+    if engines.engine is not None:
+        return tuple(places for places in engines_here() if places.name == engines.engine)[:1]
+    try:
+        return (places_of(load_config(find_config(engines.config)).name),)
+    except ConfigurationMissingError as error:
+        return (_only_one(error),)
+
+
+def _only_one(missing: ConfigurationMissingError) -> Places:
+    """The engine that is meant where no pairing.toml says so."""
+    here = [places for places in engines_here() if socket_of(places) is not None]
+    if len(here) > 1:
+        names = ", ".join(places.name for places in here)
+        raise ConfigurationError(f"several engines run here: choose one by --engine ({names})") from missing
+    if not here:
+        closed = f"; {said}" if (said := closed_here()) else ""
+        raise ConfigurationMissingError(f"{missing}{closed}") from missing
+    return here[0]
 
 
 def listening(places: Places) -> Path:
@@ -231,18 +276,14 @@ def listening(places: Places) -> Path:
 
 
 def _order(wish: Wish, engines: Engines) -> int:
-    from console.ui.printing import print_lines  # with what measures text behind it
-
     status = max(asyncio.run(_ask(places, wish)) for places in asked_for(engines))
     if wish.scope is Scope.ENTITY and status == 0:
-        print_lines(["senders elsewhere are not affected"])
+        print_lines(["senders elsewhere are not affected; their state is unknown"])
     return status
 
 
 async def _ask(places: Places, wish: Wish) -> int:
     """One engine's answer, on standard output if it is done and on standard error if not."""
-    from console.ui.printing import print_lines
-
     try:
         socket = listening(places)
         snapshot = await first_snapshot(socket)
@@ -268,7 +309,7 @@ async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
             scope=wish.scope,
             by=user_name(),
             why=wish.consent.why,
-            typed=wish.consent.yes or "",
+            typed=wish.typed,
         )
     finally:
         await client.close()
@@ -276,34 +317,36 @@ async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
 
 
 def _is_named(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    yes = wish.consent.yes
-    return yes is not None and actions.typed_right(yes, actions.to_type(snapshot, wish.scope, targets))
+    return actions.typed_right(wish.typed, actions.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
 def _would(wish: Wish, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     """What firing would mean: the preview of the screen's question."""
     from console.ui.actions import Aim
-    from console.ui.consequences import facts
-    from console.ui.printing import print_lines
+    from console.ui.consequences import facts, title
 
-    told = facts(wish.verb, snapshot, Aim(wish.scope, targets))
-    print_lines([f"{fact.label:<13}{fact.text}" for fact in told])
+    aim = Aim(wish.scope, targets)
+    asked = title(wish.verb, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
+    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.verb, snapshot, aim))])
     needed = actions.to_type(snapshot, wish.scope, targets)
-    given = "" if wish.consent.yes is None else f", not {wish.consent.yes}"
-    sys.stderr.write(f"paired: nothing was done: {wish.action.label} needs --yes {needed}{given}\n")
-    return 2
+    yes = wish.consent.yes
+    given = "" if yes is None or actions.typed_right(yes, needed) else f", not {yes}"
+    if wish.action.confirms and not wish.confirmed:
+        needed += f" and --{wish.action.confirms.replace(' ', '-')}"
+    return complain(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")
 
 
 def _refused(places: Places, text: str) -> int:
-    sys.stderr.write(f"paired: {places.name}: {masked(' '.join(text.split()))}\n")
-    return 2
+    return complain(f"{places.name}: {text}")
 
 
 def _end(places: Places) -> int:
+    stop = Wish(verb="stop", consent=Consent(yes=places.name, why="paired down"))
+    if places.is_service:
+        return _end_service(places, stop)
     holder = running(places.lock)
     if holder is None:
         return _refused(places, "the engine has ended meanwhile")
-    stop = Wish(verb="stop", consent=Consent(yes=places.name, why="paired down"))
     try:
         asyncio.run(_fire(Path(holder.socket), stop, ()))
     except ControlError as error:
@@ -312,13 +355,21 @@ def _end(places: Places) -> int:
         return _refused(
             places, f"the engine (pid {holder.pid}) has not ended within {DOWN_TIMEOUT:g} s; its log is {holder.log}"
         )
-    sys.stdout.write(f"the engine of {places.name} has ended\n")
+    print_lines([f"the engine of {places.name} has ended"])
+    return 0
+
+
+def _end_service(places: Places, stop: Wish) -> int:
+    """Its lock is not ours to read, so that its socket has to tell."""
+    try:
+        said = asyncio.run(_fire(places.socket, stop, ()))
+    except ControlError as error:
+        return _refused(places, str(error))
+    print_lines([f"{places.name}: {said}; its service says what comes after"])
     return 0
 
 
 def _list_unused(engines: Iterable[Places]) -> int:
-    from console.ui.printing import print_lines
-
     status = 0
     for places in engines:
         try:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 
 from console.config import PairingConfig, find_config, load_config
-from console.core.errors import ConfigurationError
+from console.core.errors import ConfigurationMissingError
 from console.engine.places import places_of
 from console.verbs.parameters import Config, Consent, JsonLine
 
@@ -131,8 +131,6 @@ def _settings_if_any(config: Path | None) -> PairingConfig | None:
     """The pairing.toml that is named or lies about; None where there is none to be found."""
     try:
         found = find_config(config)
-    except ConfigurationError:
-        if config is not None:
-            raise
+    except ConfigurationMissingError:
         return None
     return load_config(found)

@@ -9,6 +9,7 @@ import pytest
 
 from console.core.entity import State
 from console.ui import choices
+from console.ui.listing import SORTS
 from console.ui.view import Page, View, told
 
 
@@ -24,7 +25,7 @@ def paths(view: View) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "listed"),
     [
-        ("", ["orders", "payments", "audit"]),
+        ("", ["payments", "orders", "audit"]),
         ("PAY", ["payments"]),
         ("healthy", ["orders", "audit"]),
         ("healthy or", ["orders"]),
@@ -52,8 +53,8 @@ def test_news_keep_filter_and_marks_but_not_the_mark_of_what_is_gone(view: View,
 
 def test_marking_goes_on_to_the_next_row_and_unmarks_what_is_marked(view: View) -> None:
     marked = choices.marked(choices.marked(view))
-    assert (marked.marked, marked.selected) == (("orders", "payments"), "audit")
-    assert choices.marked(choices.moved(marked, -1)).marked == ("orders",)
+    assert (marked.marked, marked.selected) == (("payments", "orders"), "audit")
+    assert choices.marked(choices.moved(marked, -1)).marked == ("payments",)
     assert choices.unmarked(marked).marked == ()
 
 
@@ -63,18 +64,34 @@ def test_what_is_marked_and_not_listed_is_no_target(view: View) -> None:
     assert choices.filtered(marked, "pay").marked == ("payments",)
 
 
-def test_sorting_takes_the_order_of_its_moment(view: View, made: Any) -> None:
-    worst = choices.sorted_next(view)
-    assert (worst.sort, paths(worst)) == ("worst first", ["payments", "orders", "audit"])
-    healed = told(worst, made.snapshot(made.entity("orders"), made.entity("payments"), made.entity("new")))
-    assert paths(healed) == ["payments", "orders", "new"], "no row moves; a new one comes last"
+def test_worst_first_is_live_and_the_selection_follows_its_entity(view: View, made: Any) -> None:
+    assert (view.sort, paths(view)) == ("worst first", ["payments", "orders", "audit"])
+    at_audit = choices.moved(view, 2)
+    worse = told(at_audit, made.snapshot(made.entity("orders"), made.entity("payments"), made.failed_over("audit")))
+    assert paths(worse) == ["audit", "orders", "payments"]
+    assert worse.selected == "audit"
 
 
-def test_the_last_way_of_sorting_is_the_engines_own(view: View) -> None:
+def test_an_entity_whose_sends_are_refused_comes_before_one_that_failed_over(view: View, made: Any) -> None:
+    lost = made.entity("orders", State.SUSPECT, refused_per_second=2.0)
+    assert paths(told(view, made.snapshot(made.failed_over("payments"), lost))) == ["orders", "payments"]
+
+
+def test_an_order_by_rates_is_of_its_moment(view: View, made: Any) -> None:
+    """Rates move every second, and rows under a finger must not."""
+    busiest = choices.sorted_next(choices.sorted_next(view))
+    assert (busiest.sort, paths(busiest)) == ("busiest first", ["orders", "audit", "payments"])
+    entities = (made.entity("audit", sends_per_second=999.0), made.entity("orders"), made.entity("new"))
+    later = told(busiest, made.snapshot(*entities, at=made.AT + 9))
+    assert paths(later) == ["orders", "audit", "new"], "no row moves; a new one comes last"
+    assert later.sorted_at == made.AT
+
+
+def test_every_way_of_sorting_comes_round_again(view: View) -> None:
     again = view
-    for _ in choices.SORTS:
+    for _ in SORTS:
         again = choices.sorted_next(again)
-    assert (again.sort, paths(again)) == ("", paths(view))
+    assert (again.sort, paths(again)) == (view.sort, paths(view))
 
 
 def test_in_the_backlog_the_selection_goes_from_queues_in_use_to_unused_ones(view: View) -> None:
@@ -90,8 +107,8 @@ def test_in_the_backlog_the_selection_goes_from_queues_in_use_to_unused_ones(vie
 def test_commands_are_for_the_marked_ones(view: View) -> None:
     from console.ui.actions import BY_ID
 
-    assert BY_ID["force"].aim(view).targets == ("orders",)
+    assert BY_ID["force"].aim(view).targets == ("payments",)
     marked = choices.marked(choices.marked(view))
-    assert BY_ID["force"].aim(marked).targets == ("orders", "payments")
+    assert BY_ID["force"].aim(marked).targets == ("payments", "orders")
     assert marked.entity is not None
     assert marked.entity.state is State.HEALTHY

@@ -12,7 +12,7 @@ from console.core.actions import Scope
 from console.core.entity import State
 from console.core.snapshot import SyphonStatus
 from console.ui.actions import Aim
-from console.ui.consequences import ARMABLE, NOT_KNOWN, facts
+from console.ui.consequences import ARMABLE, NOT_KNOWN, facts, title
 
 UNUSED = "contoso/x-servicebus-transfer/12"
 
@@ -30,10 +30,75 @@ def said(action: str, snapshot: Any, target: str = "payments") -> dict[str, str]
 
 @pytest.mark.parametrize("action", sorted(ARMABLE))
 def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> None:
+    """Section 12: "Every question, page and verb says whom it reaches, whom not, and what it cannot know"."""
     table = said(action, made.outage())
-    assert "one engine: orders@web-1 (process 4711)" in table["Reaches"]
-    assert "senders elsewhere are not affected" in table["Reaches"]
+    reached, not_known = "one engine: orders@web-1 (process 4711)", "engines elsewhere, unknown here, go on as before"
+    if ORDERS[action].scope is Scope.ENTITY:
+        not_known = "senders elsewhere are not affected; their state is unknown"
+    if action == "clean-up":
+        reached, not_known = (
+            "the queue in contoso-backup, for whoever uses it, anywhere",
+            "only engines of this machine",
+        )
+    assert reached in table["Reaches"]
+    assert not_known in table["Reaches"]
     assert table["Undo"]
+
+
+NOTHING_SENT = {"accepted": 0, "diverted": 0, "failed": 0, "sends_per_second": 0.0, "carried": False}
+
+
+@pytest.mark.parametrize(
+    ("action", "label", "not_done"),
+    [
+        ("force", "Force failover", "no sender is diverted"),
+        ("pin", "Pin", "no sender is pinned"),
+        ("release", "Release", "no sender is led back"),
+    ],
+)
+def test_the_title_says_that_an_engine_without_senders_reaches_none(
+    made: Any, action: str, label: str, not_done: str
+) -> None:
+    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT))
+    missed = f"this engine sends nothing to orders: {not_done}; applications elsewhere decide for themselves"
+    assert title(action, label, snapshot, aim_at(action, "orders"), "p") == f"{label}: orders — {missed}"
+    assert missed in said(action, snapshot, "orders")["From now on"]
+    assert "sends for" not in said(action, snapshot, "orders")["From now on"]
+
+
+def test_the_title_of_an_engine_that_sends_names_the_target_alone(made: Any) -> None:
+    snapshot = made.snapshot(made.entity("orders", carried=True))
+    assert title("force", "Force failover", snapshot, aim_at("force", "orders"), "p") == "Force failover: orders"
+    assert title("drain", "Drain", snapshot, aim_at("drain"), "p") == "Drain: p"
+
+
+def test_of_several_entities_those_without_a_sender_are_counted_and_the_others_summed_up(made: Any) -> None:
+    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), made.entity("payments", sends_per_second=38.0))
+    table = dict(facts("force", snapshot, Aim(Scope.ENTITY, ("orders", "payments"))))
+    assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog")
+    assert "; this engine sends nothing to 1 of them: no sender is diverted" in table["From now on"]
+
+
+def test_forcing_where_nothing_is_sent_says_what_it_does_to_parked_messages_and_what_it_costs(made: Any) -> None:
+    """Section 6: "Pumps skip destinations that are failed over or forced in their own engine"."""
+    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), syphon=made.syphon(SyphonStatus.IDLE))
+    table = said("force", snapshot, "orders")
+    assert "its syphon leaves what is parked for orders until release, even if the primary is well" in table["Room"]
+    assert table["Cost"] == "a ping an interval; this engine diverts no message"
+    off = replace(snapshot, syphon=made.syphon(SyphonStatus.OFF))
+    assert "leaves what is parked" not in said("force", off, "orders")["Room"]
+
+
+def test_clean_up_says_what_no_engine_can_know(made: Any) -> None:
+    """Section 12: "what nobody here can know is "unknown", never "none""."""
+    table = said("clean-up", made.outage())
+    assert table["Unknown"].startswith("whether engines or applications of other hosts or users still use it")
+    assert "senders elsewhere are not affected" not in " ".join(table.values())
+
+
+def test_a_paused_syphon_is_said_to_be_paused_here(made: Any) -> None:
+    paused = replace(made.outage(), syphon=made.syphon(SyphonStatus.PAUSED))
+    assert "paused here: engines elsewhere may still move messages" in said("force", paused)["Undo"]
 
 
 @pytest.mark.parametrize("action", sorted(ARMABLE))

@@ -39,8 +39,8 @@ def test_an_entity_has_a_name_a_row_and_its_verbs(made: Any) -> None:
 
 def test_of_marked_ones_all_are_copied_and_their_number_is_the_yes(made: Any) -> None:
     found = texts(view_of(made.outage(), marks=frozenset({"orders", "payments"})))
-    assert found["name of 2 entities"] == "orders\npayments"
-    assert found["command: pin"] == "paired pin orders payments --yes 2 --engine orders"
+    assert found["name of 2 entities"] == "payments orders"
+    assert found["command: pin"] == "paired pin payments orders --yes 2 --engine orders"
 
 
 def test_queues_have_theirs(made: Any) -> None:
@@ -119,7 +119,7 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
     copied: list[str] = []
     monkeypatch.setattr(PairedApp, "copy_to_clipboard", lambda self, text: copied.append(text))
     async with open_console(*outage_news) as console:
-        await console.press("down", "y")
+        await console.press("y")
         await console.pilot.pause(0.2)
         assert "name of payments, to a file" in console.screen()
         await console.press(*"command release")

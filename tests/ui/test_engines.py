@@ -149,11 +149,11 @@ async def test_what_is_not_dangerous_goes_to_all_that_are_marked_at_once(open_co
     others = Elsewhere("")
     news = (made.outage(), Neighbours((Neighbour("two", "", made.outage()), Neighbour("x", "", made.outage()))))
     async with open_console(*news, others=others, size=(140, 40)) as console:
-        await console.press("7", "down", "space", "1", "p")
+        await console.press("7", "down", "space", "1", "p", "right", "enter")
         assert others.orders == [("two", "pause-syphon")]
         assert "for 2 of 2 engines" in console.rows()[0]
         assert "pause syphon: done by 2 of 2 engines" in console.screen()
-        await console.press("7", "u", "1", "p")
+        await console.press("7", "u", "1", "p", "right", "enter")
         assert others.orders == [("two", "pause-syphon")]
 
 

@@ -14,6 +14,7 @@ from console.core import events as e
 from console.core.errors import CommandRefusedError, EngineNotRunningError
 from console.core.snapshot import Snapshot
 from console.engine import records
+from console.engine.client import user_name
 from console.engine.control import ControlServer
 from console.engine.protocol import CommandDone, Welcome
 from console.ui.feed import PAUSES, EngineFeed
@@ -134,7 +135,7 @@ async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: A
     async with engine(socket) as server:
         server.tell_snapshot(made.snapshot())
         await told.until(lambda _: bool(told.of(Snapshot)))
-        assert await feed.command("force", targets=("orders",), by="kim") == "force orders by kim"
+        assert await feed.command("force", targets=("orders",), by="kim") == f"force orders by {user_name()}"
         with pytest.raises(CommandRefusedError, match="refused: no"):
             await feed.command("force", targets=("nothing",), by="kim")
 

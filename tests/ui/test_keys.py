@@ -18,6 +18,8 @@ from console.ui.screens.arm import ArmDialog
 from console.ui.screens.dashboard import DashboardScreen
 from console.ui.screens.help import HelpScreen
 
+PAUSE = ("right", "enter")
+"""From the question whether to pause the syphon to the answer."""
 AIM = Aim(Scope.ENTITY, ("payments",))
 
 
@@ -48,9 +50,9 @@ async def test_ctrl_c_only_says_how_to_leave(open_console: Any, made: Any) -> No
         assert "q quits the dashboard" in console.screen()
 
 
-async def test_the_syphon_is_paused_without_a_question(open_console: Any, made: Any) -> None:
+async def test_the_syphon_is_paused_after_a_question_and_resumed_without_one(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
-        await console.press("p")
+        await console.press("p", *PAUSE)
         assert console.feed.orders == [("pause-syphon", "", "kim")]
         assert "✓ 14:02:15 pause syphon: syphon is told" in console.screen()
         assert "○ idle" in console.screen(), "the engine has not said that it is paused"
@@ -63,14 +65,14 @@ async def test_the_syphon_is_paused_without_a_question(open_console: Any, made: 
 async def test_a_refusal_is_one_line(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         console.feed.refusal = "refused: this engine is read-only, and pause-syphon changes something"
-        await console.press("p")
+        await console.press("p", *PAUSE)
         assert "✗ 14:02:15 pause syphon: refused: this engine is read-only" in console.screen()
 
 
 async def test_while_an_answer_is_awaited_nothing_else_is_ordered(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         console.feed.hold = asyncio.Event()
-        await console.press("p", "p", "f")
+        await console.press("p", *PAUSE, "p", "f")
         assert "pause syphon: ordered, no answer yet" in console.screen()
         assert isinstance(console.app.screen, DashboardScreen)
         assert len(console.feed.orders) == 1
@@ -102,14 +104,14 @@ async def test_the_question_names_target_reach_and_consequence_with_cancel_in_fo
     open_console: Any, outage_news: Any
 ) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f")
+        await console.press("f")
         screen = console.screen()
         assert "Force failover: payments" in screen
         assert "one engine: orders@web-1" in screen
         assert "go to the backlog on" in screen
         assert isinstance(console.app.focused, Button)
         assert console.app.focused.id == "cancel"
-        assert "▲ payments failed over" in console.rows()[1], "the summary stays in sight"
+        assert "failed over: payments" in console.rows()[1], "the summary stays in sight"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ async def test_the_question_names_target_reach_and_consequence_with_cancel_in_fo
 )
 async def test_cancelling_does_nothing(open_console: Any, outage_news: Any, keys: tuple[str, ...]) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", *keys)
+        await console.press("f", *keys)
         assert isinstance(console.app.screen, DashboardScreen)
         assert console.feed.orders == []
 
@@ -134,7 +136,7 @@ async def test_typing_the_name_fires_exactly_one_command(
     open_console: Any, outage_news: Any, keys: tuple[str, ...]
 ) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", *"payments", *keys)
+        await console.press("f", *"payments", *keys)
         assert isinstance(console.app.screen, DashboardScreen)
         assert console.feed.orders == [("force", "payments", "kim")]
         assert console.feed.fired == [Fired(token="t", typed="payments")]
@@ -156,14 +158,14 @@ async def test_for_several_the_number_is_typed_and_their_marks_are_spent(open_co
 @pytest.mark.parametrize("typed", ["", "payment", "orders"])
 async def test_what_is_not_typed_right_fires_nothing(open_console: Any, outage_news: Any, typed: str) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", "tab", "tab", "tab", *typed, "enter")
+        await console.press("f", "tab", "tab", "tab", *typed, "enter")
         assert console.feed.orders == []
 
 
 async def test_after_its_time_nothing_is_fired(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
         console.feed.seconds = 0.05
-        await console.press("down", "f")
+        await console.press("f")
         async with asyncio.timeout(10):
             while "seconds are over" not in console.screen() and "s are over" not in console.screen():
                 await console.pilot.pause(0.02)
@@ -175,7 +177,7 @@ async def test_after_its_time_nothing_is_fired(open_console: Any, outage_news: A
 async def test_a_refused_arming_is_one_line_and_no_question(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
         console.feed.refusal = "refused: this engine is read-only"
-        await console.press("down", "f")
+        await console.press("f")
         assert isinstance(console.app.screen, DashboardScreen)
         assert "✗ 14:02:15 force failover payments: refused: this engine is read-only" in console.screen()
 
@@ -196,7 +198,7 @@ async def test_release_is_fired_the_same_way(open_console: Any, made: Any) -> No
 
 async def test_what_the_question_says_is_alive(open_console: Any, made: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f")
+        await console.press("f")
         assert "now 38/s" in console.screen()
         await console.told(made.snapshot(made.entity("orders"), made.failed_over("payments", sends_per_second=57.0)))
         assert "now 57/s" in console.screen()
@@ -205,7 +207,7 @@ async def test_what_the_question_says_is_alive(open_console: Any, made: Any, out
 
 async def test_the_target_stays_when_the_entities_change(open_console: Any, made: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", *"payments")
+        await console.press("f", *"payments")
         await console.told(made.snapshot(made.entity("other")))
         assert "Force failover: payments" in console.screen()
         assert "Cannot be fired now: this engine has no entity 'payments'; it has other." in console.screen()
@@ -215,7 +217,7 @@ async def test_the_target_stays_when_the_entities_change(open_console: Any, made
 
 async def test_what_became_impossible_cannot_be_fired(open_console: Any, made: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f", *"payments", "tab", "tab")
+        await console.press("f", *"payments", "tab", "tab")
         await console.told(made.snapshot(made.entity("orders"), made.forced("payments")))
         assert "Cannot be fired now: payments is forced already." in console.screen()
         assert console.app.focused.id == "cancel"
@@ -225,7 +227,7 @@ async def test_what_became_impossible_cannot_be_fired(open_console: Any, made: A
 
 async def test_an_engine_lost_behind_the_question_is_said(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        await console.press("down", "f")
+        await console.press("f")
         console.feed.lose()
         await console.pilot.pause()
         assert "Cannot be fired now: the engine is unreachable." in console.screen()
@@ -243,12 +245,12 @@ async def test_in_a_small_terminal_facts_scroll_and_the_rest_stays_in_sight(
     open_console: Any, made: Any, reason: bool
 ) -> None:
     async with open_console(made.outage(require_reason=reason), size=(60, 20)) as console:
-        await console.press("down", "f")
+        await console.press("f")
         seen = console.screen()
         for _ in range(12):
             for shown in ("Force failover: payments", "↑ ↓ all of it", "To fire, type", "Cancel", "Fire"):
                 assert shown in console.screen()
-            assert "payments failed over" in console.rows()[1]
+            assert "failed over: payments" in console.rows()[1]
             await console.press("down", "down")
             seen += console.screen()
         assert all(f"│ {fact.label} " in seen for fact in facts("force", console.app.view.snapshot, AIM))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from console.ui.line import ELLIPSIS, Line, Role, Span, cut, fit, harmless, line, rule, shorten, spread, wrap
+from console.core.foreign_text import harmless
+from console.ui.line import ELLIPSIS, Line, Role, Span, cut, fit, line, rule, shorten, spread, wrap
 
 ANY_TEXT = st.text(max_size=60)
 WIDTHS = st.integers(min_value=0, max_value=70)

@@ -124,3 +124,16 @@ def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str
 async def test_the_notice_of_a_broken_file_is_shown(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(), notices=["console.toml: mice is no setting"]) as console:
         assert "console.toml: mice is no setting" in console.screen()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'theme = "\xff"', b"theme = " + b"[" * 100_000, b"theme = " + b"9" * 5000, b'"\\u001b[2J" = 1'],
+    ids=["not UTF-8", "nested", "a huge number", "a key that clears the screen"],
+)
+def test_whatever_the_file_holds_costs_a_notice_that_can_be_shown(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "console.toml").write_bytes(data)
+    found = load_preferences(tmp_path)
+    assert (found.theme, found.profile) == (None, None)
+    assert found.notice.startswith(str(tmp_path / "console.toml"))
+    assert found.notice.isprintable()

@@ -11,6 +11,8 @@ from rich.console import Console as RichConsole
 from textual.app import App
 from textual.screen import Screen
 
+from console.ui.profile import PROFILES, ProfileName
+
 NUMBER_BUDGET = 50
 """Bytes for one changed number in the middle of a row, at 256 colours."""
 
@@ -78,14 +80,62 @@ async def test_a_tenth_of_30_rows_and_the_clock_stay_far_below_2_kilobytes(
         assert 0 < written() <= 3 * 2 * NUMBER_BUDGET + 60
 
 
-async def test_the_clock_stands_still_while_nothing_changes(open_console: Any, made: Any, written: Any) -> None:
-    async with open_console(made.snapshot()) as console:
+class Time:
+    """A time of day that a test moves."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def passes(self, console: Any, seconds: float) -> None:
+        self.at += seconds
+        console.app._tick()
+
+
+async def test_the_clock_ticks_and_costs_its_digits(open_console: Any, made: Any, written: Any) -> None:
+    """A clock that stands still reads as a hung screen."""
+    time = Time(made.AT + 4)
+    async with open_console(made.snapshot(), now=lambda: time.at, monotonic=lambda: time.at) as console:
         written()
-        await console.told(made.snapshot(at=made.AT + 1))
-        assert written() == 0
-        assert "as of 14:02:11 UTC" in console.screen()
-        await console.told(made.snapshot(made.entity("orders"), at=made.AT + 2))
-        assert "as of 14:02:13 UTC" in console.screen()
+        for second in range(16, 20):
+            time.passes(console, 1)
+            await console.pilot.pause()
+            assert f"14:02:{second} UTC" in console.rows()[0]
+            assert 0 < written() <= NUMBER_BUDGET
+
+
+async def test_ages_and_countdowns_tick_with_it(open_console: Any, made: Any, written: Any) -> None:
+    time = Time(made.AT)
+    snapshot = made.snapshot(made.failed_over("payments", next_ping_at=made.AT + 6), made.entity("orders"))
+    async with open_console(snapshot, now=lambda: time.at, monotonic=lambda: time.at) as console:
+        assert "OUTAGE for 13 s" in console.rows()[1]
+        assert "next ping in 6 s" in console.rows()[3]
+        written()
+        time.passes(console, 2)
+        await console.pilot.pause()
+        assert "OUTAGE for 15 s" in console.rows()[1]
+        assert "next ping in 4 s" in console.rows()[3]
+        assert 0 < written() <= 6 * NUMBER_BUDGET
+        time.passes(console, 60)
+        await console.pilot.pause()
+        assert "OUTAGE for 1m15s" in console.rows()[1]
+        assert "next ping now" in console.rows()[3]
+
+
+async def test_a_slow_link_gets_the_clock_each_five_seconds() -> None:
+    assert PROFILES[ProfileName.FULL].clock_every == 1.0
+    assert PROFILES[ProfileName.SLOW].clock_every == 5.0
+
+
+async def test_figures_of_a_silent_engine_grow_no_older_than_its_news(open_console: Any, made: Any) -> None:
+    """How long an outage lasts is not known of an engine that says nothing."""
+    time = Time(made.AT)
+    news = made.snapshot(made.failed_over("payments"))
+    async with open_console(news, now=lambda: time.at, monotonic=lambda: time.at) as console:
+        time.passes(console, 30)
+        console.app._check_silence()
+        await console.pilot.pause()
+        assert "no news from the engine since 14:02:11 (30 s)" in console.rows()[1]
+        assert "last known: ▲ · OUTAGE for 13 s: payments failed over" in console.rows()[2]
 
 
 async def test_entities_out_of_sight_cost_nothing(open_console: Any, made: Any, written: Any) -> None:

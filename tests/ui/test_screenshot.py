@@ -17,7 +17,13 @@ def words(svg: str) -> str:
 def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
     svg = words(render_svg(made.outage(), made.records(), size=(140, 40), theme=theme))
     assert svg.startswith("<svg")
-    for text in ("payments failed over", "next 14:03:03", "PRODUCTION", "pulled from the rotation", ">paired orders<"):
+    for text in (
+        "failed over: payments",
+        "next ping in 52 s",
+        "PRODUCTION",
+        "pulled from the rotation",
+        ">paired orders<",
+    ):
         assert text in svg
 
 

@@ -105,10 +105,40 @@ def test_the_object_has_its_documented_names(made: Any) -> None:
     said = json.loads(as_json([standing(made.outage()), GONE], made.AT))
     assert (said["status"], said["exit"], said["at"]) == ("unreachable", 3, made.AT)
     degraded, gone = said["engines"]
-    assert set(degraded) == set(gone) == {"pairing", "engine", "status", "complaints", "backlog", "snapshot"}
+    assert set(degraded) == set(gone) == {
+        "pairing", "engine", "status", "complaints", "warnings", "backlog", "snapshot",
+    }  # fmt: skip
     assert (degraded["status"], degraded["backlog"]["parked"]) == ("degraded", 1_221)
     assert degraded["snapshot"]["entities"][1]["state"] == "failed over"
     assert (gone["engine"], gone["snapshot"], gone["complaints"]) == (None, None, [GONE.trouble])
+
+
+WARNING = "syphon unknown: 3 messages are parked, and no syphon is known here; one of another host or user may run"
+
+
+def test_a_warning_is_said_and_degrades_nothing(made: Any) -> None:
+    """Section 4.6: "Parked messages and no syphon known to run: "syphon unknown", a warning"."""
+    found = standing(made.snapshot(warnings=(WARNING,), syphon=made.syphon(SyphonStatus.OFF)))
+    lines = as_lines([found], made.AT)
+    assert lines[0].startswith("orders@web-1: healthy ")
+    assert (
+        lines[1]
+        == "  ? syphon unknown: 3 messages are parked, and no syphon is known here; one of another host or user"
+    )
+    assert "  syphon    unknown (this engine runs none)" in lines
+    assert health([found], made.AT) == 0
+    said = json.loads(as_json([found], made.AT))["engines"][0]
+    assert (said["status"], said["complaints"], said["warnings"]) == ("healthy", [], [WARNING])
+
+
+def test_an_engine_that_knows_of_no_healthy_entity_is_unknown_and_not_healthy(made: Any) -> None:
+    """Section 12: "what nobody here can know is "unknown", never "none" or "healthy"."""
+    silent = standing(made.snapshot(made.entity("orders", state=State.UNKNOWN)))
+    assert as_lines([silent], made.AT)[0].startswith("orders@web-1: unknown ")
+    said = json.loads(as_json([silent, standing(made.snapshot())], made.AT))
+    assert (said["status"], said["exit"], said["engines"][0]["status"]) == ("unknown", 0, "unknown")
+    mixed = standing(made.snapshot(made.entity("orders"), made.entity("audit", state=State.UNKNOWN)))
+    assert as_lines([mixed], made.AT)[0].startswith("orders@web-1: healthy, 1 of 2 entities unknown ")
 
 
 def test_without_any_engine_it_says_what_to_do(made: Any) -> None:

@@ -247,3 +247,18 @@ async def test_t_takes_the_next_theme(open_console: Any, made: Any) -> None:
 
 def test_the_folder_is_found() -> None:
     assert (theme.folder() / "dark.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'name = "\xff"', b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000, b'"\\u001b[2J" = 1'],
+    ids=["not UTF-8", "nested", "a huge number", "a key that clears the screen"],
+)
+def test_whatever_a_file_holds_costs_a_notice_that_can_be_shown(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "mine.toml").write_bytes(data)
+    found = load_all(theme.folder(), tmp_path)
+    assert [each.name for each in found.themes] == [each.name for each in SHIPPED.themes]
+    (notice,) = found.notices
+    assert notice.startswith("theme mine.toml")
+    assert notice.isprintable()
+    assert len(notice) < 400

@@ -18,11 +18,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from console.core.actions import typed_right
+from console.core.foreign_text import harmless
 from console.core.moments import clock
 from console.engine.protocol import Armed
 from console.ui.actions import Action, Aim
 from console.ui.around import Said
-from console.ui.consequences import facts
+from console.ui.consequences import facts, title
 from console.ui.feed import Fired
 from console.ui.line import Line, Role, Span, fit, line, spread, wrap
 from console.ui.screens.showing import Newest
@@ -97,7 +98,7 @@ class ArmDialog(ModalScreen[Fired | None]):
             yield Facts(self)
             yield Armament(self)
             with Horizontal(classes="asked"):
-                yield Input(id="typed", placeholder=self.to_type, select_on_focus=False)
+                yield Input(id="typed", placeholder=harmless(self.to_type), select_on_focus=False)
             if self.needs_reason:
                 with Horizontal(classes="asked"):
                     yield Input(id="why", placeholder="why (a reason is required here)", select_on_focus=False)
@@ -216,7 +217,8 @@ class Title(Part):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
-        asked = f" {self.dialog.act.label.capitalize()}: {str(self.dialog.aim) or view.pairing}"
+        dialog = self.dialog
+        asked = f" {title(dialog.act.id, dialog.act.label.capitalize(), view.snapshot, dialog.aim, view.pairing)}"
         hidden = self.dialog.query_one(Facts).max_scroll_y > 0
         return (spread([Span(asked, Role.SUSPECT)], [Span("↑ ↓ all of it " if hidden else "", Role.MUTED)], width),)
 
@@ -267,6 +269,5 @@ class Armament(Part):
             return f"Cannot be fired now: {reason}.", Role.FAILED_OVER
         if view.link is Link.SILENT and view.snapshot:
             return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
-        armed = self.dialog.armed
-        text = f"Armed until {clock(armed.until)}; escape cancels. To fire, type {self.dialog.to_type} and enter."
+        text = f"To fire, type {self.dialog.to_type} and enter; escape cancels."
         return text, Role.MUTED

@@ -18,13 +18,15 @@ class DashboardScreen(Framed):
     """One engine on one screen."""
 
     DEFAULT_CSS = """
+    DashboardScreen SummaryLines { height: 4; }
+    DashboardScreen PairingLine { display: none; }
     DashboardScreen EntityHead { height: 2; }
     DashboardScreen EntityTable { height: 3fr; min-height: 6; }
-    DashboardScreen BacklogStrip { height: 4; }
+    DashboardScreen BacklogStrip { height: 3; }
     DashboardScreen SyphonLine { height: 2; }
-    DashboardScreen EventLog { height: 2fr; min-height: 4; }
+    DashboardScreen EventLog { height: 2fr; min-height: 3; }
+    DashboardScreen.-tall PairingLine { display: block; }
     DashboardScreen.-tall BacklogStrip { height: 6; }
-    DashboardScreen.-tiny PairingLine { display: none; }
     DashboardScreen.-tiny EntityTable { min-height: 4; }
     DashboardScreen.-tiny EventLog { min-height: 2; }
     """

@@ -21,7 +21,7 @@ from console.ui.widgets.answer_line import AnswerLine
 from console.ui.widgets.header_line import HeaderLine
 from console.ui.widgets.key_line import KeyLine
 from console.ui.widgets.lines import Lines
-from console.ui.widgets.summary_line import SummaryLine
+from console.ui.widgets.summary_lines import SummaryLines
 from console.ui.widgets.too_small import TooSmall
 
 LEAST: Final = Size(60, 20)
@@ -39,7 +39,8 @@ class Framed(Screen[None]):
     DEFAULT_CSS = """
     Framed { background: $background; }
     Framed TooSmall { display: none; }
-    Framed.-tall SummaryLine { height: 2; }
+    Framed SummaryLines { height: 2; }
+    Framed.-tall SummaryLines { height: 4; }
     Framed.-small > Lines, Framed.-small HeaderLine { display: none; }
     Framed.-small TooSmall { display: block; }
     """
@@ -56,7 +57,7 @@ class Framed(Screen[None]):
         """From the first line to the last."""
         yield TooSmall()
         yield HeaderLine()
-        yield SummaryLine()
+        yield SummaryLines()
         yield from self.body()
         yield AnswerLine()
         yield KeyLine()

@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 
 from console.ui.actions import Action, by_key
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, wrap
+from console.ui.questions import ASKED
 from console.ui.screens.showing import Newest
 from console.ui.states import LOOKS
 from console.ui.view import View
@@ -90,7 +91,7 @@ def _heading(text: str) -> Line:
 def _key(action: Action, view: View, width: int) -> list[Line]:
     """What the key does, or why it cannot now; on a second line what has no room on the first."""
     reason = action.why_not(view)
-    about = f"{action.help}; asks first" if action.dangerous else action.help
+    about = f"{action.help}; asks first" if action.dangerous or action.id in ASKED else action.help
     first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
     role = Role.SUSPECT if reason else Role.MUTED
     spans = [

@@ -7,20 +7,24 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from rich.markup import escape
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
+from console.core.foreign_text import harmless
 from console.ui import actions, asking
 from console.ui.actions import Action
 from console.ui.copying import pieces
-from console.ui.line import harmless
 
 if TYPE_CHECKING:
     from console.ui.app import PairedApp
 
 LONGEST: Final = 200
 """Characters of what would be copied that are shown."""
+
+
+def as_text(text: str) -> str:
+    """Give a text to the library, which takes markup, so that it shows the text."""
+    return harmless(text).replace("[", r"\[")
 
 
 class Palette(CommandPalette):
@@ -65,7 +69,7 @@ class Actions(Provider):
 
     def _about(self, action: Action) -> str:
         reason = action.why_not(self._paired.view)
-        return escape(harmless(f"not now: {reason}" if reason else action.help))
+        return as_text(f"not now: {reason}" if reason else action.help)
 
     @property
     def _paired(self) -> PairedApp:
@@ -78,18 +82,18 @@ class Copies(Provider):
     async def discover(self) -> Hits:
         """All of it, before anything is typed."""
         for label, do, about in self._offers():
-            yield DiscoveryHit(escape(label), do, label, about)
+            yield DiscoveryHit(as_text(label), do, label, about)
 
     async def search(self, query: str) -> Hits:
         """What the typed letters are found in."""
         matcher = self.matcher(query)
         for label, do, about in self._offers():
             if score := matcher.match(label):
-                yield Hit(score, matcher.highlight(escape(label)), do, label, about)
+                yield Hit(score, matcher.highlight(as_text(label)), do, label, about)
 
     def _offers(self) -> Iterable[tuple[str, partial[None], str]]:
         app = cast("PairedApp", self.app)
         for piece in pieces(app.view):
-            about = escape(piece.text.replace("\n", " · ")[:LONGEST])
+            about = as_text(piece.text.replace("\n", " · ")[:LONGEST])
             yield piece.label, partial(asking.copy, app, piece), about
             yield f"{piece.label}, to a file", partial(asking.ask_file, app, piece), about

@@ -20,6 +20,10 @@ class AnswerLine(Lines):
         """One line."""
         if view.waiting_for:
             return (Line(cut([Span(f" … {view.waiting_for}: ordered, no answer yet", Role.SUSPECT)], width)),)
+        if view.asking:
+            whose = f"{view.pairing}'" if view.pairing.endswith("s") else f"{view.pairing}'s"
+            text = f" … asking {whose} engine: {view.asking} · esc cancels"
+            return (Line(cut([Span(text, Role.SUSPECT)], width)),)
         if view.answer is None:
             trouble = f" trying again: {view.link_reason}" if view.link is Link.UNREACHABLE else ""
             return (Line(cut([Span(trouble)], width)),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from console.core.moments import clock
+from console.core.moments import age
 from console.core.snapshot import QueueView, Snapshot
 from console.ui.figures import duration, short
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
-from console.ui.summary import Parked, is_old, parked
+from console.ui.sums import Parked, is_old, parked
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -33,10 +33,10 @@ class BacklogStrip(Lines):
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), *[BLANK] * (height - 1)]
-        rows = _TALL_ROWS if height > len(_ROWS) + 1 else _ROWS
+        rows = _TALL_ROWS if height > len(_ROWS) + 1 else _ROWS[: height - 1]
         shown, hidden, cell = _columns(snapshot.queues, width)
         table = [_row(row, snapshot, shown, hidden, cell, width) for row in rows]
-        return [rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot)), *table]
+        return [rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)), *table]
 
 
 def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueView], Sequence[QueueView], int]:
@@ -48,25 +48,26 @@ def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueVie
     return queues, (), min(WIDEST_CELL, room // max(1, len(queues)))
 
 
-def _note(snapshot: Snapshot) -> Span:
+def _note(snapshot: Snapshot, now: float) -> Span:
     """When the depths were read, and the newest trouble with a queue."""
     pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
     sums = parked(snapshot)
-    read = _read(snapshot.queues, sums)
+    read = _read(snapshot.queues, sums, now)
     if not pulled:
         return Span(read, Role.SUSPECT if sums.old else Role.MUTED)
     newest = max(pulled, key=lambda queue: queue.pulled_since or 0.0)
-    since = f" {clock(newest.pulled_since)}" if newest.pulled_since is not None else ""
-    age = f"{read} · " if sums.old else ""
-    return Span(f"{age}{newest.index} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+    which = str(newest.index) if len(pulled) == 1 else f"{len(pulled)} of {len(snapshot.queues)}"
+    since = f" for {age(now - newest.pulled_since)}" if newest.pulled_since is not None else ""
+    before = f"{read} · " if sums.old else ""
+    return Span(f"{before}{which} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
 
 
-def _read(queues: Sequence[QueueView], sums: Parked) -> str:
-    """A clock time where the depths are old; otherwise how often they are read, which does not tick."""
+def _read(queues: Sequence[QueueView], sums: Parked, now: float) -> str:
+    """How old the depths are, where they are old; otherwise how often they are read, which does not tick."""
     if sums.read_at is None:
         return "not read yet"
     slowest = max(queue.read_every for queue in queues)
-    return f"read {clock(sums.read_at)}, old" if sums.old else f"read every {duration(slowest)}"
+    return f"read {age(now - sums.read_at)} ago, old" if sums.old else f"read every {duration(slowest)}"
 
 
 def _row(
@@ -86,7 +87,9 @@ def _row(
         text = f"+{len(hidden)}" if draw is _index else total(hidden, CELL)
         spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
     muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
-    spans.append(Span(fit(total(snapshot.queues, TOTAL), TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
+    sums = parked(snapshot)  # one figure for what is parked, whatever each depth was when it was read
+    text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.known else total(snapshot.queues, TOTAL)
+    spans.append(Span(fit(text, TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
     return Line(cut(spans, width))
 
 

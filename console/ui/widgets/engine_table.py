@@ -14,7 +14,7 @@ from console.core.snapshot import EntityView, Snapshot
 from console.ui.figures import count, plural, rate
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
 from console.ui.states import LOOKS, SYPHON_LOOKS
-from console.ui.summary import parked
+from console.ui.sums import parked
 from console.ui.view import Answer, Neighbour, View
 from console.ui.widgets.lines import Lines
 
@@ -101,7 +101,7 @@ def _engine(
         Span(fit(name, NAME if width >= WIDE else NARROW), Role.TITLE),
         Span(f" {how}", Role.MUTED if how in ("shown here", "healthy") else Role.SUSPECT),
         Span(", read-only" if found.read_only else "", Role.SUSPECT),
-        Span(f" as of {clock(found.at)}{', old' if old else ''} · ", Role.MUTED),
+        Span(f" as of {clock(found.at)}, old · " if old else " · ", Role.MUTED),
         Span(f"{rate(sum(one.sends_per_second for one in found.entities))}/s, "),
         Span(f"{count(sums.messages if sums.known else None)} parked, "),
         Span(f"syphon {found.syphon.status}", syphon.role if syphon.weight else Role.TEXT),

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from console.core.moments import clock
+from console.core.moments import age, until
 from console.core.outlook import Change, outlook, pings
 from console.core.snapshot import EntityView, RouteView, Snapshot
 from console.ui.figures import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
+from console.ui.situation import why_now
 from console.ui.states import LOOKS, ping_mark
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -37,9 +38,9 @@ class EntityFacts(Lines):
             return [rule("entity", width), line(Span(f" {gone}", Role.MUTED)), *[BLANK] * (height - 2)]
         said = [
             rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
-            *_standing(entity, snapshot, width),
-            *_ways(entity, snapshot, width),
-            *_pings(entity, snapshot, width),
+            *_standing(entity, width, view.now),
+            *_ways(entity, snapshot, width, view.now),
+            *_pings(entity, width, view.now),
             *_sends(entity, snapshot, width, rows=max(1, height - FIXED)),
         ]
         return [Line(cut(one.spans, width), one.ground) for one in said[:height]]
@@ -51,19 +52,19 @@ def _place(view: View) -> str:
     return f"{place}{plural(len(paths), 'entity', 'entities')}"
 
 
-def _standing(entity: EntityView, snapshot: Snapshot, _width: int) -> list[Line]:
+def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
     look = LOOKS[entity.state]
     state = line(
         Span(f" {look.glyph} {entity.state}", look.role),
-        Span(" since ", Role.MUTED),
-        Span(when(entity.since, snapshot.at)),
+        Span(" for ", Role.MUTED),
+        Span(age(now - entity.since)),
         Span("  route ", Role.MUTED),
         Span(entity.route),
         Span("  sends ", Role.MUTED),
         Span(f"{rate(entity.sends_per_second)}/s"),
         Span(f"  {_episodes(entity)}", Role.MUTED),
     )
-    return [state, *[line(f"   {text}") for text in wrap(entity.why, _width - 4, lines=WHY_LINES)]]
+    return [state, *[line(f"   {text}") for text in wrap(why_now(entity, now), width - 4, lines=WHY_LINES)]]
 
 
 def _episodes(entity: EntityView) -> str:
@@ -72,8 +73,8 @@ def _episodes(entity: EntityView) -> str:
     return f"failed over {entity.failovers:,}×, {duration(entity.seconds_failed_over)}"
 
 
-def _ways(entity: EntityView, snapshot: Snapshot, width: int) -> list[Line]:
-    ways = [_way(change, width) for change in outlook(entity, snapshot.policy)[:WAYS]]
+def _ways(entity: EntityView, snapshot: Snapshot, width: int, now: float) -> list[Line]:
+    ways = [_way(change, width) for change in outlook(entity, snapshot.policy, now)[:WAYS]]
     return [rule("next", width), *ways, *[BLANK] * (WAYS - len(ways))]
 
 
@@ -83,21 +84,21 @@ def _way(change: Change, width: int) -> Line:
     return line(Span(fit(f" {look.glyph} {change.to}", LABEL + 2), look.role), Span(text))
 
 
-def _pings(entity: EntityView, snapshot: Snapshot, width: int) -> list[Line]:
+def _pings(entity: EntityView, width: int, now: float) -> list[Line]:
     sums = pings(entity.recent_pings)
     sent = f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
     title = rule("pings", width, note=Span(f"{sent} since the engine started", Role.MUTED))
     if not sums.number:
-        return [title, line(Span(" none answered yet", Role.MUTED), Span(_next_ping(entity), Role.MUTED))]
+        return [title, line(Span(" none answered yet", Role.MUTED), Span(_next_ping(entity, now), Role.MUTED))]
     row = entity.pings_in_a_row
     strip = [ping_mark(took is not None) for took in entity.recent_pings]
     figures = f"  p50 {milliseconds(sums.p50)}  p95 {milliseconds(sums.p95)}; {row:,} in a row"
-    last = f"; last {when(entity.last_ping_at, snapshot.at)}" if entity.last_ping_at is not None else ""
+    last = f"; last {age(now - entity.last_ping_at)} ago" if entity.last_ping_at is not None else ""
     return [title, line(" ", *strip, Span(figures), Span(last, Role.MUTED))]
 
 
-def _next_ping(entity: EntityView) -> str:
-    return f"; next {clock(entity.next_ping_at)}" if entity.next_ping_at is not None else ""
+def _next_ping(entity: EntityView, now: float) -> str:
+    return f"; next {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else ""
 
 
 def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:

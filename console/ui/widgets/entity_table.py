@@ -1,7 +1,7 @@
 """The entities: a row each, and under it why it is where it is.
 
-How many lines an entity has depends on the room and the number of entities, not on what happens to them: with room for
-all why-lines nothing ever moves. Without, the selected entity and those that are not healthy have theirs.
+With room for all why-lines each entity has its own. Without, the selected one has, and those that are not healthy where
+that leaves room for every row. Rows that are out of sight are counted in the last line, failed ones by their state.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Final, Literal, overload
 from textual import events
 
 from console.core.entity import State
+from console.core.moments import age, clock, roughly, until
 from console.core.snapshot import EntityView
-from console.ui.figures import count, duration, plural, rate, when
+from console.ui.figures import NOT_KNOWN, count, duration, plural, rate
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from console.ui.listing import NOWHERE, SORTS, WORST_FIRST, by_state
+from console.ui.situation import why_now
 from console.ui.states import LOOKS, ping_mark
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
@@ -24,6 +27,7 @@ WIDEST_NAME: Final = 32
 ALL_COLUMNS: Final = 132
 """From so many cells on, every column is there."""
 INDENT: Final = "     "
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 Cell = tuple[Span, ...]
 
 
@@ -43,31 +47,46 @@ def _state(entity: EntityView, _now: float) -> Cell:
     return (Span(entity.state, LOOKS[entity.state].role),)
 
 
-def _since(entity: EntityView, now: float) -> Cell:
-    return (Span(when(entity.since, now)),)
+def _lasting(entity: EntityView, now: float) -> Cell:
+    return (Span(_lasts(entity, now - entity.since)),)
+
+
+def _lasts(entity: EntityView, seconds: float) -> str:
+    """To the second where a person waits for it; a row that is well costs nothing while time passes."""
+    return roughly(seconds) if entity.state in QUIET else age(seconds)
+
+
+def _refused(entity: EntityView, _now: float) -> Cell:
+    return (Span(rate(entity.refused_per_second), Role.FAILED_OVER if entity.refused_per_second else Role.TEXT),)
+
+
+def _route(entity: EntityView, _now: float) -> Cell:
+    return (Span(entity.route, Role.FAILED_OVER if entity.route == NOWHERE else Role.TEXT),)
 
 
 def _ping(entity: EntityView, now: float) -> Cell:
     mark = ping_mark(entity.last_ping_good)
-    return (mark, Span(f" {when(entity.last_ping_at, now)}", Role.TEXT)) if entity.last_ping_at else (mark,)
+    return (mark, Span(f" {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT)) if entity.last_ping_at else (mark,)
+
+
+def _next(entity: EntityView, now: float) -> Cell:
+    if entity.state is State.SUSPECT and entity.fails_over_at is not None:
+        return (Span(f"over {until(entity.fails_over_at, now)}", Role.SUSPECT),)
+    return (Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN),)
 
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column(title="state", width=11, draw=_state),
-    Column(title="since", width=8, draw=_since, from_width=78),
-    Column(title="route", width=10, draw=lambda it, _: (Span(it.route),)),
+    Column(title="for", width=6, draw=_lasting),
+    Column(title="to", width=9, draw=_route),
     Column(
-        title="send/s", width=7, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
+        title="send/s", width=6, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
     ),
-    Column(title="last ping", width=10, draw=_ping),
-    Column(
-        title="next ping",
-        width=9,
-        from_width=100,
-        draw=lambda it, now: (Span(when(it.next_ping_at, now)),),
-    ),
+    Column(title="refused/s", width=9, align="right", draw=_refused),
+    Column(title="ping", width=8, from_width=78, draw=_ping),
+    Column(title="next", width=14, from_width=100, draw=_next),
     Column(title="accepted", width=11, align="right", from_width=112, draw=lambda it, _: (Span(count(it.accepted)),)),
-    Column(title="parked", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)),
+    Column(title="diverted", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)),
     Column(
         title="failed", width=8, align="right", from_width=ALL_COLUMNS, draw=lambda it, _: (Span(count(it.failed)),)
     ),
@@ -79,26 +98,54 @@ class EntityHead(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Two lines."""
-        caption = view.snapshot.caption if view.snapshot else ""
         columns = columns_in(width)
         titles = [Span("    " + fit("entity", name_width(width)), Role.MUTED)]
         titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
-        return (rule(_title(view), width, note=Span(caption, Role.KEY) if caption else None), Line(tuple(titles)))
+        return (rule(_title(view), width, note=_note(view)), Line(tuple(titles)))
+
+
+def _note(view: View) -> Span | None:
+    """What a demo is showing; else how many entities are in each state, where not all are healthy."""
+    if view.snapshot is None:
+        return None
+    if view.snapshot.caption:
+        return Span(view.snapshot.caption, Role.KEY)
+    groups = by_state(view.snapshot.entities)
+    if set(groups) <= {State.HEALTHY}:
+        return None
+    return Span(_states(view.snapshot.entities), LOOKS[next(iter(groups))].role)
+
+
+def _states(entities: Sequence[EntityView]) -> str:
+    return " · ".join(f"{len(found):,} {state}" for state, found in by_state(entities).items())
 
 
 def _title(view: View) -> str:
-    """How many there are, and what the person has done to the list."""
+    """How many there are, in which order, and what a command would hit."""
     if view.snapshot is None:
         return "entities"
     title = plural(len(view.snapshot.entities), "entity", "entities")
     if view.filter:
         title = f"{len(view.listed):,} of {title} with “{view.filter}”"
-    marked = f"{len(view.marks):,} marked" if view.marks else ""
-    return " · ".join(part for part in (title, view.sort, marked) if part)
+    sorted_at = "" if SORTS[view.sort].live else f" as of {clock(view.sorted_at)}"
+    order = f", {view.sort}{sorted_at}"
+    if view.snapshot.caption and view.sort == WORST_FIRST:
+        order = ""  # a caption needs the room
+    return " · ".join(part for part in (title + order, _marked(view)) if part)
+
+
+def _marked(view: View) -> str:
+    """How many are marked, and how many of them a command would hit, where that is not all."""
+    if not view.marks:
+        return ""
+    hit, marked = len(view.marked), f"{len(view.marks):,} marked"
+    if hit == len(view.marks):
+        return marked
+    return f"{marked}, keys act on {hit:,} listed" if hit else f"{marked}, none listed: keys act on {view.selected}"
 
 
 class EntityTable(Lines):
-    """The rows. Keeps the selected one in sight."""
+    """The rows. Keeps the one that a person selected in sight, and says what is out of sight."""
 
     DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
@@ -107,9 +154,14 @@ class EntityTable(Lines):
         return Rows(view, width, height)
 
     def show(self, view: View) -> None:
-        """Shows the view and scrolls to the selection where it would be out of sight."""
+        """Shows the view. A new way of sorting is shown from its first row on; a selection is scrolled to when it was
+        moved, or when the news moved it out of a window that a person scrolled."""
+        before = self._view
         super().show(view)
-        self._keep_in_sight()
+        if before is None or before.sort != view.sort or before.filter != view.filter:
+            self.scroll_to(y=0, animate=False, force=True, immediate=True)
+        elif before.selected != view.selected or self.scroll_offset.y:
+            self._keep_in_sight()
 
     def on_resize(self, event: events.Resize) -> None:
         """Draws anew, and keeps the selection in sight."""
@@ -120,12 +172,18 @@ class EntityTable(Lines):
         rows = self._lines
         if not isinstance(rows, Rows) or not self.size.height:
             return
-        first, last = rows.span_of_selection()
-        top = self.scroll_offset.y
+        (first, last), top, height = rows.span_of_selection(), self.scroll_offset.y, rows.height
         if first < top:
-            self.scroll_to(y=first, animate=False, force=True)
-        elif last > top + self.size.height:
-            self.scroll_to(y=last - self.size.height, animate=False, force=True)
+            self.scroll_to(y=first, animate=False, force=True, immediate=True)
+        elif last > top + height:
+            self.scroll_to(y=last - height, animate=False, force=True, immediate=True)
+
+    def _line_at(self, y: int) -> Line:
+        rows = self._lines
+        if isinstance(rows, Rows) and rows.overflows and y == rows.height:
+            line = rows.out_of_sight(self.scroll_offset.y)
+            return line if self._view is None or self._view.fresh else line.greyed()
+        return super()._line_at(y)
 
 
 class Rows(Sequence[Line]):
@@ -135,24 +193,44 @@ class Rows(Sequence[Line]):
         self._view = view
         self._width = width
         self._entities = view.listed
-        self._now = view.snapshot.at if view.snapshot else 0.0
+        self._now = view.now
         self._places = self._plan(height)
         """Entity and line within it, for each line of the table."""
+        self.overflows = len(self._places) > height
+        """Whether some are out of sight, which the last line in sight says."""
+        self.height = max(1, height - 1) if self.overflows else height
+        """Lines in sight."""
 
     def _plan(self, height: int) -> list[tuple[int, int]]:
         number = len(self._entities)
         each = min(len(_PARTS), height // number) if number else 0
         if each >= 2:
             return [(entity, part) for entity in range(number) for part in range(each)]
+        told = self._with_why(lambda entity: entity.state not in QUIET)
+        return told if len(told) <= height else self._with_why(lambda entity: False)
+
+    def _with_why(self, wanted: Callable[[EntityView], bool]) -> list[tuple[int, int]]:
+        """A row each, and a why-line for the selected one and those that are wanted."""
         places: list[tuple[int, int]] = []
         for index, entity in enumerate(self._entities):
             places.append((index, 0))
-            if entity.path == self._view.selected or entity.state not in (State.HEALTHY, State.UNKNOWN):
+            if entity.path == self._view.selected or wanted(entity):
                 places.append((index, 1))
         return places
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._places) + self.overflows
+
+    def out_of_sight(self, top: int) -> Line:
+        """How many rows are above and below the window that begins at `top`, and which of them are not healthy."""
+        seen = {index for index, part in self._places[top : top + self.height] if part == 0}
+        first, last = min(seen, default=0), max(seen, default=-1)
+        parts = [
+            _hidden(sign, self._entities[part], self._view.selected)
+            for sign, part in (("↑", slice(0, first)), ("↓", slice(last + 1, None)))
+        ]
+        spans = [span for part in parts for span in part]
+        return Line(cut((Span("  "), *spans), self._width))
 
     @overload
     def __getitem__(self, place: int) -> Line: ...
@@ -161,6 +239,8 @@ class Rows(Sequence[Line]):
     def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(len(self)))]
+        if place == len(self._places):
+            return BLANK
         index, part = self._places[place]
         entity = self._entities[index]
         if part == 0:
@@ -174,6 +254,20 @@ class Rows(Sequence[Line]):
             place for place, (index, _) in enumerate(self._places) if self._entities[index].path == self._view.selected
         ]
         return (own[0], own[-1] + 1) if own else (0, 0)
+
+
+def _hidden(sign: str, entities: Sequence[EntityView], selected: str) -> tuple[Span, ...]:
+    if not entities:
+        return ()
+    unwell = [one for one in entities if one.state not in QUIET]
+    which = f" ({_states(unwell)})" if unwell else ", all healthy" if _all_healthy(entities) else ""
+    own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
+    role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED
+    return (Span(f"{sign} {len(entities):,} more{which}{own}  ", role),)
+
+
+def _all_healthy(entities: Sequence[EntityView]) -> bool:
+    return all(one.state is State.HEALTHY for one in entities)
 
 
 def columns_in(width: int) -> tuple[Column, ...]:
@@ -201,16 +295,16 @@ def _row(entity: EntityView, now: float, width: int, selected: bool, *, marked: 
     return line(*spans, ground=Role.SELECTED if selected else None)
 
 
-def _why(entity: EntityView, _now: float, width: int, selected: bool) -> Line:
-    quiet = entity.state in (State.HEALTHY, State.UNKNOWN)
-    text = shorten(entity.why, width - len(INDENT))
+def _why(entity: EntityView, now: float, width: int, selected: bool) -> Line:
+    quiet = entity.state in QUIET
+    text = shorten(why_now(entity, now), width - len(INDENT))
     return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 
 def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Line:
     sends = [
         f"{count(entity.accepted)} accepted",
-        f"{count(entity.diverted)} parked",
+        f"{count(entity.diverted)} diverted",
         f"{count(entity.failed)} failed",
     ]
     parts = [

@@ -1,4 +1,4 @@
-"""The first line: which pairing, which environment, whose news, and of when. It changes only with data."""
+"""The first line: which pairing, which environment, whose news, what a command would hit, and what time it is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from console.core.moments import clock
-from console.ui.line import BLANK, Line, Role, Span, fit, line, spread
-from console.ui.view import View
+from console.ui.line import Line, Role, Span, fit, line, spread
+from console.ui.view import Page, View
 from console.ui.widgets.lines import Lines
 
 LONGEST_ENGINE: Final = 26
@@ -19,12 +19,12 @@ LEAST_ENGINE: Final = 8
 
 
 class HeaderLine(Horizontal):
-    """Names and engine on the left, as of when the figures are on the right."""
+    """Names and engine on the left, the time of day on the right."""
 
     DEFAULT_CSS = """
     HeaderLine { height: 1; }
     HeaderLine HeaderNames { width: 1fr; }
-    HeaderLine HeaderClock { width: 19; }
+    HeaderLine HeaderClock { width: 13; }
     """
 
     def compose(self) -> ComposeResult:
@@ -46,14 +46,13 @@ class HeaderNames(Lines):
 
 
 class HeaderClock(Lines):
-    """As of when the figures are: it stands still while nothing changes, and so costs nothing. That news keep coming
-    is not to be read off a clock: when they stop, it is said (summary.py)."""
+    """The time of day, which goes on whatever the engine does: a clock that stands still reads as a hung screen."""
+
+    ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
-        if view.snapshot is None:
-            return (BLANK,)
-        return (line(Span("as of ", Role.MUTED), Span(clock(view.as_of), Role.TITLE), Span(" UTC", Role.MUTED)),)
+        return (line(Span(clock(view.clock), Role.TITLE), Span(" UTC", Role.MUTED)),)
 
 
 def _engines(view: View, room: int) -> list[Span]:
@@ -85,6 +84,8 @@ def _names(view: View) -> list[Span]:
         names += [Span(f" {environment.upper()} ", role), Span("  ")]
     if view.read_only:
         names += [Span("read-only", Role.SUSPECT), Span("  ")]
+    if view.marked and view.page is not Page.ENTITY:  # there, commands are for what it shows
+        names += [Span(f"{len(view.marked):,} marked", Role.KEY), Span("  ")]
     if view.chosen:
         reached = 1 + sum(not one.unreachable for one in view.reach)
         names += [Span(f"for {reached} of {1 + len(view.reach)} engines", Role.SUSPECT), Span("  ")]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from console.core.moments import clock
+from console.core.moments import age
 from console.core.snapshot import Answer, Readiness
 from console.ui.figures import plural
 from console.ui.line import BLANK, Line, Role, Span, spread
@@ -25,19 +25,19 @@ class PairingLine(Lines):
             Span(" "),
             Span(view.snapshot.primary),
             Span(" backed by ", Role.MUTED),
-            *_secondary(view.snapshot.secondary, view.snapshot.readiness),
+            *_secondary(view.snapshot.secondary, view.snapshot.readiness, view.now),
         ]
         return (spread(names, [Span(f"{view.snapshot.times} ", Role.MUTED)], width),)
 
 
-def _secondary(name: str, found: Readiness | None) -> list[Span]:
+def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
     """Its name, and what the engine's latest look found: a glyph before it, which is never cut, and words after it
     where there is room. What is not ready stands in the alarms, too."""
     if found is None:  # not looked yet
         return [Span(name)]
     warnings = len(found.of(Answer.WARN))
     if not found.ready:
-        glyph, words, role = "✗", f"not ready {clock(found.at)}", Role.FAILED_OVER
+        glyph, words, role = "✗", f"not ready, looked at {age(now - found.at)} ago", Role.FAILED_OVER
     elif warnings:
         glyph, words, role = "!", f"ready, {plural(warnings, 'warning')}", Role.SUSPECT
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from console.core.moments import clock
+from console.core.moments import age
 from console.core.snapshot import QueueView
 from console.ui.figures import count, plural, size
 from console.ui.line import BLANK, Line, Role, Span, cut, line, rule, shorten
@@ -26,13 +26,13 @@ class QueueDetail(Lines):
         queue = next((one for one in queues if str(one.index) == view.queue), None)
         if queue is None:
             return [rule("queue", width), *[BLANK] * (height - 1)]
-        used = f"{_oldest(queue)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
+        used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
         said = [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
-            _fact("rotation", *_rotation(queue), width),
+            _fact("rotation", *_rotation(queue, view.now), width),
             _fact("settings", *_settings(queue), width),
-            *_dead(queue, width, height - FIXED),
+            *_dead(queue, width, height - FIXED, view.now),
         ]
         return said[:height]
 
@@ -42,10 +42,10 @@ def _fact(label: str, text: str, role: Role, width: int) -> Line:
     return Line(cut(spans, width))
 
 
-def _rotation(queue: QueueView) -> tuple[str, Role]:
+def _rotation(queue: QueueView, now: float) -> tuple[str, Role]:
     if queue.in_rotation:
         return "in: senders may pick it", Role.TEXT
-    since = f" {clock(queue.pulled_since)}" if queue.pulled_since is not None else ""
+    since = f" {age(now - queue.pulled_since)} ago" if queue.pulled_since is not None else ""
     return f"pulled{since}: {queue.pulled_reason or 'no reason given'}; back after a probe succeeds", Role.FAILED_OVER
 
 
@@ -55,7 +55,7 @@ def _settings(queue: QueueView) -> tuple[str, Role]:
     return f"not as expected, its owner's choice: {'; '.join(queue.differences)}", Role.SUSPECT
 
 
-def _oldest(queue: QueueView) -> str:
+def _oldest(queue: QueueView, now: float) -> str:
     """Since when the first message waits, by a peek at it; nothing where there is none."""
     oldest = queue.oldest
     if not queue.depth or (oldest.enqueued_at is None and not oldest.trouble):
@@ -63,14 +63,14 @@ def _oldest(queue: QueueView) -> str:
     if oldest.enqueued_at is None or oldest.read_at is None:
         return f"oldest unknown: {oldest.trouble} · "
     failed = f", then {oldest.trouble}" if oldest.trouble else ""
-    return f"oldest since {clock(oldest.enqueued_at)} (read {clock(oldest.read_at)}{failed}) · "
+    return f"oldest waits {age(now - oldest.enqueued_at)}{failed} · "
 
 
-def _dead(queue: QueueView, width: int, rows: int) -> list[Line]:
+def _dead(queue: QueueView, width: int, rows: int, now: float) -> list[Line]:
     """How many, then the reasons for them, a line each where there is room: of those in the queue, whoever put them
     there; of this engine's own while none were peeked."""
     dead = queue.dead_lettered
-    where, reasons = _reasons(queue)
+    where, reasons = _reasons(queue, now)
     if not dead:
         said = [_fact("dead letters", "not read yet" if dead is None else "none", Role.TEXT, width)]
     elif not reasons:
@@ -85,7 +85,7 @@ def _dead(queue: QueueView, width: int, rows: int) -> list[Line]:
     return [*said, *[line()] * (rows - len(said))]
 
 
-def _reasons(queue: QueueView) -> tuple[str, tuple[tuple[str, int], ...]]:
+def _reasons(queue: QueueView, now: float) -> tuple[str, tuple[tuple[str, int], ...]]:
     """Of which dead letters the reasons are known, and the reasons."""
     peeked = queue.dead_letters
     failed = f"peek failed ({peeked.trouble})" if peeked.trouble else ""
@@ -93,6 +93,6 @@ def _reasons(queue: QueueView) -> tuple[str, tuple[tuple[str, int], ...]]:
         own = "by this engine since it started" if queue.dead_reasons else "their reasons are in the queue"
         return ", ".join(filter(None, (failed, own))), queue.dead_reasons
     if not peeked.looked_at:
-        return f"a peek {clock(peeked.read_at)} saw none", ()
+        return f"a peek {age(now - peeked.read_at)} ago saw none", ()
     part = f"of the first {peeked.looked_at:,}, " if peeked.looked_at < (queue.dead_lettered or 0) else ""
-    return f"{part}read {clock(peeked.read_at)}{f', then {failed}' if failed else ''}", peeked.reasons
+    return f"{part}read {age(now - peeked.read_at)} ago{f', then {failed}' if failed else ''}", peeked.reasons

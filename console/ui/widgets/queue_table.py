@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from console.core.alarms import share_used
-from console.core.moments import clock
+from console.core.moments import age, clock
 from console.core.readiness import FULL
 from console.core.snapshot import QueueView, Snapshot
 from console.core.trend import Trend, seconds_until, trend
 from console.ui.figures import NOT_KNOWN, ahead, rate, share, short
 from console.ui.line import BLANK, Line, Role, Span, fit, line, rule
-from console.ui.summary import is_old, parked
+from console.ui.sums import is_old, parked
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -106,17 +106,17 @@ class QueueHead(Lines):
             return [rule("backlog", width), BLANK]
         titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width))
         return [
-            rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot)),
+            rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),
             line(Span(f"   {fit('no', INDEX)}{titles}"[:width], Role.MUTED)),
         ]
 
 
-def _note(snapshot: Snapshot) -> Span:
+def _note(snapshot: Snapshot, now: float) -> Span:
     sums = parked(snapshot)
     if sums.read_at is None:
         return Span("not read yet", Role.SUSPECT)
     old = ", old" if sums.old else ""
-    text = f"read {clock(sums.read_at)}{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
+    text = f"read {age(now - sums.read_at)} ago{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
     return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
 
 

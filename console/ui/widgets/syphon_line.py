@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from console.ui.figures import count, rate, sparkline
+from console.core.entity import DIVERTING
+from console.core.snapshot import Snapshot, SyphonStatus
+from console.ui.figures import count, plural, rate, sparkline
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, shorten
+from console.ui.packing import named, packed
 from console.ui.states import SYPHON_LOOKS
+from console.ui.sums import parked
 from console.ui.view import View
 from console.ui.widgets.backlog_strip import LABEL
 from console.ui.widgets.lines import Lines
@@ -38,6 +42,16 @@ class SyphonLine(Lines):
             Span(dead, Role.SUSPECT),
         ]
         held = syphon.paused_parts
-        reason = shorten(f"{held}; {syphon.text}" if held else syphon.text, width - LABEL)
+        text = _text(view.snapshot, width - LABEL)
+        reason = shorten(f"{held}; {text}" if held else text, width - LABEL)
         role = look.role if look.weight else Role.FORCED if held else Role.MUTED
         return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, role)))
+
+
+def _text(snapshot: Snapshot, width: int) -> str:
+    """What the syphon says of itself; while it waits, for whom, with the one figure for what is parked."""
+    away = [one.path for one in snapshot.entities if one.state in DIVERTING]
+    if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
+        return snapshot.syphon.text
+    waiting = f"{plural(parked(snapshot).messages, 'message')} parked, waiting for "
+    return packed([named(away, before=waiting)], width)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from console.ui.actions import BY_ID
 from console.ui.line import BLANK, Line, Role, Span, line, wrap
-from console.ui.summary import Level, summary
+from console.ui.summary import summary
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
-from console.ui.widgets.summary_line import ROLES
+from console.ui.widgets.summary_lines import LOUD, ROLES
 
 
 class TooSmall(Lines):
@@ -27,7 +27,7 @@ class TooSmall(Lines):
             f"Make it larger, or the letters smaller. {view.keys.label(BY_ID['quit'])} quits."
         )
         said = summary(view)
-        role = Role.FAILED_OVER if said.level is Level.BLIND else ROLES[said.level]
+        role = Role.FAILED_OVER if said.level in LOUD else ROLES[said.level]
         rows = max(1, (height - 1) // 2)
         return [
             *[line(Span(text, role)) for text in wrap(f"{said.glyph} {said.text}", width, lines=rows)],

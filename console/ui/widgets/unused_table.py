@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from console.core.moments import clock
+from console.core.indices import in_words
+from console.core.moments import age
 from console.core.snapshot import Snapshot, UnusedQueue
-from console.ui.figures import NOT_KNOWN, count, when
+from console.ui.figures import NOT_KNOWN, count, plural, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from console.ui.listing import unused_queues
+from console.ui.sums import stranded
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -22,26 +25,33 @@ class UnusedTable(Lines):
         """The rows that fit, the selected one among them."""
         if view.snapshot is None:
             return [rule("unused queues", width), *[BLANK] * (height - 1)]
-        queues, room = view.snapshot.unused.queues, height - 1
-        place = next((row for row, queue in enumerate(queues) if queue.path == view.unused), 0)
+        queues, room = unused_queues(view.snapshot), height - 1
+        place = next((row for row, queue in enumerate(queues) if queue.path == view.unused), 0) if view.on_unused else 0
         top = max(0, place - room + 1)
         rows = [_row(queue, view, width) for queue in queues[top : top + room]] or [_none(view.snapshot, width)]
-        title = f"{len(queues)} unused" if queues else "unused queues"
-        return [rule(title, width, note=_note(view.snapshot)), *rows, *[BLANK] * (room - len(rows))]
+        hidden = f" · ↓ {len(queues) - top - room} more" if len(queues) > top + room else ""
+        title = f"{len(queues)} unused{hidden}{_stranded(view.snapshot)}" if queues else "unused queues"
+        return [rule(title, width, note=_note(view.snapshot, view.now)), *rows, *[BLANK] * (room - len(rows))]
 
 
-def _note(snapshot: Snapshot) -> Span:
+def _stranded(snapshot: Snapshot) -> str:
+    counts = stranded(snapshot)
+    where = in_words(list(counts)) if counts else ""
+    return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
+
+
+def _note(snapshot: Snapshot, now: float) -> Span | None:
     unused = snapshot.unused
     if unused.trouble:
         return Span(f"cannot be listed: {unused.trouble}", Role.SUSPECT)
     if unused.read_at is None:
         return Span("not listed yet", Role.MUTED)
     old = snapshot.at - unused.read_at > 2 * unused.read_every
-    return Span(f"listed {clock(unused.read_at)}{', old' if old else ''}", Role.SUSPECT if old else Role.MUTED)
+    return Span(f"listed {age(now - unused.read_at)} ago, old", Role.SUSPECT) if old else None
 
 
 def _none(snapshot: Snapshot, width: int) -> Line:
-    if snapshot.unused.read_at is None:
+    if snapshot.unused.read_at is None or snapshot.unused.trouble:
         return BLANK
     return Line(cut([Span(" none: every backlog queue under the prefix is in use", Role.MUTED)], width))
 

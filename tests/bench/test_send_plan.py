@@ -1,0 +1,13 @@
+"""What our code adds to a send is measured on the shipped sender, with a stub in the SDK's place."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.bench import send
+
+
+async def test_the_stub_has_what_a_paired_sender_asks_of_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "STUBBED", 5)
+    monkeypatch.setattr(send, "STUB_ROUNDS", 1)
+    assert isinstance(await send.measure_added(64), float)

@@ -1,0 +1,167 @@
+"""Names, ids and reasons from namespaces, queues and disks are shown, and do nothing: in no terminal, log or file."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from console import cli
+from console.core.errors import ConfigurationError
+from console.core.events import Diverted, Event, Record
+from console.engine import find
+from console.engine.logs import FORMAT, MaskingFormatter
+from console.engine.places import Places
+from console.engine.records import encode
+from console.engine.spool import CLOSED
+from console.pipeline.drain.bar import Bar
+from console.pipeline.report.command import as_object, run_report, write_report
+from console.pipeline.report.markdown import LONGEST, plain
+from console.pipeline.report.plots import sends_plot
+from console.pipeline.report.prose import as_markdown
+from console.pipeline.report.reading import last_report
+from console.pipeline.tables import Tables
+from console.printing import print_lines, print_object
+from console.verbs import orders
+from tests.pipeline.made_tables import make_tables
+from tests.pipeline.test_report import EPISODE, EVENTS, records
+
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
+EVIL = (
+    "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e| # forged\n\n# Nothing was lost\n"
+    "<script>alert(1)</script>[click](https://evil.example)![x](y)`code` **bold** _it_ www.evil.example"
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    """An incident of an entity with a hostile name, for hostile reasons."""
+
+    def foreign(event: Event) -> Event:
+        changes = {name: EVIL for name in ("entity", "why", "reason", "by") if getattr(event, name, None)}
+        return replace(event, **changes) if changes else event
+
+    where = tmp_path_factory.mktemp("tables") / "tables"
+    episode = {**EPISODE, "entity": EVIL, "cause": EVIL, "why_back": EVIL}
+    make_tables(where, records(*map(foreign, EVENTS)), episodes=[episode])
+    with Tables.open(where) as opened:
+        yield opened
+
+
+def test_a_report_holds_no_line_heading_tag_or_link_of_a_stranger(tables: Tables) -> None:
+    text = as_markdown(last_report(tables))
+    assert "alert(1)" in text, "it is shown"
+    assert not STEERING.search(text)
+    assert "<" not in text.replace("&lt;", "")
+    assert not re.search(r"^# Nothing", text, re.MULTILINE)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    assert not re.search(r"(?<!\\)\]\(", text)
+    assert not re.search(r"(?<!\\)`|https://|\*\*bold", text)
+    rows = [re.split(r"(?<!\\)\|", line) for line in text.splitlines() if line.startswith("| ") and "alert" in line]
+    heads = [re.split(r"\|", line) for line in text.splitlines() if line.startswith("| entity")]
+    assert rows
+    assert {len(row) for row in rows} <= {len(head) for head in heads} | {8}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders", "orders"),
+        ("order_events-2.eu/west", "order_events-2.eu/west"),
+        ("no send accepted for 10 s (timeout)", "no send accepted for 10 s (timeout)"),
+        ("_all_", r"\_all\_"),
+        ("a < b & c &lt; d", "a &lt; b & c &amp;lt; d"),
+        ("- x", r"\- x"),
+        ("1. x", r"1\. x"),
+        ("two\nlines", "two lines"),
+        ("a\\|b", r"a\\|b"),
+        ("SharedAccessKey=c4n4ry", r"SharedAccessKey=\*\*\*"),
+    ],
+)
+def test_markdown_is_escaped_where_it_has_to_be_and_else_left(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_a_name_of_any_length_is_cut() -> None:
+    assert len(plain("x" * 70_000)) == LONGEST
+
+
+def test_what_a_report_prints_and_writes_is_harmless(
+    tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for format_ in ("md", "json"):
+        run_report(tables.folder, choose=last_report, format_=format_, out=None, price=None)  # type: ignore[arg-type]
+        assert not STEERING.search(capsys.readouterr().out)
+    report = last_report(tables)
+    assert json.loads(as_object(report))["episodes"][0]["entity"] == EVIL
+    ET.fromstring(sends_plot(report))
+    write_report(report, tmp_path)
+    assert not any(STEERING.search(path.read_text()) for path in tmp_path.iterdir())
+
+
+def test_a_record_of_the_log_is_no_second_record() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(MaskingFormatter(FORMAT))
+    try:
+        raise ValueError(f"{EVIL}\n2026-11-22T00:00:00Z INFO    console: forged")
+    except ValueError as error:
+        made = logging.LogRecord("x", logging.ERROR, "", 0, "refused: %s", (EVIL,), (type(error), error, None))
+        handler.emit(made)
+    first, *others = stream.getvalue().rstrip("\n").split("\n")
+    assert "refused" in first
+    assert all(line.startswith("  ") for line in others)
+    assert not STEERING.search(stream.getvalue())
+
+
+def test_what_a_command_complains_of_is_one_harmless_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail(_: object) -> Path:
+        raise ConfigurationError(EVIL)
+
+    monkeypatch.setattr(cli, "find_config", fail)
+    assert cli.main(["check"]) == 2
+    assert orders._refused(Places(state=tmp_path / "orders", socket=tmp_path), EVIL) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 2
+    assert not STEERING.search(said)
+
+
+def test_a_crash_is_kept_without_what_steers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kept = Path(cli._keep(RuntimeError(EVIL)))
+    assert "alert(1)" in kept.read_text()
+    assert not STEERING.search(kept.read_text())
+
+
+def test_a_message_that_is_looked_for_may_be_called_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\x7fb\x9b2J\u202e"
+    (tmp_path / CLOSED).mkdir()
+    event = Diverted(at=1.0, entity=EVIL, message_id=name, queue=0)
+    line = encode(Record(engine="e", boot="b", seq=1, event=event))
+    (tmp_path / CLOSED / "e-0000000000001-000000000001.jsonl").write_bytes(line + b"\n")
+    found = find.find(tmp_path, name)
+    assert found.steps
+    print_lines(find.as_lines(found, "all"))
+    assert not STEERING.search(capsys.readouterr().out)
+    print_object(find.as_json(found, "all"))
+    said = capsys.readouterr().out
+    assert not STEERING.search(said)
+    assert json.loads(said)["message_id"] == name
+
+
+def test_the_bar_of_a_drain_takes_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    Bar().say(f"[red]x[/red] {EVIL}")
+    said = capsys.readouterr().err
+    assert "[red]x[/red]" in said
+    assert not STEERING.search(said)

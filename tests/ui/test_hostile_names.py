@@ -1,0 +1,102 @@
+"""Names and reasons of any kind are shown as text on every page, and nothing else comes of them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.content import Content
+
+from console.core import events as e
+from console.core.actions import Scope
+from console.core.foreign_text import harmless
+from console.engine.protocol import Armed
+from console.ui import asking
+from console.ui.actions import BY_ID, Aim
+from console.ui.copying import pieces
+from console.ui.line import fit
+from console.ui.screens.arm import ArmDialog
+from console.ui.screens.palette import as_text
+from console.ui.view import Page, Records, View, told
+
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
+NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
+HUGE = "x" * 70_000
+
+
+def hostile(made: Any) -> Any:
+    entities = [made.failed_over(name, why=name) for name in (*NAMES, HUGE)]
+    queue = replace(made.queues()[0], path=NAMES[1], pulled_reason=NAMES[2], in_rotation=False)
+    syphon = replace(made.syphon(), text=NAMES[1])
+    return made.snapshot(*entities, queues=(queue,), syphon=syphon, alarms=NAMES, primary=NAMES[1], environment=HUGE)
+
+
+def happened(made: Any) -> Records:
+    kinds = [
+        e.StateChanged(at=made.AT, entity=name, was="healthy", now="failed over", why=name) for name in (*NAMES, HUGE)
+    ]
+    return Records(tuple(made.record(kind, seq) for seq, kind in enumerate(kinds, 1)))
+
+
+async def test_every_page_shows_them_and_no_more(open_console: Any, made: Any) -> None:
+    seen = ""
+    async with open_console(happened(made), hostile(made), size=(140, 40)) as console:
+        for key in "1234567":
+            await console.press(key)
+            seen += console.screen()
+        await console.press("1", "y")
+        await console.pilot.pause(0.3)
+        seen += console.screen()
+        assert console.app.is_running
+    assert not STEERING.search(seen)
+    assert "[red]red[/red]" in seen
+    assert "[@click=app.quit]q[/]" in seen
+    assert "\\x1b]52;c;ZXZpbA" in seen
+    assert "two\\x0alines; reboot" in seen
+
+
+async def test_what_is_copied_has_no_line_break_of_a_stranger(open_console: Any, made: Any, monkeypatch: Any) -> None:
+    """A line break in what is pasted into a shell runs what stands before it."""
+    view = told(View(pairing="orders"), hostile(made))
+    for marks in (frozenset({NAMES[2]}), frozenset(NAMES[:3])):
+        (name, row, *_) = pieces(replace(view, marks=marks))
+        assert "\n" not in name.text
+        assert row.text.count("\n") == len(marks) - 1, "a line for each"
+        assert not STEERING.search(name.text + row.text)
+    (event, *_) = pieces(replace(told(view, happened(made)), page=Page.TIMELINE))
+    assert "\n" not in event.text
+    written: list[str] = []
+    async with open_console(hostile(made)) as console:
+        monkeypatch.setattr(console.app._driver, "write", written.append)
+        asking.copy(console.app, pieces(replace(view, marks=frozenset({NAMES[1]})))[0])
+    (sent,) = [text for text in written if "\x1b]52;" in text]
+    assert not STEERING.search(base64.b64decode(sent[len("\x1b]52;c;") : -1]).decode())
+
+
+async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console: Any, made: Any) -> None:
+    """The engine says what is to be typed: a name of an entity, say."""
+    armed = Armed(id=1, token="t", to_type=NAMES[1], until=made.AT + 30, seconds=30.0)
+    async with open_console(hostile(made), size=(140, 40)) as console:
+        action, view = BY_ID["force"], console.app.view
+        dialog = ArmDialog(action, Aim(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
+        console.app.push_screen(dialog)
+        await console.pilot.pause(0.1)
+        seen = console.screen()
+    assert seen.count("\\x1b]52;c;ZXZpbA==\\x07clip") >= 2, "in the title and in the field"
+    assert not STEERING.search(seen)
+
+
+@given(st.text(st.one_of(st.characters(), st.sampled_from("[]\\/$@#ab ")), max_size=20))
+def test_the_palette_shows_a_text_and_takes_no_markup_from_it(text: str) -> None:
+    assert Content.from_markup(as_text(text)).plain == harmless(text)
+
+
+@pytest.mark.parametrize("width", [0, 1, 20])
+def test_a_cell_takes_so_many_characters_and_no_more(width: int) -> None:
+    stacked = "e" + "\u0301" * 70_000
+    assert len(fit(stacked, width)) <= 9 * width + 1

@@ -1,0 +1,279 @@
+"""Which rows are in sight, and what a key acts on: no failure goes unmentioned, nothing unseen is hit."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from console.core.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
+from console.ui.screens.arm import ArmDialog
+from console.ui.screens.confirm import ConfirmDialog
+from console.ui.screens.dashboard import DashboardScreen
+from console.ui.view import Page
+
+SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
+PAUSE = ("right", "enter")
+
+
+def named(made: Any, number: int, *failed: int) -> list[Any]:
+    return [
+        made.failed_over(f"queue-{place:03}") if place in failed else made.entity(f"queue-{place:03}")
+        for place in range(number)
+    ]
+
+
+def table(console: Any) -> list[str]:
+    """The rows of the table of entities, with what is said to be out of sight."""
+    rows = console.rows()
+    top = next(y for y, row in enumerate(rows) if "worst first ─" in row or ("entities" in row and row[0] == "─"))
+    return rows[top + 2 : next(y for y, row in enumerate(rows) if row.startswith("── backlog"))]
+
+
+# -- rows in sight -----------------------------------------------------------------------------------------------
+
+
+async def test_the_eighth_and_the_tenth_of_ten_are_on_the_screen_when_they_fail(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(*named(made, 10))) as console:
+        await console.told(made.snapshot(*named(made, 10, 7, 9)))
+        rows = table(console)
+        assert "▲ queue-007" in "".join(rows)
+        assert "▲ queue-009" in "".join(rows)
+        assert "2 failed over · 8 healthy" in console.screen()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_every_row_is_in_sight_or_counted(open_console: Any, made: Any, size: tuple[int, int]) -> None:
+    failed = [5 * place for place in range(55)]
+    async with open_console(made.snapshot(*named(made, 300, *failed)), size=size) as console:
+        for keys in ((), ("pagedown",), ("end",), ("home",)):
+            await console.press(*keys)
+            *rows, last = table(console)
+            seen = [row for row in rows if "queue-" in row]
+            counted = [int(part.split()[0].replace(",", "")) for part in last.replace("↓", "↑").split("↑")[1:]]
+            assert len(seen) + sum(counted) == 300, last
+            bad = sum("▲" in row for row in seen)
+            hidden = [int(number) for number in re.findall(r"\((\d+) failed over\)", last)]
+            assert bad + sum(hidden) == 55, last
+
+
+async def test_with_55_of_300_failed_the_window_shows_failed_ones_wherever_the_cursor_is(
+    open_console: Any, made: Any
+) -> None:
+    async with open_console(made.snapshot(*named(made, 300))) as console:
+        await console.told(made.snapshot(*named(made, 300, *range(245, 300))))
+        *rows, last = table(console)
+        assert all("▲" in row for row in rows if "queue-" in row)
+        assert "the selected queue-000" in last
+        assert console.app.view.selected == "queue-000", "the selection is not moved under a finger"
+
+
+async def test_sorting_again_shows_the_first_rows(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(*named(made, 40, 3))) as console:
+        await console.press("end", "s")
+        assert "40 entities, name" in console.screen()
+        assert "queue-000" in table(console)[0]
+        await console.press("s")
+        assert "busiest first as of 14:02:11" in console.screen()
+
+
+# -- what keys act on ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["3", "4", "5", "6"])
+async def test_nothing_is_marked_or_sorted_where_there_are_no_such_rows(
+    open_console: Any, made: Any, page: str
+) -> None:
+    async with open_console(made.backlog()) as console:
+        before = console.app.view
+        for key, said in (("a", "mark all"), ("space", "mark"), ("s", "sort")):
+            await console.press(page, key)
+            assert f"{said} is not possible: the page {console.app.view.page} has no rows to" in console.screen()
+        after = console.app.view
+        assert (after.marks, after.selected, after.sort) == (before.marks, before.selected, before.sort)
+
+
+async def test_arrows_on_a_page_without_rows_move_nothing(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("5", "down")
+        assert console.app.view.selected == "orders"
+        assert "next is not possible: the page cost has no rows to select" in console.screen()
+
+
+async def test_the_page_of_an_entity_acts_on_what_it_shows_whatever_is_marked(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("a", "down", "enter", "f")
+        assert "Force failover: payments" in console.screen()
+        await console.press(*"payments", "enter")
+        assert console.feed.orders == [("force", "payments", "kim")]
+        assert console.app.view.marks == {"orders", "audit"}, "only the mark of what was ordered is spent"
+
+
+async def test_marks_are_said_wherever_an_order_would_hit_them(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("a")
+        for page in Page:
+            console.app.turn_to(page)
+            await console.pilot.pause()
+            assert ("3 marked" in console.rows()[0]) == (page is not Page.ENTITY), page
+
+
+async def test_the_title_says_how_many_of_the_marked_an_order_would_hit(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        await console.press("a", "slash", *"pay", "enter")
+        assert "1 of 3 entities with “pay”, worst first · 3 marked, keys act on 1 listed" in console.screen()
+        await console.press("f")
+        assert "Force failover: payments" in console.screen()
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "Every order is refused")])
+async def test_what_stops_something_asks_first_and_names_it(open_console: Any, made: Any, key: str, stops: str) -> None:
+    async with open_console(made.outage()) as console:
+        await console.press(key)
+        assert isinstance(console.app.screen, ConfirmDialog)
+        assert stops in console.screen()
+        assert "after a restart" in " ".join(console.screen().split())
+        await console.press("enter")
+        assert isinstance(console.app.screen, DashboardScreen)
+        assert console.feed.orders == [], "Cancel is in focus"
+
+
+@pytest.mark.parametrize("word", ["ps", "w", "python -m x", "who", "pwd"])
+async def test_no_word_typed_into_the_wrong_window_stops_anything(open_console: Any, made: Any, word: str) -> None:
+    keys = ["space" if letter == " " else "minus" if letter == "-" else letter for letter in word]
+    async with open_console(made.outage()) as console:
+        await console.press(*keys, "enter")
+        assert [verb for verb, *_ in console.feed.orders if verb in ("pause-syphon", "read-only")] == []
+
+
+async def test_a_reason_goes_with_the_order(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage(require_reason=True)) as console:
+        await console.press("w", "right", "enter")
+        assert console.feed.orders == [], "a reason is required here"
+        await console.press("escape", "w", "shift+tab", *"audit", "enter")
+        await console.press("right", "enter")
+        assert console.feed.orders == [("read-only", "", "kim")]
+        assert console.feed.fired[0].why == "audit"
+
+
+async def test_on_the_page_of_queues_the_selected_one_is_paused_or_all(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("3", *["down"] * 3, "p")
+        assert "Pause backlog/3" in console.screen()
+        assert "Pause all of it" in console.screen()
+        await console.press("right", "enter")
+        assert console.feed.orders == [("pause-syphon", "3", "kim")]
+        paused = made.syphon(SyphonStatus.RUNNING, text="moving", paused_queues=(3,))
+        await console.told(made.backlog(syphon=paused))
+        await console.press("p")
+        assert console.feed.orders[1:] == [("resume-syphon", "3", "kim")], "resuming asks nothing"
+
+
+async def test_a_key_stands_for_the_act_that_fits_even_where_none_is_possible(open_console: Any, made: Any) -> None:
+    paused = made.syphon(SyphonStatus.PAUSED, text="paused by kim")
+    async with open_console(made.snapshot(syphon=paused, read_only=True)) as console:
+        assert "(p resume syphon)" in console.rows()[-1]
+        await console.press("p")
+        assert "resume syphon is not possible: this engine is read-only" in console.screen()
+
+
+# -- an engine that does not answer ------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Holds an engine's answer to an arming back."""
+
+    def __init__(self, console: Any) -> None:
+        self.go_on = asyncio.Event()
+        arm = console.feed.arm
+
+        async def later(*words: Any, **order: Any) -> Any:
+            await self.go_on.wait()
+            return await arm(*words, **order)
+
+        console.feed.arm = later
+        console.app._ordering._feed = console.feed
+
+
+async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        slow = Slow(console)
+        await console.press("f")
+        assert "asking orders' engine: force failover orders · esc cancels" in console.screen()
+        slow.go_on.set()
+        await console.pilot.pause()
+        assert isinstance(console.app.screen, ArmDialog)
+        assert console.app.view.asking == ""
+
+
+@pytest.mark.parametrize("keys", [("j",), ("3",), ("escape",), ("slash",), ("question_mark",)])
+async def test_a_question_that_came_too_late_does_not_open(open_console: Any, made: Any, keys: tuple[str, ...]) -> None:
+    async with open_console(made.snapshot()) as console:
+        slow = Slow(console)
+        await console.press("f", *keys)
+        slow.go_on.set()
+        await console.pilot.pause()
+        await console.pilot.pause()
+        assert not isinstance(console.app.screen, ArmDialog)
+        assert console.app.view.asking == ""
+        assert console.feed.orders == []
+
+
+async def test_escape_says_that_nothing_was_ordered_and_leaves_the_page(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot()) as console:
+        Slow(console)
+        await console.press("2", "f", "escape")
+        assert console.app.view.page is Page.ENTITY
+        assert "force failover orders: cancelled, nothing was ordered" in console.screen()
+
+
+# -- the backlog -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_stranded_messages_are_said_on_both_pages_at_every_size(
+    open_console: Any, made: Any, size: tuple[int, int]
+) -> None:
+    queues = tuple(
+        UnusedQueue(path=f"u/{index}", index=index, status="Active", messages=3 if index == 7 else 0, dead_lettered=0)
+        for index in (5, 6, 7)
+    )
+    unused = UnusedView(queues=queues, read_at=made.AT)
+    async with open_console(made.snapshot(unused=unused), size=size) as console:
+        assert "stranded in unused queue 7" in console.rows()[1]
+        await console.press("3")
+        assert "3 stranded · 0 dead" in console.screen()
+        assert "3 messages stranded in 7" in console.screen()
+
+
+async def test_what_is_parked_is_one_figure_on_the_whole_screen(open_console: Any, made: Any) -> None:
+    """Depths are as old as their readings; the engine's own figure counts what was moved since."""
+    snapshot = replace(
+        made.outage(),
+        parked=ParkedView(messages=1_350, read_at=made.AT - 4, known=10, queues=10),
+        syphon=made.syphon(SyphonStatus.WAITING, text="holds 1,221 messages until their destinations take them"),
+    )
+    async with open_console(snapshot, size=(140, 40)) as console:
+        screen = console.screen()
+        assert "1,350 parked · syphon waiting" in console.rows()[3]
+        assert "◐ waiting" in screen
+        assert "1,350 messages parked, waiting for payments" in screen
+        parked = next(row for row in console.rows() if row.startswith(" parked"))
+        assert parked.split()[-1] == "1,350"
+        assert "1,221" not in screen
+        await console.press("3")
+        assert "1,350 parked, 0 dead-lettered" in console.screen()
+
+
+async def test_unused_queues_that_cannot_be_listed_are_not_said_to_be_none(open_console: Any, made: Any) -> None:
+    unused = UnusedView(read_at=made.AT - 60, trouble="connection lost")
+    async with open_console(made.snapshot(unused=unused)) as console:
+        await console.press("3")
+        assert "cannot be listed: connection lost" in console.screen()
+        assert "every backlog queue under the prefix is in use" not in console.screen()
