@@ -30,7 +30,8 @@ def test_it_has_what_a_service_with_secrets_needs(unit: str) -> None:
     assert service["ExecStart"].startswith(f"{PROGRAM} up --foreground ")
     assert service["Restart"] == "on-failure"
     assert service["RuntimeDirectory"] == service["StateDirectory"] == "paired"
-    assert service["RuntimeDirectoryMode"] == service["StateDirectoryMode"] == "0700"
+    assert (service["Group"], service["RuntimeDirectoryMode"]) == ("oncall", "0750")
+    assert service["StateDirectoryMode"] == "0700"  # the journal and the lock are no group's
     assert "LoadCredential" in service
 
 

@@ -1,0 +1,55 @@
+"""The proofs that take too long for every change: `python -m tests.long [NAME ...]`; `--list` names them.
+
+Each is a command of its own, run as it stands here, one after the other. Prints what each printed last and how long it
+took. Exit status: 0 when all passed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from typing import Final
+
+PROOFS: Final[dict[str, str]] = {
+    "chaos": "-m tests.chaos --minutes 20",
+    "conformance": "-m tests.conformance",
+    "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
+    "poison": "-m tests.poison --fuzz 600",
+    "python-versions": "-m tests.conformance.python_versions",
+}
+"""By name: what Python runs."""
+SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600"}
+LAST: Final = 5
+"""Lines of a proof's output that are repeated at its end."""
+
+
+def main(names: list[str]) -> int:
+    if names == ["--list"]:
+        print("\n".join(f"{name}: python {command}" for name, command in PROOFS.items()))
+        return 0
+    unknown = [name for name in names if name not in PROOFS]
+    if unknown:
+        print(f"there is no proof {unknown[0]!r}; there are {', '.join(PROOFS)}", file=sys.stderr)
+        return 2
+    failed = [name for name in names or PROOFS if not prove(name)]
+    print(f"{len(names or PROOFS) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def prove(name: str) -> bool:
+    """Run one; whether it passed."""
+    began = time.monotonic()
+    command = [sys.executable, *shlex.split(PROOFS[name])]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **SETTINGS})
+    verdict = "passed" if ran.returncode == 0 else f"FAILED with status {ran.returncode}"
+    print(f"{name} {verdict} after {time.monotonic() - began:.0f} s")
+    for line in (ran.stdout + ran.stderr).splitlines()[-LAST:]:
+        print(f"    {line}", flush=True)
+    return ran.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
