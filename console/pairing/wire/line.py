@@ -388,6 +388,8 @@ class Line(asyncio.Protocol):
         found = self._links.get(event.link)
         if isinstance(found, WireSender) and found.on_room is not None and event.credit:
             found.on_room()
+        elif isinstance(found, WireReceiver) and event.drain:
+            found.on_drained()
 
     def _on_closed(self, event: Closed) -> None:
         if self._is_closing:

@@ -154,8 +154,13 @@ class WireSender(_WireLink):
 class WireReceiver(_WireLink):
     """Receives from one entity with peek-lock; the tag of a delivery is its lock token, little-endian bytes."""
 
-    __slots__ = ()
+    __slots__ = ("_drained", "_granted")
     link: ReceiverLink
+
+    def __init__(self, line: Line, path: str, on_lost: OnLost) -> None:
+        super().__init__(line, path, on_lost)
+        self._granted = False
+        self._drained: asyncio.Future[None] | None = None
 
     @property
     def credit(self) -> int:
@@ -164,8 +169,22 @@ class WireReceiver(_WireLink):
 
     def grant(self, credit: int) -> None:
         """Let the namespace send so many more messages from now on; what is under way comes all the same."""
+        self._granted = True
         self.link.flow(credit)
         self.line.touch()
+
+    async def detach(self, timeout: float = CLOSING) -> None:
+        """Take the credit back, wait for the messages under way, then detach; each step within `timeout` seconds.
+
+        `on_delivery` has each of them while it can still release it: a message that reaches a detached link stays
+        locked until its lock expires. Never raises, and `on_lost` is not told.
+        """
+        if self.is_up and self._granted:
+            self._drained = asyncio.get_running_loop().create_future()
+            self.link.flow(0, drain=True)
+            self.line.touch()
+            await asyncio.wait((self._drained,), timeout=timeout)
+        await super().detach(timeout)
 
     def settle(self, deliveries: int | range, state: DeliveryState, *, settled: bool = True) -> None:
         """Say what became of deliveries, by their ids; neighbours of equal state leave as one frame.
@@ -179,3 +198,14 @@ class WireReceiver(_WireLink):
         line = self.line
         if not line.will_write:
             line.touch()
+
+    # what the line calls
+
+    def on_drained(self) -> None:
+        """The namespace answered a drain."""
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def end(self, error: WireError) -> None:
+        super().end(error)
+        self.on_drained()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from console.amqp import ACCEPTED, Error, Modified, Rejected
+from console.amqp import ACCEPTED, RELEASED, Error, Modified, Rejected
+from console.amqp.events import DeliveryReceived
+from console.sandbox.amqp_server.wire_messages import read_message
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 
 
@@ -101,6 +103,24 @@ async def test_a_link_that_its_owner_detached_tells_nothing(world: World, told: 
     assert not receiver.is_up
     assert told.lost == []
     assert wire.is_up
+
+
+async def test_a_message_under_way_to_a_link_that_detaches_is_released_and_not_locked(world: World, told: Told) -> None:
+    """Section 8: a paused pump gives back what it has; without a drain the lock outlives the link by a minute."""
+    wire, queue = world.wire(), world.node.namespace.message_queue("orders")
+
+    def release(event: DeliveryReceived) -> None:
+        leaving.settle(event.delivery_id, RELEASED)
+
+    leaving = await wire.receiver("orders", on_delivery=release, on_lost=told.lost.append)
+    leaving.grant(5)
+    await until(lambda: queue._lane.consumers)
+    world.node.namespace.send_target("orders").intake.send([read_message(message(number)) for number in range(5)])
+    world.node.wake()
+    await leaving.detach()
+    receiver = await told.receiver(wire)
+    receiver.grant(5)
+    await until(lambda: sorted(id_of(event.payload) for event in told.deliveries) == list("01234"))
 
 
 async def test_a_handler_that_fails_loses_its_own_link_and_no_other(world: World, told: Told) -> None:
