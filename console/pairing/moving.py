@@ -27,6 +27,8 @@ RATIO: Final = 30
 MANAGED: Final = 10.0
 """Seconds that a backlog queue has for a request to its management, or for a settlement: less than locks last, and than
 anybody wants to wait who stands behind."""
+NOT_STARTED: Final = "not started"
+"""What a pump says until it is attached, or has failed to attach."""
 MOST_NAMES: Final = 3
 MOST_REASONS: Final = 20
 OTHER_REASONS: Final = "other reasons: the journal has each"
@@ -44,7 +46,7 @@ class Progress:
     """Messages that may have arrived twice: in doubt when the way to their destination broke, or moved after their
     lock had ended."""
     last_moved_at: float | None = None
-    text: str = "not started"
+    text: str = NOT_STARTED
     failing_since: float | None = None
     set_aside: int = 0
     note: str = ""

@@ -22,7 +22,7 @@ from console.pairing.backlog import queue_index
 from console.pairing.deadlines import CLOSING, bounded
 from console.pairing.links import SenderLink
 from console.pairing.messages import as_parked
-from console.pairing.moving import Worker
+from console.pairing.moving import NOT_STARTED, Worker
 from console.pairing.rewrite import held_of, revived
 from console.pairing.steering import Steering
 from console.pairing.wire import Wire, WireReceiver, WireSender, failure_of
@@ -245,7 +245,7 @@ async def emptied(steering: Steering, worker: Worker) -> str:
         seen, since = (-1, -1, -1), steering.clock()
         while steering.clock() - since < QUIET and not task.done():
             now = (progress.moved, progress.dead_lettered, progress.set_aside)
-            if now != seen:
+            if now != seen or progress.text == NOT_STARTED:
                 seen, since = now, steering.clock()
             await asyncio.sleep(0.1)
     finally:

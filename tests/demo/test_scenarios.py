@@ -36,6 +36,35 @@ SPEC_10 = (
 )
 
 
+STALL = 0.5
+"""Seconds the loop may stand still, half a send's timeout: after a longer one a failover has a reason of its own."""
+TRIES = 3
+
+
+async def longest_stall(stop: asyncio.Event) -> float:
+    """How long this process had to wait for a processor at most, in seconds."""
+    loop, longest = asyncio.get_running_loop(), 0.0
+    while not stop.is_set():
+        began = loop.time()
+        await asyncio.sleep(0.05)
+        longest = max(longest, loop.time() - began - 0.05)
+    return longest
+
+
+async def played_together(together: tuple[Scenario, ...]) -> list[tuple[Result, list[str]]]:
+    """Play them; again if the machine stood still meanwhile, since that is an outage no script knows of."""
+    for _ in range(TRIES):
+        stop = asyncio.Event()
+        stalls = asyncio.create_task(longest_stall(stop))
+        async with asyncio.TaskGroup() as group:
+            plays = [group.create_task(played(scenario)) for scenario in together]
+        stop.set()
+        ends = [play.result() for play in plays]
+        if await stalls < STALL or not any(result.broken for result, _ in ends):
+            break
+    return ends
+
+
 async def played(scenario: Scenario) -> tuple[Result, list[str]]:
     """How it ended, and what was said."""
     said: list[str] = []
@@ -55,9 +84,7 @@ async def played(scenario: Scenario) -> tuple[Result, list[str]]:
     ids=lambda some: "+".join(each.name for each in some),
 )
 async def test_every_scenario_balances_and_shows_what_it_is_for(together: tuple[Scenario, ...]) -> None:
-    async with asyncio.TaskGroup() as group:
-        plays = [group.create_task(played(scenario)) for scenario in together]
-    ends = [play.result() for play in plays]
+    ends = await played_together(together)
     assert {result.scenario: result.verdict for result, _ in ends} == {it.name: "balanced" for it in together}, ends
     assert {result.scenario: result.broken for result, _ in ends} == {it.name: [] for it in together}, ends
     assert [said for _, said in ends] == [[caption.text for caption in it.captions] for it in together]

@@ -59,9 +59,9 @@ async def test_a_partner_closed_within_the_grace_is_an_orderly_end(world: World)
     """Section 9: "the other has close_grace (5 s) to be closed too"."""
     paired = await world.pair(close_grace=60)
     sender = paired.get_queue_sender("orders")
-    await clients(paired)["primary"].close()
+    await close_under(clients(paired)["primary"])
     assert paired._steering.ended is None
-    await clients(paired)["secondary"].close()
+    await close_under(clients(paired)["secondary"])
     await until(lambda: paired._steering.ended is not None)
     with pytest.raises(PairingClosedError, match="both namespaces' clients were closed"):
         await sender.send_messages(ServiceBusMessage(b"after"))

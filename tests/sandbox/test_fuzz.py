@@ -58,6 +58,7 @@ class Log(logging.Handler):
 
 @pytest.fixture
 def log() -> Iterator[Log]:
+    gc.collect()  # what an earlier test of this process left open is its own, and complains now
     handler = Log()
     logging.getLogger().addHandler(handler)
     yield handler
