@@ -34,6 +34,10 @@ OnLost = Callable[[WireError], None]
 OnRoom = Callable[[], None]
 
 
+def _ignore(error: WireError) -> None:
+    """Whoever detaches a link needs no word that it is gone."""
+
+
 class _WireLink:
     """What both ends have in common. Made by a line, never directly."""
 
@@ -179,6 +183,7 @@ class WireReceiver(_WireLink):
         `on_delivery` has each of them while it can still release it: a message that reaches a detached link stays
         locked until its lock expires. Never raises, and `on_lost` is not told.
         """
+        self._on_lost = _ignore
         if self.is_up and self._granted:
             self._drained = asyncio.get_running_loop().create_future()
             self.link.flow(0, drain=True)
