@@ -13,6 +13,9 @@ from typing import Final
 
 from console.core.options import PingKind
 
+SEARCH_EVERY: Final = 15 * 60.0
+"""Seconds between two searches of a pump for what somebody else set aside, as long as it misses nothing itself. What an
+engine that died had set aside is found by another one within this time, and at once by one that attaches."""
 PARKED_MESSAGE_OPERATIONS: Final = 4
 """Sent to the backlog, received from it, sent to the primary, received from it."""
 DAY: Final = 24 * 3600.0
@@ -29,8 +32,14 @@ class Meter:
     """Attempts on backlog queues."""
     pings: int = 0
     receives: int = 0
-    """Messages that the syphon received from backlog queues, and its calls that brought none: a window without any, a
-    search, a link that was attached again. Each peek into a backlog queue, for whoever looks at it."""
+    """Messages that the syphon received from backlog queues, and its calls that brought none: the three below. Each
+    peek into a backlog queue, for whoever looks at it."""
+    waits: int = 0
+    """Of those: receive windows without a message."""
+    searches: int = 0
+    """Of those: peeks for what is set aside."""
+    attaches: int = 0
+    """Of those: links that were attached, again after an idle cut as well."""
     moves: int = 0
     """The syphon's attempts on destinations."""
     settlements: int = 0
@@ -49,6 +58,21 @@ class Meter:
     def total(self) -> int:
         """All of them."""
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+
+    def waited(self) -> None:
+        """A receive window brought no message."""
+        self.receives += 1
+        self.waits += 1
+
+    def searched(self) -> None:
+        """A backlog queue was peeked into for what is set aside."""
+        self.receives += 1
+        self.searches += 1
+
+    def attached(self) -> None:
+        """The syphon attached a link to a backlog queue."""
+        self.receives += 1
+        self.attaches += 1
 
     def carried(self, queue: int | None, size: int) -> None:
         """Bodies of `size` bytes were accepted: by a backlog queue, or by the primary (None)."""
@@ -73,6 +97,11 @@ class Price:
 def idle_receives(*, backlog_queues: int, window: float, engines: int, seconds: float) -> float:
     """Receive calls that idle syphons make: each pump asks once a receive window (seconds)."""
     return backlog_queues * engines * seconds / window
+
+
+def idle_searches(*, backlog_queues: int, engines: int, seconds: float) -> float:
+    """Searches that idle syphons make at most, one peek each."""
+    return backlog_queues * engines * seconds / SEARCH_EVERY
 
 
 def probes_a_day(*, interval: float, ping: PingKind) -> int:

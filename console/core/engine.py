@@ -35,6 +35,7 @@ from console.core.events import (
     Released,
     SendAccepted,
     SendFailed,
+    SendsCounted,
     StateChanged,
     SyphonPaused,
     SyphonResumed,
@@ -45,7 +46,9 @@ from console.core.options import Policy
 from console.core.pace import Pace
 from console.core.pauses import Pauses
 from console.core.probing import Probes
+from console.core.quiet import SILENCE, Quiet
 from console.core.rotation import Rotation
+from console.core.routes import PRIMARY
 from console.core.verdict import BACKLOG_VERDICTS, VERDICTS, Verdict
 
 AT_ONCE: Final = 50
@@ -64,6 +67,7 @@ class Pairing:
         self.policy = policy
         self.rotation = Rotation(queues, probe_interval=policy.ping_primary_interval)
         self.probes = Probes(interval=policy.ping_primary_interval, failover_interval=policy.failover_interval)
+        self.quiet = Quiet()
         self.destinations = Destinations(
             throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
         )
@@ -120,7 +124,8 @@ class Pairing:
         """When a `Ticked` is wanted; None: nothing is due by itself."""
         probe = self.rotation.next_probe()
         first = self._deadlines[0][0] if self._deadlines else None
-        return min((due for due in (probe, first, self.probes.next()) if due is not None), default=None)
+        wanted = (probe, first, self.quiet.next(), self.probes.next())
+        return min((due for due in wanted if due is not None), default=None)
 
     # -- told -------------------------------------------------------------------------------------------------
 
@@ -141,12 +146,23 @@ class Pairing:
         if event.queue is not None:
             return []
         self.pace.live_at = event.at
+        self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
         if entity.probed_every is not None:
             self.probes.heard(event.entity.casefold(), at=event.at)
         if entity.state is State.HEALTHY and entity.primary_good:
             return []  # the healthy path: nothing is new
         return self._attempt_accepted(entity, event.at)
+
+    def _sends_counted(self, event: SendsCounted) -> list[Effect]:
+        """What was only counted: that there was a send, once for all of them."""
+        if event.route != str(PRIMARY):
+            return []
+        entity = self._known(event.entity)
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        if event.accepted and entity.state is State.UNKNOWN:
+            return self._attempt_accepted(entity, event.at)
+        return []
 
     def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
@@ -159,12 +175,20 @@ class Pairing:
             self._refuse_unknown_queue(event.queue)
             pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
             return self._queue_failed(event, event.queue) if pulls else []
+        self._heard_failure(event)
         verdict = VERDICTS[event.failure]
         if verdict is Verdict.THROTTLED:  # a probe would only add to it
             self.probes.heard(event.entity.casefold(), at=event.at)
             self.pace.live_at = event.at
             self.pace.throttled(event.at)
         return self._attempt_failed(event, verdict)
+
+    def _heard_failure(self, event: SendFailed) -> None:
+        """It is a send as well, whatever it failed with: an entity that stays unknown is quiet since then."""
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        entity = self.entity(event.entity, at=event.at)
+        if entity.quiet_since is not None:
+            self._keep(replace(entity, quiet_since=event.at))
 
     def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
@@ -214,7 +238,13 @@ class Pairing:
             _, key = heapq.heappop(self._deadlines)
             effects += self._end_interval(key, event.at)
             effects += self._ping_if_due(key, event.at)
-        return effects + self._probes_due(event.at)
+        return effects + self._fallen_quiet(event.at) + self._probes_due(event.at)
+
+    def _fallen_quiet(self, at: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for key in self.quiet.due(at, most=AT_ONCE):
+            effects += self._move(self.quiet.not_known(self._entities[key]), Trigger.QUIET, at, SILENCE)
+        return effects
 
     def _probes_due(self, at: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -231,6 +261,7 @@ class Pairing:
         entity = self._known(event.entity)
         if entity.probed_every is None:
             raise IllegalEventError(f"{entity.path} is not probed")
+        self.quiet.heard(event.entity.casefold(), at=event.at)
         verdict = VERDICTS[event.failure] if event.failure is not None else None
         began, throttled = event.at - event.took, verdict is Verdict.THROTTLED
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
@@ -295,6 +326,7 @@ class Pairing:
         throttled = isinstance(event, PingFailed) and event.throttled
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took
+        self.quiet.heard(event.entity.casefold(), at=event.at)
         return replace(
             entity,
             ping_in_flight=False,
@@ -318,10 +350,13 @@ class Pairing:
         return self._by_hand(event, Trigger.PIN, "pinned")
 
     def _released(self, event: Released) -> list[Effect]:
-        return self._by_hand(event, self._known(event.entity).release_trigger(), "released")
+        quiet = self.quiet.is_quiet(event.entity.casefold(), at=event.at)
+        return self._by_hand(event, self._known(event.entity).release_trigger(quiet=quiet), "released")
 
     def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
         entity = self._known(event.entity)
+        if trigger is Trigger.RELEASE_UNKNOWN:
+            entity = self.quiet.not_known(entity)
         reason = f' "{event.why}"' if event.why else ""
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
@@ -354,6 +389,7 @@ class Pairing:
             entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
             if now is State.SUSPECT:
                 entity = replace(entity, fails_over_at=at + self.policy.failover_interval)
+            self.quiet.entered(entity.path.casefold(), now)
         key = entity.path.casefold()
         before = self._entities.get(key)
         self._keep(entity)
@@ -388,6 +424,7 @@ _HANDLERS: dict[type[Event], Callable[[Pairing, Any], list[Effect]]] = {
     Ticked: Pairing._ticked,
     SendAccepted: Pairing._send_accepted,
     SendFailed: Pairing._send_failed,
+    SendsCounted: Pairing._sends_counted,
     QueueProbed: Pairing._queue_probed,
     EntityProbed: Pairing._entity_probed,
     PingAccepted: Pairing._ping_accepted,

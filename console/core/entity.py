@@ -8,8 +8,10 @@ A pair that is not in the table cannot happen: `IllegalEventError`, and the stat
                                   ▲                          │
                                   └──enough pings── failed over ◀──the interval ended, no send accepted
     any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ what is known says
+    healthy ──neither send, probe nor ping for long──▶ unknown
 
-Only sends, pings and operators move the state. This file knows no clock, no timer and no other entity.
+Only sends, pings, operators and their long absence move the state. This file knows no clock, no timer and no other
+entity.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ class State(StrEnum):
 DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
 """In these states no send touches the primary, and pings go on."""
 
+WELL: Final = frozenset({State.HEALTHY, State.UNKNOWN})
+"""In these states nothing is held against the primary."""
+
 PROBED: Final = frozenset({State.UNKNOWN, State.HEALTHY, State.SUSPECT})
 """In these states a probe may ask for an entity that nothing is sent to."""
 
@@ -51,7 +56,9 @@ class Trigger(StrEnum):
     FORCE = "an operator forced the failover"
     PIN = "an operator pinned it to the primary"
     RELEASE = "an operator released it; the primary's last answer was good"
-    RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or there is none"
+    RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or no ping was answered yet"
+    RELEASE_UNKNOWN = "an operator released it; the primary was never asked, or not for long"
+    QUIET = "neither a send nor a probe or ping for long"
 
 
 _UNKNOWN, _HEALTHY, _SUSPECT, _FAILED_OVER, _FORCED, _PINNED = State
@@ -63,6 +70,7 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_UNKNOWN, Trigger.PIN): _PINNED,
     (_HEALTHY, Trigger.SEND_ACCEPTED): _HEALTHY,
     (_HEALTHY, Trigger.SEND_FAILED): _SUSPECT,
+    (_HEALTHY, Trigger.QUIET): _UNKNOWN,
     (_HEALTHY, Trigger.FORCE): _FORCED,
     (_HEALTHY, Trigger.PIN): _PINNED,
     (_SUSPECT, Trigger.SEND_ACCEPTED): _HEALTHY,
@@ -87,11 +95,13 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_FORCED, Trigger.PIN): _PINNED,
     (_FORCED, Trigger.RELEASE): _HEALTHY,
     (_FORCED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # nothing is known against the primary: diverting would be a guess
     (_PINNED, Trigger.SEND_ACCEPTED): _PINNED,
     (_PINNED, Trigger.SEND_FAILED): _PINNED,
     (_PINNED, Trigger.FORCE): _FORCED,
     (_PINNED, Trigger.RELEASE): _HEALTHY,
     (_PINNED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+    (_PINNED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,
 }
 """State and trigger to the next state. A ping that returns after its entity failed back is illegal here, as is an
 interval that ends twice: the caller tells them from real events by `Entity.pinging` and `Entity.fails_over_at`."""
@@ -107,7 +117,7 @@ class Entity:
     fails_over_at: float | None = None
     """When a suspect entity fails over unless a send succeeds."""
     first_failure: str = ""
-    """The failure that made it suspect; empty since the primary was last healthy."""
+    """The failure that made it suspect; empty since nothing was held against the primary."""
     first_failure_at: float | None = None
     """When that was; None as long as `first_failure` is empty."""
     last_failure: str = ""
@@ -115,7 +125,9 @@ class Entity:
     left_primary_at: float | None = None
     """When sends began to go to the backlog; None while they go to the primary."""
     primary_good: bool | None = None
-    """The primary's last answer, to a send or a ping; None: none yet."""
+    """The primary's last answer, to a send or a ping; None: none yet, or none for so long that it says nothing."""
+    quiet_since: float | None = None
+    """When the last send, probe or ping ended, of an entity that is unknown because none followed."""
     pings: int = 0
     """Pings since it left the primary."""
     pings_in_a_row: int = 0
@@ -156,12 +168,19 @@ class Entity:
         """Whether a ping is due or under way."""
         return self.ping_in_flight or self.ping_due is not None
 
-    def release_trigger(self) -> Trigger:
-        """Which release this is. An entity that was pinned before the primary was ever asked is given the benefit
-        of the doubt: with nothing known against the primary, diverting would be a guess."""
+    def release_trigger(self, *, quiet: bool = False) -> Trigger:
+        """Which release this is. quiet: nothing was heard of the primary for long. What was never asked, or not for
+        long, is unknown: it is not called healthy, and with nothing known against it diverting would be a guess."""
         if self.state is State.PINNED:
-            return Trigger.RELEASE_UNPROVEN if self.primary_good is False else Trigger.RELEASE
-        return Trigger.RELEASE if self.last_ping_good else Trigger.RELEASE_UNPROVEN
+            return _OF_PINNED[None if quiet and self.primary_good else self.primary_good]
+        if self.last_ping_good:
+            return Trigger.RELEASE
+        is_unknown = self.state is State.FORCED and self.primary_good is None and self.last_ping_good is None
+        return Trigger.RELEASE_UNKNOWN if is_unknown else Trigger.RELEASE_UNPROVEN
+
+
+_OF_PINNED: Final = {True: Trigger.RELEASE, False: Trigger.RELEASE_UNPROVEN, None: Trigger.RELEASE_UNKNOWN}
+"""By the primary's last answer: a pinned entity is not pinged."""
 
 
 def next_state(entity: Entity, trigger: Trigger) -> State:
@@ -179,16 +198,18 @@ def next_state(entity: Entity, trigger: Trigger) -> State:
 def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> Entity:
     """The entity in `state` from `at` on, with the counts and deadlines that belong to the change."""
     was_diverting, diverts = entity.diverting, state in DIVERTING
+    is_well = state in WELL
     changed = replace(
         entity,
         state=state,
         since=at,
         fails_over_at=None,
-        first_failure="" if state is State.HEALTHY else entity.first_failure,
-        first_failure_at=None if state is State.HEALTHY else entity.first_failure_at,
+        first_failure="" if is_well else entity.first_failure,
+        first_failure_at=None if is_well else entity.first_failure_at,
         by=entity.by if state in (State.FORCED, State.PINNED) else "",
         by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
         failures_while_pinned=0,
+        quiet_since=entity.quiet_since if state is State.UNKNOWN else None,
     )
     if diverts and not was_diverting:
         return replace(

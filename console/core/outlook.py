@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from console.core.entity import State
 from console.core.moments import age, until
 from console.core.options import Policy
+from console.core.quiet import QUIET_AFTER
 from console.core.snapshot import EntityView
 
 
@@ -61,10 +62,11 @@ def _unknown(_entity: EntityView, _policy: Policy | None, _now: float) -> tuple[
 
 
 def _healthy(_entity: EntityView, policy: Policy | None, _now: float) -> tuple[Change, ...]:
+    quiet = Change(State.UNKNOWN, f"{QUIET_AFTER / 60:g} min after its last send or probe, if none follows")
     if policy is not None and policy.failover_interval == 0:
-        return (Change(State.FAILED_OVER, "as soon as a send fails with a failure that counts"),)
+        return (Change(State.FAILED_OVER, "as soon as a send fails with a failure that counts"), quiet)
     after = f"; fails over {policy.failover_interval:g} s later unless a send succeeds" if policy is not None else ""
-    return (Change(State.SUSPECT, f"as soon as a send fails with a failure that counts{after}"),)
+    return (Change(State.SUSPECT, f"as soon as a send fails with a failure that counts{after}"), quiet)
 
 
 def _suspect(entity: EntityView, _policy: Policy | None, now: float) -> tuple[Change, ...]:
@@ -91,13 +93,17 @@ def _forced(entity: EntityView, _policy: Policy | None, _now: float) -> tuple[Ch
     if entity.last_ping_good:
         return (Change(State.HEALTHY, "only when released: the last ping was accepted"),)
     why = "was not accepted" if entity.last_ping_good is False else "is not there yet"
-    return (Change(State.FAILED_OVER, f"only when released: the last ping {why}; it then fails back by itself"),)
+    back = Change(State.FAILED_OVER, f"only when released: the last ping {why}; it then fails back by itself")
+    if entity.last_ping_good is False:
+        return (back,)
+    return (back, Change(State.UNKNOWN, "only when released, if this engine knows nothing of the primary"))
 
 
 def _pinned(_entity: EntityView, _policy: Policy | None, _now: float) -> tuple[Change, ...]:
     return (
-        Change(State.HEALTHY, "only when released, if the primary's last answer was good or there is none"),
+        Change(State.HEALTHY, "only when released, if the primary's last answer was good"),
         Change(State.FAILED_OVER, "only when released, if the primary's last answer was bad"),
+        Change(State.UNKNOWN, f"only when released, if there was no answer for {QUIET_AFTER / 60:g} min"),
     )
 
 

@@ -235,10 +235,16 @@ class BilledView:
     parked: int = 0
     pings: int = 0
     receives: int = 0
+    waits: int | None = None
+    """Of the receives: windows without a message. None, here and below: an engine that does not count them."""
+    searches: int | None = None
+    """Of the receives: peeks for what is set aside."""
+    attaches: int | None = None
+    """Of the receives: links that the syphon attached."""
     moves: int = 0
     settlements: int = 0
     sent_bytes: int | None = None
-    """Of the bodies that the primary accepted. None, here and below: an engine that does not count them."""
+    """Of the bodies that the primary accepted."""
     parked_bytes: int | None = None
     """Of the bodies that backlog queues accepted."""
     received_bytes: int | None = None

@@ -41,12 +41,12 @@ class Stalled:
         if self._since is None or self._read_at - self._since < STALLED_AFTER:
             return ""
         return (
-            f"the backlog has not fallen for {STALLED_AFTER / 60:g} min although destinations are healthy "
-            f"({self._messages} parked): no syphon is known here; start an engine with one"
+            f"the backlog has not fallen for {STALLED_AFTER / 60:g} min although destinations were healthy "
+            f"when last sent to ({self._messages} parked): no syphon is known here; start an engine with one"
         )
 
 
 def are_healthy(entities: tuple[Entity, ...]) -> bool:
-    """Whether at least one destination is known to be healthy, and none is known to be in trouble."""
+    """Whether at least one destination was healthy when last heard of, and none is known to be in trouble."""
     away = any(entity.state in DIVERTING or entity.state is State.SUSPECT for entity in entities)
-    return not away and any(entity.state is State.HEALTHY for entity in entities)
+    return not away and any(entity.state is State.HEALTHY or entity.quiet_since is not None for entity in entities)

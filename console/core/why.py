@@ -17,10 +17,20 @@ def why(entity: Entity) -> str:
 
 
 def _unknown(entity: Entity) -> str:
+    if entity.quiet_since is not None:
+        return _quiet(entity, entity.quiet_since)
     if entity.last_failure_at is None:
         probe = "the first probe is under way" if entity.probed_every is not None else "no probe"
         return f"nothing sent by this engine, {probe}: state not known"
     return f"no send accepted yet; last failure {_last_failure(entity, entity.last_failure_at)}"
+
+
+def _quiet(entity: Entity, since: float) -> str:
+    silence = f"nothing sent by this engine since {clock(since)}"
+    no_probe = "nor probed" if entity.probed_every is not None else "no probe"
+    failure = entity.last_failure_at
+    last = f"; last failure {_last_failure(entity, failure)}" if failure is not None else ""
+    return f"{silence}, {no_probe}: state not known{last}"
 
 
 def _healthy(entity: Entity) -> str:

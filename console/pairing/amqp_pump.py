@@ -95,6 +95,7 @@ class AmqpPump:
         """Messages that were moved and whose completion is not confirmed, by number: their ids."""
         self._backoff = Backoff(random.random)
         self._searching = Search(steering, wire, path, self.aside, self._on_its_way)
+        self.holds = self._searching.holds
         self._recall = Recall(steering, wire, courier, self.aside, self, path=path, missed=self._searching.missed)
         self._window_ends = 0.0
         self._is_open = False
@@ -168,6 +169,7 @@ class AmqpPump:
         if lived >= HEALTHY:
             self._backoff.reset()
         if is_idle_detach(failure) and lived >= HEALTHY:
+            self._searching.stays_known()
             return
         pause = max(self._backoff.next(), self._steering.policy.syphon_retry_interval)
         judgement = self._steering.judge(failure)
@@ -186,10 +188,9 @@ class AmqpPump:
             on_settled=self._settling.on_settled,
             timeout=self._steering.policy.send_timeout,
         )
-        self._steering.meter.receives += 1
+        self._steering.meter.attached()
         self._receiver = receiver
-        self._searching.begin()
-        await self._searching.look()
+        await self._searching.begin()
         while not self._searching.is_far_enough and not self._searching.trouble and receiver.is_up:
             await self._renew()
             await self._searching.look()
@@ -216,12 +217,11 @@ class AmqpPump:
             raise WireError(f"{self.path} confirmed no settlement within {timeout:g} s")
         self.progress.failing_since = None
         await self._renew()
-        if self._searching.is_due(now):
-            await self._searching.look()
+        await self._searching.look_if_due(now)
         self._recall.begin(now)
         self._replenish()  # a ration may have grown, and no read says so
         if now >= self._window_ends:
-            self._steering.meter.receives += 1  # what is billed: each message, and a window without any
+            self._steering.meter.waited()  # what is billed: each message, and a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
         self.progress.set_aside = self.aside.count()
         self.progress.text = self._said()

@@ -422,3 +422,4 @@ class PairedServiceBusClient:
             self._unmoved.follow()
             if self._syphon is not None:
                 self._syphon.count()
+                self._syphon.know(self._soundings.found)

@@ -12,13 +12,17 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from console.core.billing import SEARCH_EVERY
 from console.core.destinations import FATES, Fate
 from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PumpStopped, Warned
 from console.core.verdict import FailureKind, Judgement
 from console.pairing.steering import Steering
 
-RESCAN: Final = 60.0
-"""Seconds between two searches for messages that somebody else set aside, at least."""
+RESCAN: Final = SEARCH_EVERY
+"""Seconds between two searches for messages that somebody else set aside, at least: each is billed."""
+MISSED: Final = 60.0
+"""Seconds until the next search, at most, as long as a message that was set aside could not be received; and at least,
+as long as messages lie in the queue that the pump does not know of."""
 SOON: Final = 5.0
 """Seconds until the next search, at least, where a message that was set aside could not be received: whoever holds it
 may be dead, and its lock ends by itself."""
@@ -87,18 +91,26 @@ class Worker(Protocol):
     async def close(self) -> None:
         """Let go of what is in hand, within seconds; after `run` has ended."""
 
+    def holds(self, messages: int) -> None:
+        """The queue was read while nothing moved, and holds so many messages: search it, if it does not know of all."""
+
 
 class Rescan:
-    """When a pump searches its queue for what is set aside: at once, then ever again; sooner, after growing pauses, as
-    long as some of it cannot be received. due_at: seconds since 1970."""
+    """When a pump searches its queue for what is set aside: at once, then every RESCAN seconds; after a miss within
+    SOON, and after growing pauses up to MISSED as long as some of it cannot be received. due_at: seconds since 1970."""
 
-    __slots__ = ("_missed", "_soon", "_took", "due_at")
+    __slots__ = ("_ended_at", "_missed", "_soon", "_took", "due_at")
 
     def __init__(self) -> None:
         self.due_at = 0.0
         self._missed = False
         self._soon = SOON
         self._took = 0.0
+        self._ended_at = 0.0
+
+    def unseen(self, now: float) -> None:
+        """The queue holds messages that the pump knows nothing of: somebody else may have set them aside, and died."""
+        self.due_at = min(self.due_at, max(now, self._ended_at + max(MISSED, RATIO * self._took)))
 
     def missed(self, now: float) -> None:
         """Something that is set aside could not be received: somebody has it, who may be dead."""
@@ -108,7 +120,7 @@ class Rescan:
 
     def began(self) -> None:
         """A search begins."""
-        self._soon = min(RESCAN, 2 * self._soon) if self._missed else SOON
+        self._soon = min(MISSED, 2 * self._soon) if self._missed else SOON
         self._missed = False
 
     def failed(self, now: float) -> None:
@@ -118,6 +130,7 @@ class Rescan:
     def ended(self, now: float, *, took: float) -> None:
         """It is over, after so many seconds of work."""
         self._took = took
+        self._ended_at = now
         self.due_at = now + max(self._soon if self._missed else RESCAN, RATIO * took)
 
 

@@ -90,6 +90,11 @@ class Pump:
         """Whether it has nothing in hand."""
         return not self._in_hand
 
+    def holds(self, messages: int) -> None:
+        """As Worker says."""
+        if messages > sum(map(len, self._aside.values())) + len(self._in_hand):
+            self._rescan.unseen(self._steering.clock())
+
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
         while True:
@@ -99,6 +104,7 @@ class Pump:
     async def _cycles(self, receiver: ServiceBusReceiver) -> None:
         try:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
+            self._steering.meter.attached()
             self._rescan = Rescan()
             while self._steering.machine.may_pump(self.index):
                 await self._cycle(receiver)
@@ -151,9 +157,11 @@ class Pump:
         )
         self.progress.failing_since = None
         if received or now >= self._window_ends:
-            self._steering.meter.receives += len(received) or 1  # what is billed: each message, a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
+            if not received:  # what is billed: each message, and a window without any
+                self._steering.meter.waited()
         if received:
+            self._steering.meter.receives += len(received)
             self._take(received)
             self._steering.machine.pace.took(len(received))
             await self._move(receiver, received)
@@ -324,7 +332,7 @@ class Pump:
             peeked = await bounded(
                 receiver.peek_messages(BATCH, sequence_number=number), moving.MANAGED, f"peeking into {self.path}"
             )
-            self._steering.meter.receives += 1
+            self._steering.meter.searched()
             for message in peeked:
                 number = max(number, (message.sequence_number or 0) + 1)
                 if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:

@@ -50,24 +50,42 @@ class Search:
         self._in_a_row = 0
         self._took = 0.0
         self._rescan = Rescan()
+        self._stays_known = False
 
     @property
     def is_far_enough(self) -> bool:
         """Whether it is over, or has come as far as others can have reached."""
         return self._next == 1 or self._in_a_row >= ENOUGH
 
-    def begin(self) -> None:
-        """Begin anew: something may have been set aside that is not known here."""
-        self._next, self._in_a_row, self._took = 1, 0, 0.0
-        self._rescan.due_at = 0.0
+    async def begin(self) -> None:
+        """A link was attached: look anew, since something may have been set aside that is not known here."""
+        if not self._stays_known:
+            self._next, self._in_a_row, self._took = 1, 0, 0.0
+            self._rescan.due_at = 0.0
+        self._stays_known = False
+        await self.look_if_due(self._steering.clock())
+
+    def stays_known(self) -> None:
+        """The link ended because nothing passed over it: the next one needs no search."""
+        self._stays_known = True
 
     def missed(self) -> None:
         """Something that is set aside could not be received: look again before long."""
         self._rescan.missed(self._steering.clock())
 
+    def holds(self, messages: int) -> None:
+        """The queue holds so many: look again before long, if that is more than is known here."""
+        if messages > len(self._known()):
+            self._rescan.unseen(self._steering.clock())
+
     def is_due(self, now: float) -> bool:
         """Whether there is something to look at."""
         return now >= self._rescan.due_at
+
+    async def look_if_due(self, now: float) -> None:
+        """Look on, if there is something to look at."""
+        if self.is_due(now):
+            await self.look()
 
     async def look(self) -> None:
         """Look on from where the last portion ended; a queue that cannot be peeked into is pumped all the same."""
@@ -99,7 +117,7 @@ class Search:
     async def _page(self, before: set[int], seen: list[tuple[str, str, int]]) -> bool:
         """Look at some; False at the queue's end."""
         peeked = await peek(self._wire, self._path, from_number=self._next, count=PEEKED, timeout=MANAGED)
-        self._steering.meter.receives += 1
+        self._steering.meter.searched()
         last = self._next
         for data in peeked:
             held = held_of(data)

@@ -102,6 +102,12 @@ _COUNTED: Final = frozenset(each.name for each in fields(OperationsCounted))
 """Of the meter's counts, those that the journal keeps."""
 
 
+def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float) -> SendsCounted:
+    return SendsCounted(
+        at=at, entity=entity, route=str(route), accepted=sends.new_accepted, failed=sends.new_failed, seconds=seconds
+    )
+
+
 class Hands(Protocol):
     """What the machine's effects need done; see pinger.py."""
 
@@ -159,13 +165,23 @@ class Steering:
         tasks: owns pings, probes and the count.
         judge: the verdict on exceptions (SPEC.md section 5).
         on_event: told every journalled event, in order, at once.
+        clock: seconds since the epoch; None: a clock that never jumps. Timers run on the event loop's own: who gives
+            a clock that is set forward calls `look` then.
     """
 
-    def __init__(self, machine: Pairing, tasks: Tasks, judge: Judge, on_event: OnEvent | None) -> None:
+    def __init__(
+        self,
+        machine: Pairing,
+        tasks: Tasks,
+        judge: Judge,
+        on_event: OnEvent | None,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.machine = machine
         self.tasks = tasks
         self.judge = judge
-        self.clock = Clock()
+        self.clock: Callable[[], float] = clock or Clock()
         self.meter = Meter()
         self._metered = Meter()
         self._operations_at = 0.0
@@ -315,9 +331,19 @@ class Steering:
             delay = max(0.0, self._armed - self.clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
+    def look(self) -> None:
+        """See to what has become due since the clock was set forward, and have everybody who waits look at it."""
+        if self.machine.next_deadline is not None and self.machine.next_deadline <= self.clock():
+            self._tick()
+        self.changed()
+
     def _tick(self) -> None:
         self._armed = None
-        self.tell(Ticked(at=self.clock()))
+        now = self.clock()
+        quiet = self.machine.quiet.next()
+        if quiet is not None and quiet <= now:
+            self._tell_counted(now)
+        self.tell(Ticked(at=now))
         if self._armed is None:
             self._arm()
 
@@ -330,6 +356,13 @@ class Steering:
         now = self.clock()
         self._sum_up(now, now - began)
 
+    def _tell_counted(self, at: float) -> None:
+        """What was sent since the last count, before anything is called quiet."""
+        for entity in self.machine.entities():
+            sent = self.tally(entity.path).sent
+            if sent is not None and sent.new_accepted:
+                self.tell(_count_of(entity.path, Route(), sent, at, 0.0))
+
     def _sum_up(self, at: float, seconds: float) -> None:
         for entity in self.machine.entities():
             tally = self.tally(entity.path)
@@ -337,16 +370,10 @@ class Steering:
             for route, sends in tally.routes.items():
                 if sends.new_accepted or sends.new_failed:
                     accepted += sends.new_accepted
-                    self.announce(
-                        SendsCounted(
-                            at=at,
-                            entity=entity.path,
-                            route=str(route),
-                            accepted=sends.new_accepted,
-                            failed=sends.new_failed,
-                            seconds=round(seconds, 3),
-                        )
-                    )
+                    count = _count_of(entity.path, route, sends, at, round(seconds, 3))
+                    self.announce(count)
+                    if route.queue is None:
+                        self.tell(count)
                     sends.new_accepted = sends.new_failed = 0
             tally.recent.append((seconds, accepted))
             self._count_failures(at, entity.path, tally)

@@ -29,6 +29,7 @@ from console.pairing.orders import AmqpRedriver, Redriver, SdkRedriver, emptied,
 from console.pairing.pump import Pump
 from console.pairing.ration import Paced
 from console.pairing.remaking import Remaker
+from console.pairing.soundings import Sounding
 from console.pairing.steering import Steering
 from console.pairing.wire import Endpoint, Wire
 
@@ -88,6 +89,8 @@ class Syphon:
         self._history: deque[float] = deque(maxlen=HISTORY)
         self._counted = 0
         self._counted_at = 0.0
+        self._read_at: dict[int, float] = {}
+        """When the readings were made that the pumps were told of, by queue."""
         self._lying_since: float | None = None
         """Since when nothing was moved though messages lie there that are not set aside."""
 
@@ -216,6 +219,16 @@ class Syphon:
         seconds = max(now - self._counted_at, 0.001)
         self._history.append((moved - self._counted) / seconds)
         self._counted, self._counted_at = moved, now
+
+    def know(self, found: Mapping[int, Sounding | None]) -> None:
+        """Tell each pump of a new reading of its queue, made while it moved nothing."""
+        for index, pump in self.pumps.items():
+            sounding = found.get(index)
+            if sounding is None or sounding.read_at <= self._read_at.get(index, 0.0):
+                continue
+            self._read_at[index] = sounding.read_at
+            if sounding.read_at - (pump.progress.last_moved_at or 0.0) > RECENT:
+                pump.holds(sounding.depth.messages - sounding.depth.scheduled)
 
     @property
     def moved(self) -> int:

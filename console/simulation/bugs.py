@@ -17,6 +17,7 @@ from console.core.envelope import SESSION_ID, Enclosed
 from console.core.events import Event, PingAccepted, PingFailed, StateChanged
 from console.core.ledger import Answer
 from console.core.options import Policy
+from console.core.quiet import Quiet
 from console.core.rotation import Rotation
 from console.core.routes import Journey, Try
 from console.core.verdict import FailureKind, Judgement, Verdict
@@ -207,6 +208,23 @@ class NeverProbes(CountingPairing):
         self.rotation = NoProbes(queues, probe_interval=policy.ping_primary_interval)
 
 
+class NeverLooks(Quiet):
+    def next(self) -> float | None:
+        return None
+
+
+class HealthyForEver(CountingPairing):
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
+        super().__init__(policy, queues=queues)
+        self.quiet = NeverLooks()
+
+
+class HealthyByRelease(CountingPairing):
+    def _move(self, entity: life.Entity, trigger: Trigger, at: float, why: str, by: str = "") -> Any:
+        is_unknown = trigger is Trigger.RELEASE_UNKNOWN
+        return super()._move(entity, Trigger.RELEASE if is_unknown else trigger, at, why, by)
+
+
 class OldSuccesses(Destinations):
     def delivered(self, path: str, *, at: float) -> bool:
         return self._open.pop(path.casefold(), None) is not None
@@ -239,6 +257,12 @@ class OldMissesCount(CountingPairing):
 
 
 # -- the engine around it ------------------------------------------------------------------------------------------
+
+
+class ForgetsCounted(Engine):
+    def accepted(self, path: str, queue: int | None, messages: int) -> None:
+        if queue is not None or path.casefold() not in self.machine.settled:
+            super().accepted(path, queue, messages)
 
 
 class CountsThrottling(Engine):
@@ -286,6 +310,9 @@ BUGS: Final = (
     Bug("a pulled queue never returns", Parts(pairing=NeverProbes)),
     Bug("a success that began before a failure ends its wait", Parts(pairing=OldSuccessEndsWait)),
     Bug("not found long ago counts as not found ever since", Parts(pairing=OldMissesCount)),
+    Bug("an entity that nothing is sent to stays healthy for ever", Parts(pairing=HealthyForEver)),
+    Bug("what is released and was never asked is called healthy", Parts(pairing=HealthyByRelease)),
+    Bug("sends that are only counted are no evidence", Parts(engine=ForgetsCounted)),
     Bug("throttling counts as a failure", Parts(engine=CountsThrottling)),
     Bug("a healthy entity is pinged", Parts(engine=PingsWhileHealthy)),
     Bug("a throttled ping counts as an accepted one", Parts(engine=ThrottledPingCounts)),

@@ -44,16 +44,18 @@ def draw_plan(random: Random) -> Plan:
     syphons = random.choice(((True,), (True, True), (True, False), (True, True, False)))
     calls = _calls(random, entities, len(syphons))
     ends = CHAOS + _quiet(policy)
+    faults, crashes = _faults(random, entities, len(queues)), _crashes(random, len(syphons))
+    acts, strangers = _acts(random, entities, calls, len(syphons)), _strangers(random, len(queues))
     return Plan(
         policy=policy,
         entities=entities,
         queues=queues,
         syphons=syphons,
         calls=calls,
-        faults=_faults(random, entities, len(queues)),
-        crashes=_crashes(random, len(syphons)),
-        acts=_acts(random, entities, calls, len(syphons)),
-        strangers=_strangers(random, len(queues)),
+        faults=faults,
+        crashes=crashes,
+        acts=acts + _second_thoughts(random, entities, len(syphons)),
+        strangers=strangers,
         heals_at=CHAOS,
         ends_at=ends,
     )
@@ -188,6 +190,14 @@ def _acts(random: Random, entities: tuple[EntityPlan, ...], calls: tuple[Call, .
             act = Act(call.at + 0.05, call.engine, verb, call.path)
         acts.append(act)
     return tuple(acts)
+
+
+def _second_thoughts(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[Act, ...]:
+    """A failover by hand that is taken back before anybody knows of the primary. Drawn last: other plans stay."""
+    if random.random() >= 0.2:
+        return ()
+    at, engine, path = random.uniform(0.0, 10.0), random.randrange(engines), random.choice(entities).path
+    return Act(at, engine, "force", path), Act(at + random.uniform(0.5, 4.0), engine, "release", path)
 
 
 def _strangers(random: Random, queues: int) -> tuple[Stranger, ...]:

@@ -17,7 +17,7 @@ from console.core.verdict import FailureKind
 from console.simulation.clockwork import Steps
 from console.simulation.letters import Letter, unpark
 from console.simulation.namespaces import BacklogQueue, Held
-from console.simulation.plan import RESCAN
+from console.simulation.plan import MISSED, RESCAN
 
 if TYPE_CHECKING:
     from console.simulation.engine import Engine
@@ -52,6 +52,8 @@ class Moving:
         """Numbers of deferred messages, by destination."""
         self.who = (engine.name, "syphon")
         self._scanned_at: float | None = None
+        self._missed = False
+        """Whether somebody else had some of what was asked for again."""
 
     def run(self) -> Steps:
         """Cycle for ever; a failure ends a cycle, not the pump."""
@@ -69,16 +71,21 @@ class Moving:
     def cycle(self) -> Steps:
         """What was set aside and may go, in its order; then what the queue gives."""
         clock = self.clock
-        if self._scanned_at is None or clock.now - self._scanned_at >= RESCAN:
+        if self._scanned_at is None or clock.now >= self.scan_due(self._scanned_at):
+            self._missed = False
             yield from self.find_set_aside()
             self._scanned_at = clock.now
         for path in [path for path in self.aside if self.may_deliver(path)]:
             yield from self.move_set_aside(path)
         if not self.queue.readable:
-            yield from self._something_to_do(self._scanned_at + RESCAN)
+            yield from self._something_to_do(self.scan_due(self._scanned_at))
             return
         received = yield from self.request(partial(self.queue.receive, BATCH))
         yield from self.move(received)
+
+    def scan_due(self, scanned_at: float) -> float:
+        """When to search for what is set aside: soon after a miss, since whoever has it may be dead."""
+        return scanned_at + (MISSED if self._missed else RESCAN)
 
     def _something_to_do(self, until: float) -> Steps:
         """Wait for a message, a change, or the next try of a destination."""
@@ -252,6 +259,7 @@ class Moving:
         """Deferred messages by number. All or nothing, so one that is gone makes them be asked for one by one."""
         found = yield from self.request(partial(self.queue.receive_deferred, numbers))
         if found is not None or len(numbers) == 1:
+            self._missed = self._missed or found is None
             return found or []
         received: list[Locked] = []
         for number in numbers:

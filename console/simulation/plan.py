@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Literal, NamedTuple
 
+from console.core.billing import SEARCH_EVERY
 from console.core.options import Policy
 
 LOCK: Final = 60.0
 """Seconds a backlog message stays locked: as the pairing creates its queues."""
-RESCAN: Final = 60.0
+RESCAN: Final = SEARCH_EVERY
 """Seconds between two of a pump's searches for what somebody else set aside."""
+MISSED: Final = 60.0
+"""Seconds until the next one, where a message that was set aside could not be received."""
 LATEST: Final = 15 * 60.0
 """Seconds that an accepted message may take to appear (SPEC.md section 1)."""
 

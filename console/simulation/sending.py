@@ -144,7 +144,7 @@ class Sending:
             )
         watch.answered(self.who, target.name, failure)
         if primary:
-            engine.state_watch.send_answered(self.path, failure)
+            engine.state_watch.send_answered(self.path, self.clock.now, failure)
         return failure
 
     # -- looked at ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from console.core.entity import DIVERTING, State
 from console.core.events import StateChanged
+from console.core.quiet import QUIET_AFTER
 from console.core.verdict import VERDICTS, FailureKind, Verdict
 from console.simulation.watch import CLOSE, Watch
 
@@ -20,6 +21,8 @@ class Seen:
     since: float = 0.0
     failure: FailureKind | None = None
     """The latest answer to a send, None: accepted or none yet."""
+    heard: float | None = None
+    """When the latest send or ping of this engine ended; None: none has."""
     ping_due: float | None = None
     """When the next ping has to leave."""
     ping_began: float | None = None
@@ -46,15 +49,19 @@ class StateWatch:
             found = self.seen[key] = Seen()
         return found
 
-    def send_answered(self, path: str, failure: FailureKind | None) -> None:
+    def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
         """The primary answered a send, or did not."""
-        self.of(path).failure = failure
+        seen = self.of(path)
+        self._not_quiet_for_long(seen, path, at)
+        seen.failure, seen.heard = failure, at
 
     def changed(self, change: StateChanged) -> None:
         """The machine says that an entity changed."""
         seen, now = self.of(change.entity), State(change.now)
         if not change.by:
             self._by_itself(seen, now, change)
+        elif now is State.HEALTHY and seen.heard is None:
+            self.watch.fail("healthy by evidence", f"{self.engine}: {change.entity} was never asked and is {now}")
         if now in DIVERTING and seen.state not in DIVERTING:
             seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
             seen.ping_began, seen.good_pings = None, 0
@@ -71,6 +78,8 @@ class StateWatch:
         elif now is State.SUSPECT:
             if seen.failure is None or VERDICTS[seen.failure] is not Verdict.COUNTS:
                 fail("verdict", f"{what} for {seen.failure or 'no failure'}")
+        elif now is State.UNKNOWN:
+            self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
             if seen.state is not State.SUSPECT or abs(late) > CLOSE:
@@ -82,6 +91,23 @@ class StateWatch:
                 fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
         elif seen.failure is not None:
             fail("healthy by a send", f"{what} after {seen.failure}")
+
+    # -- silence ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _quiet_at(seen: Seen) -> float | None:
+        """When it may be called healthy no longer; None: it is not."""
+        return max((seen.heard or 0.0) + QUIET_AFTER, seen.since) if seen.state is State.HEALTHY else None
+
+    def _fell_quiet(self, seen: Seen, what: str, at: float) -> None:
+        due = self._quiet_at(seen)
+        if due is None or abs(at - due) > CLOSE:
+            self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
+
+    def _not_quiet_for_long(self, seen: Seen, path: str, at: float) -> None:
+        due = self._quiet_at(seen)
+        if due is not None and due < at - CLOSE:
+            self.watch.fail("quiet", f"{self.engine}: {path} is healthy though quiet for {at - due:.3f} s too long")
 
     # -- pings ------------------------------------------------------------------------------------------------------
 
@@ -107,6 +133,7 @@ class StateWatch:
         seen.pings_rest_until = at + rest
         seen.good_pings = 0 if failure else seen.good_pings + 1
         seen.ping_began = None
+        seen.heard = at
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
 
     def _on_time(self, seen: Seen, path: str, at: float) -> None:
@@ -114,6 +141,7 @@ class StateWatch:
             self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
 
     def all_on_time(self, at: float) -> None:
-        """At the end of a boot: no ping is overdue."""
+        """At the end of a boot: no ping is overdue, and nothing is called healthy that has long been quiet."""
         for path, seen in self.seen.items():
             self._on_time(seen, path, at)
+            self._not_quiet_for_long(seen, path, at)

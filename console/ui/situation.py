@@ -98,7 +98,7 @@ def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
     """Say which entities are in the worst state, and for how long."""
     head = how_many(state, entities, total)
     if state is State.UNKNOWN:
-        return (f"{head}: nothing sent to them yet", head)
+        return (f"{head}: nothing sent to them, or not for long", head)
     lasts = age(now - began(entities))
     said = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
     if len(entities) == total:

@@ -22,7 +22,7 @@ class Look:
 
 LOOKS: Final[dict[State, Look]] = {
     State.HEALTHY: Look("●", Role.HEALTHY, 0, "sends go to the primary"),
-    State.UNKNOWN: Look("○", Role.UNKNOWN, 1, "nothing sent by this engine yet: not known"),
+    State.UNKNOWN: Look("○", Role.UNKNOWN, 1, "nothing sent by this engine, or not for long: not known"),
     State.PINNED: Look("◆", Role.PINNED, 2, "held on the primary by hand, whatever fails"),
     State.SUSPECT: Look("◐", Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
     State.FORCED: Look("■", Role.FORCED, 4, "sends go to the backlog by hand, until released"),

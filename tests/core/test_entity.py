@@ -22,6 +22,8 @@ FORCE              | forced      | forced  | forced      | forced      | -      
 PIN                | pinned      | pinned  | pinned      | pinned      | pinned      | -
 RELEASE            | -           | -       | -           | healthy     | healthy     | healthy
 RELEASE_UNPROVEN   | -           | -       | -           | healthy     | failed over | failed over
+RELEASE_UNKNOWN    | -           | -       | -           | -           | unknown     | unknown
+QUIET              | -           | unknown | -           | -           | -           | -
 """
 """Rows are triggers, columns states; "-" cannot happen."""
 
@@ -105,11 +107,12 @@ def test_entering_a_state_keeps_counts_and_deadlines_that_belong_to_it(was: Stat
         (State.FORCED, None, True, Trigger.RELEASE),
         (State.FORCED, True, False, Trigger.RELEASE_UNPROVEN),
         (State.FORCED, True, None, Trigger.RELEASE_UNPROVEN),
+        (State.FORCED, None, None, Trigger.RELEASE_UNKNOWN),
         (State.FAILED_OVER, None, True, Trigger.RELEASE),
         (State.FAILED_OVER, None, False, Trigger.RELEASE_UNPROVEN),
         (State.PINNED, True, None, Trigger.RELEASE),
         (State.PINNED, False, True, Trigger.RELEASE_UNPROVEN),
-        (State.PINNED, None, None, Trigger.RELEASE),
+        (State.PINNED, None, None, Trigger.RELEASE_UNKNOWN),
     ],
 )
 def test_what_a_release_is_depends_on_the_primarys_last_answer(

@@ -7,6 +7,7 @@ import pytest
 from console.core.effects import Announce, SendPing
 from console.core.entity import State
 from console.core.events import PingAccepted, PingFailed, PingSent, StateChanged
+from console.core.quiet import QUIET_AFTER
 from console.core.verdict import VERDICTS, FailureKind, Verdict
 from console.core.why import why
 
@@ -75,7 +76,7 @@ class TestSuspect:
         pairing.fails()
         pairing.now = 59
         pairing.accepts()
-        assert (pairing.state(), pairing.due()) == (State.HEALTHY, None)
+        assert (pairing.state(), pairing.due()) == (State.HEALTHY, 59 + QUIET_AFTER)
         pairing.ticks(to=60)
         assert pairing.effects == []
 
@@ -126,7 +127,7 @@ class TestSuspect:
         pairing = told(failover_interval=0)
         pairing.accepts()
         assert pairing.fails(failure=failure) == []
-        assert (pairing.state(), pairing.due()) == (State.HEALTHY, None)
+        assert (pairing.state(), pairing.due()) == (State.HEALTHY, QUIET_AFTER)
 
     def test_throttling_leaves_the_suspects_timer_running(self, told) -> None:
         """Section 6: only a successful send cancels it; a throttled one is neither a success nor a failure."""
@@ -195,7 +196,7 @@ class TestFailedOver:
         pairing.ping_accepted(1, took=1)
         assert pairing.changes() == [("failed over", "healthy")]
         assert not pairing.entity().diverting
-        assert (pairing.due(), pairing.entity().pinging) == (None, False)
+        assert (pairing.due(), pairing.entity().pinging) == (31 + QUIET_AFTER, False)
 
     def test_pings_have_to_be_accepted_in_a_row(self, told) -> None:
         """Section 6: "`failback_pings` pings accepted in a row"; a refused one starts the count again."""

@@ -24,12 +24,14 @@ from console.core.events import (
     Released,
     SendAccepted,
     SendFailed,
+    SendsCounted,
     StateChanged,
     SyphonPaused,
     SyphonResumed,
     Ticked,
 )
 from console.core.options import Policy
+from console.core.quiet import QUIET_AFTER
 from console.core.verdict import FailureKind
 from console.core.why import why
 
@@ -110,6 +112,19 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(seconds=SHORT)
     def passes(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule(path=PATH)
+    def counted(self, path: str) -> None:
+        event = SendsCounted(at=self.now, entity=path, route="primary", accepted=1, failed=0, seconds=1.0)
+        known = {entity.path.casefold(): entity.state for entity in self.pairing.entities()}
+        if known.get(path.casefold()) in (State.HEALTHY, State.FORCED, State.PINNED):
+            self.tell(event)
+
+    @rule()
+    def falls_quiet(self) -> None:
+        self.now += QUIET_AFTER
+        self.tell(Ticked(at=self.now))
+        assert all(entity.state is not State.HEALTHY for entity in self.pairing.entities())
 
     @rule()
     def ticked(self) -> None:
@@ -196,9 +211,17 @@ class AnyHistory(RuleBasedStateMachine):
     def the_next_deadline_is_the_nearest_there_is(self) -> None:
         places = self.pairing.rotation.places
         wanted = [place.probe_due for place in places]
+        wanted.append(self.pairing.quiet.next())
         for entity in self.entities():
             wanted += [entity.fails_over_at, entity.ping_due]
         assert self.pairing.next_deadline == min((due for due in wanted if due is not None), default=None)
+
+    @invariant()
+    def a_healthy_entity_is_looked_at_before_it_can_be_quiet(self) -> None:
+        look = self.pairing.quiet.next()
+        healthy = [entity for entity in self.entities() if entity.state is State.HEALTHY]
+        assert (look is not None) == bool(healthy)
+        assert all(look <= max(self.now, entity.since) + QUIET_AFTER for entity in healthy)
 
     @invariant()
     def a_pulled_queue_has_a_probe_due_or_under_way(self) -> None:

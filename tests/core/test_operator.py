@@ -7,6 +7,7 @@ import pytest
 from console.core.effects import Announce, SendPing
 from console.core.entity import State
 from console.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
+from console.core.quiet import QUIET_AFTER
 from console.core.why import why
 
 
@@ -84,7 +85,7 @@ class TestByHand:
         pairing.ping_accepted(1)
         pairing.releases()
         assert pairing.changes() == [("forced", "healthy")]
-        assert (pairing.entity().by, pairing.entity().by_why, pairing.due()) == ("", "", None)
+        assert (pairing.entity().by, pairing.entity().by_why, pairing.due()) == ("", "", 10 + QUIET_AFTER)
 
     @pytest.mark.parametrize("pinged", [False, True])
     def test_release_of_a_forced_entity_whose_last_ping_was_not_accepted(self, told, pinged) -> None:

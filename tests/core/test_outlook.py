@@ -48,7 +48,7 @@ def test_failed_over_counts_the_pings_that_are_missing_and_names_the_cool_down()
 @pytest.mark.parametrize(("good", "to"), [(True, State.HEALTHY), (False, State.FAILED_OVER), (None, State.FAILED_OVER)])
 def test_forced_ends_by_a_person_alone(good: bool | None, to: State) -> None:
     """Section 6: "`release` clears forced or pinned: to healthy if the last ping was accepted, else to failed over"."""
-    ((where, said),) = ways(State.FORCED, last_ping_good=good)
+    where, said = ways(State.FORCED, last_ping_good=good)[0]
     assert where is to
     assert said.startswith("only when released")
 

@@ -20,7 +20,7 @@ def test_the_alarm_is_due_once_the_depth_has_not_fallen_for_15_min() -> None:
     """ "An alarm once … the depth has not fallen for 15 min while the destinations are healthy"."""
     assert alarm_after((5, 100.0), (5, 100.0 + STALLED_AFTER - 1)) == ""
     assert alarm_after((5, 100.0), (7, 500.0), (7, 100.0 + STALLED_AFTER)).startswith(
-        "the backlog has not fallen for 15 min although destinations are healthy (7 parked): "
+        "the backlog has not fallen for 15 min although destinations were healthy when last sent to (7 parked): "
     )
 
 
@@ -54,3 +54,10 @@ def test_while_destinations_are_not_known_to_be_healthy_nothing_has_to_move() ->
 )
 def test_unknown_destinations_are_not_healthy(states: tuple[State, ...], healthy: bool) -> None:
     assert are_healthy(tuple(Entity(path=f"e{n}", since=0.0, state=one) for n, one in enumerate(states))) is healthy
+
+
+def test_what_fell_quiet_was_healthy_when_last_heard_of() -> None:
+    """Both take 15 minutes: the alarm of an application that sends nothing must not be lost to its own silence."""
+    quiet = Entity(path="orders", since=0.0, quiet_since=0.0)
+    assert are_healthy((quiet,))
+    assert not are_healthy((quiet, Entity(path="audit", since=0.0, state=State.SUSPECT)))

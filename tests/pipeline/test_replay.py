@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from console.core.options import Policy
+from console.core.quiet import QUIET_AFTER
 from console.core.verdict import FailureKind
 from console.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step
 from console.pipeline.rehearsal.made_up import HOUR
 from console.pipeline.rehearsal.replay import LONGEST, SHORTEST, Outcome, Replay, plan_of, replay
+from console.simulation.letters import BEGAN
 from console.simulation.plan import Act, Crash
 
 QUICK = Policy(send_timeout=2.0, failover_interval=10.0, ping_primary_interval=10.0, ping_timeout=5.0)
@@ -137,3 +139,19 @@ def test_every_failure_that_a_record_can_hold_has_a_condition() -> None:
     callers = {FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.UNLISTED}
 
     assert set(CONDITIONS) == set(FailureKind) - callers
+
+
+def test_calls_that_are_not_played_keep_an_entity_healthy_and_their_absence_does_not() -> None:
+    """Section 6: "An entity with neither traffic nor probe is shown as unknown". Two hours of skipped calls, then one
+    of none."""
+    loads = (Load(path="orders", steps=(Step(0.0, 0.01), Step(7200.0, 0.0))),)
+    hours = replace(history(paths=("orders",), seconds=3 * 3600.0), loads=loads)
+    world = Replay(hours, QUICK, 1)
+    changes: list[tuple[str, float]] = []
+    world.changed = lambda change: changes.append((change.now, change.at - BEGAN))  # type: ignore[method-assign]
+
+    outcome = world.outcome()
+
+    assert [now for now, _ in changes] == ["healthy", "unknown"]
+    assert changes[1][1] == pytest.approx(7200 + QUIET_AFTER, abs=100.1)
+    assert (outcome.accepted, outcome.broken) == (72, 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from console.core.entity import TABLE
+from console.core.entity import TABLE, State
 from console.core.ledger import Answer
 from console.core.options import Policy
 from console.simulation.campaign import Totals, run_some
@@ -144,3 +145,12 @@ def test_a_forced_entity_stays_until_it_is_released() -> None:
     result = World(plan(acts=(Act(5.0, 0, "force", "orders"),)), 1).run()
     assert result.broken == ()
     assert {("healthy", "FORCE"), ("forced", "PINGS_ENOUGH"), ("forced", "RELEASE")} <= result.reached
+
+
+@pytest.mark.parametrize(("ends_at", "state"), [(903.0, State.HEALTHY), (904.0, State.UNKNOWN), (951.0, State.HEALTHY)])
+def test_an_entity_that_rests_is_unknown_and_a_send_makes_it_healthy_again(ends_at: float, state: State) -> None:
+    """Section 6: "An entity with neither traffic nor probe is shown as **unknown**, not as healthy"."""
+    calls = tuple(Call(at, 0, 0, "orders", 1) for at in (1.0, 3.0, 950.0))
+    world = run(replace(plan(ends_at=ends_at), calls=calls))
+    (entity,) = world.engines[0].machine.entities()
+    assert entity.state is state

@@ -215,9 +215,32 @@ async def test_the_cost_is_what_was_counted_and_what_stands(open_console: Any, m
     """Section 8: "an idle syphon on 10 queues makes 40 receive calls an hour, 960 a day, 28,800 in 30 days"."""
     async with open_console(made.backlog()) as console:
         await console.press("5")
-        assert "960 calls a day, 28,800 in 30 days, times the engines" in console.screen()
+        assert "960 waits, 960 searches a day; 57,600 in 30 days an engine" in console.screen()
         parked = next(row for row in console.rows() if row.startswith(" parked"))
         assert "1,221" in parked
+
+
+@pytest.mark.parametrize("price", [None, Price(million_operations=0.8, currency="USD")])
+async def test_what_an_idle_syphon_cost_stands_beside_the_model(
+    open_console: Any, made: Any, price: Price | None
+) -> None:
+    """Section 8: "the model; the meter counts what really happens, re-attached links included"."""
+    told = made.backlog()
+    counted = replace(told, billed=replace(told.billed, waits=193, searches=194, attaches=11))
+    async with open_console(counted, price=price) as console:
+        await console.press("5")
+        rows = {row.strip().split("  ")[0]: row for row in console.rows() if row.strip()}
+        assert "398 " in rows["idle calls"]
+        assert rows["idle calls"].rstrip().endswith("model 57,600")
+        assert "193 waits, 194 searches, 11 links opened" in rows["counted so far"]
+        assert "an idle syphon" in console.screen()
+        assert "money" in rows
+
+
+async def test_an_engine_that_does_not_count_its_waits_is_shown_without_them(open_console: Any, made: Any) -> None:
+    async with open_console(made.backlog()) as console:
+        await console.press("5")
+        assert "idle calls" not in console.screen()
 
 
 async def test_money_is_shown_where_a_price_was_named(open_console: Any, made: Any) -> None:

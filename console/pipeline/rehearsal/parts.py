@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from console.core.events import Event, StateChanged
+from console.core.events import Event, SendsCounted, StateChanged
+from console.core.routes import PRIMARY
 from console.core.verdict import FailureKind
 from console.simulation.clockwork import Clockwork, Steps
 from console.simulation.engine import Engine
@@ -60,10 +61,37 @@ class LookedAt(Engine):
 
     world: Replay
 
+    def start(self) -> None:
+        """As every engine."""
+        self._counted: dict[str, float] = {}
+        """When the latest send was accepted that the machine was not told of."""
+        super().start()
+
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
         """As every engine; what is nothing new need not be told, as senders do not tell it."""
-        if queue is None and path.casefold() not in self.machine.settled:
+        if queue is not None:
+            return
+        if path.casefold() in self.machine.settled:
+            self._counted[path.casefold()] = self.clock.now
+        else:
             super().accepted(path, queue, messages)
+
+    def _tick(self, arm: int) -> None:
+        quiet = self.machine.quiet.next()
+        if arm == self._arms and quiet is not None and quiet <= self.clock.now:
+            self._tell_counted()
+        super()._tick(arm)
+
+    def _tell_counted(self) -> None:
+        """What was only counted, or not even played, before anything is called quiet."""
+        for entity in self.machine.entities():
+            key = entity.path.casefold()
+            skipped = self.world.last_skipped(key)
+            if skipped is not None and skipped >= entity.since:
+                self.state_watch.send_answered(key, skipped, None)
+            latest = max(skipped or 0.0, self._counted.pop(key, 0.0))
+            if latest >= entity.since:
+                self.tell(SendsCounted(at=latest, entity=key, route=str(PRIMARY), accepted=1, failed=0, seconds=0.0))
 
     def _announced(self, event: Event) -> None:
         super()._announced(event)

@@ -9,7 +9,7 @@ were not there (SPEC.md section 6), so they are counted and not played until som
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final
@@ -139,6 +139,8 @@ class Replay(World):
         self._failovers = 0
         self._flaps = 0
         self._skipped = 0
+        self._skipping: defaultdict[str, dict[Flow, None]] = defaultdict(dict)
+        """By entity: what leaves out calls that are yet to come, or were not told."""
         self._incidents = {path: _incidents(plan, path) for path in self.destinations}
 
     @property
@@ -183,10 +185,20 @@ class Replay(World):
         body = f"m{self._letters}"
         return Letter(body, body, path, path.casefold(), self._letters)
 
-    def skip(self, calls: int) -> None:
+    def skip(self, calls: int, flow: Flow) -> None:
         """Count calls that need not be played: each was accepted by the primary."""
         self._skipped += calls
         self._letters += calls
+        self._skipping[flow.key][flow] = None
+
+    def last_skipped(self, key: str) -> float | None:
+        """When the latest call to an entity was due that was not played; None: there is none that was not told."""
+        now, flows = self.clock.now - BEGAN, self._skipping[key]
+        found = {flow: flow.last_skipped(now) for flow in flows}
+        for flow in found:
+            if not flow.is_skipping(now):
+                del flows[flow]
+        return max((BEGAN + at for at in found.values() if at is not None), default=None)
 
     def quiet_until(self, path: str) -> float | None:
         """Up to when (seconds since the beginning) nothing happens to an entity that takes its messages as always; None
@@ -247,13 +259,27 @@ class Flow:
         self._phase = world.random.random()
         self._next = 0
         self._in_hand = 0
+        self._skipped_to = 0
+        self.key = load.path.casefold()
+
+    def last_skipped(self, now: float) -> float | None:
+        """When the latest of the calls was due that were not played; None: they are yet to come."""
+        number = min(calls_before(now - self._since, self._rate, self._phase), self._skipped_to) - 1
+        return self._time_of(number) if number >= 0 else None
+
+    def is_skipping(self, now: float) -> bool:
+        """Whether calls that are not played are yet to come."""
+        return self._time_of(self._skipped_to - 1) > now
+
+    def _time_of(self, number: int) -> float:
+        return self._since + (number + self._phase) / self._rate
 
     def start(self) -> None:
         """Arrange the first call."""
         self._arrange()
 
     def _arrange(self) -> None:
-        due = self._since + (self._next + self._phase) / self._rate
+        due = self._time_of(self._next)
         if due < self._until:
             self._world.clock.at(BEGAN + due, self._due)
 
@@ -264,8 +290,8 @@ class Flow:
         if quiet is not None:
             first = calls_before(min(quiet, self._until) - self._since, self._rate, self._phase)
         if first > self._next:
-            world.skip(first - self._next)
-            self._next = first
+            world.skip(first - self._next, self)
+            self._next = self._skipped_to = first
         else:
             self._play(path)
             self._next += 1

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from console.core.billing import DAY, MONTH_DAYS, PARKED_MESSAGE_OPERATIONS, Price, idle_receives, probes_a_day
+from console.core.billing import (
+    DAY,
+    MONTH_DAYS,
+    PARKED_MESSAGE_OPERATIONS,
+    Price,
+    idle_receives,
+    idle_searches,
+    probes_a_day,
+)
 from console.core.snapshot import BilledView, Snapshot
 from console.ui.figures import NOT_KNOWN, count, duration, plural, short, when
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
@@ -43,7 +51,9 @@ class CostTable(Lines):
         """Causes, their sums, and what stands."""
         if view.snapshot is None:
             return [rule("cost", width)]
-        said = [*_meter(view.snapshot, view.price, width), BLANK, *_standing(view.snapshot, view.price, width)]
+        meter, standing = _meter(view.snapshot, view.price, width), _standing(view.snapshot, view.price, width)
+        between = [BLANK] if len(meter) + len(standing) < height else []
+        said = [*meter, *between, *standing]
         return [Line(cut(one.spans, width)) for one in said[:height]]
 
 
@@ -57,10 +67,7 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     return [
         rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
-        *[
-            _row(name, number(billed), size(billed), snapshot, price, Span(f"   {words}", Role.MUTED))
-            for name, number, size, words in CAUSES
-        ],
+        *[row for cause in CAUSES for row in _cause(cause, snapshot, price)],
         _row("in all", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
         _row(
             "by the pairing",
@@ -71,6 +78,39 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
             Span("   all but those sends", Role.MUTED),
         ),
     ]
+
+
+def _cause(cause: tuple[str, Number, Size, str], snapshot: Snapshot, price: Price | None) -> list[Line]:
+    name, number, size, words = cause
+    billed = snapshot.billed
+    row = _row(name, number(billed), size(billed), snapshot, price, Span(f"   {words}", Role.MUTED))
+    return [row, *_idle_calls(snapshot, price)] if name == "receives" else [row]
+
+
+def _idle_calls(snapshot: Snapshot, price: Price | None) -> list[Line]:
+    """Of the receives: what brought no message, with the model's figure beside what was counted."""
+    counted, modelled = _counted(snapshot.billed), _modelled(snapshot)
+    if counted is None or modelled is None:
+        return []
+    words = Span(f"   model {sum(modelled):,.0f}", Role.MUTED)
+    return [_row("  idle calls", sum(counted), None, snapshot, price, words)]
+
+
+def _counted(billed: BilledView) -> tuple[int, int, int] | None:
+    """Waits, searches and links opened; None where the engine does not count them."""
+    if billed.waits is None or billed.searches is None or billed.attaches is None:
+        return None
+    return billed.waits, billed.searches, billed.attaches
+
+
+def _modelled(snapshot: Snapshot) -> tuple[float, float] | None:
+    """Waits and searches of an idle syphon in 30 days; None where no syphon runs, or its options are not told."""
+    policy, queues = snapshot.policy, len(snapshot.queues)
+    if policy is None or not policy.enable_syphon:
+        return None
+    month = MONTH_DAYS * DAY
+    waits = idle_receives(backlog_queues=queues, window=policy.syphon_receive_window, engines=1, seconds=month)
+    return waits, idle_searches(backlog_queues=queues, engines=1, seconds=month)
 
 
 def _age(snapshot: Snapshot) -> float:
@@ -101,6 +141,7 @@ def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]
     said = [rule("standing arrangements, by the model", width)]
     facts = [
         ("an idle syphon", _idle(snapshot)),
+        *_so_far(snapshot),
         ("a parked message", f"{PARKED_MESSAGE_OPERATIONS} operations and its bytes at every stage, instead of 2"),
         ("a failover", _failover(snapshot)),
         ("probes", _probes(snapshot)),
@@ -112,14 +153,22 @@ def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]
 
 
 def _idle(snapshot: Snapshot) -> str:
-    policy, queues = snapshot.policy, len(snapshot.queues)
-    if policy is None:
+    if snapshot.policy is None:
         return f"{NOT_KNOWN}: this engine does not tell its options"
-    if not policy.enable_syphon:
+    modelled = _modelled(snapshot)
+    if modelled is None:
         return "nothing: this engine runs none"
-    window = policy.syphon_receive_window
-    day = idle_receives(backlog_queues=queues, window=window, engines=1, seconds=DAY)
-    return f"{day:,.0f} calls a day, {day * MONTH_DAYS:,.0f} in {MONTH_DAYS} days, times the engines"
+    waits, searches = (month / MONTH_DAYS for month in modelled)
+    month = f"{sum(modelled):,.0f} in {MONTH_DAYS} days an engine"
+    return f"{waits:,.0f} waits, {searches:,.0f} searches a day; {month}"
+
+
+def _so_far(snapshot: Snapshot) -> list[tuple[str, str]]:
+    counted = _counted(snapshot.billed)
+    if counted is None or _modelled(snapshot) is None:
+        return []
+    waits, searches, links = counted
+    return [("  counted so far", f"{waits:,} waits, {searches:,} searches, {plural(links, 'link', 'links')} opened")]
 
 
 def _failover(snapshot: Snapshot) -> str:

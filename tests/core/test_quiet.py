@@ -1,0 +1,182 @@
+"""SPEC.md section 6: "An entity with neither traffic nor probe is shown as **unknown**, not as healthy"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from console.core.entity import State
+from console.core.events import EntityProbed, SendsCounted
+from console.core.quiet import QUIET_AFTER, Quiet
+from console.core.verdict import FailureKind
+from console.core.why import why
+
+from .conftest import BEGAN, Told
+
+Make = Callable[..., Told]
+
+
+def counted(pairing: Told, *, route: str = "primary", accepted: int = 5) -> None:
+    event = SendsCounted(at=pairing.at, entity="orders", route=route, accepted=accepted, failed=0, seconds=1.0)
+    pairing.step(event)
+
+
+@pytest.fixture
+def healthy(told: Make) -> Told:
+    pairing = told(ping_primary_interval=60)
+    pairing.accepts()
+    assert pairing.state() is State.HEALTHY
+    return pairing
+
+
+def test_a_healthy_entity_falls_quiet_after_15_minutes_and_no_sooner(healthy: Told) -> None:
+    """Finding A2: "Healthy falls back to unknown when neither sent nor probed for a stated time"."""
+    assert QUIET_AFTER == 15 * 60
+    healthy.ticks(to=899.9)
+    assert healthy.state() is State.HEALTHY
+    assert healthy.due() == 900
+    healthy.ticks(to=900)
+    assert healthy.changes() == [("healthy", "unknown")]
+    assert healthy.entity().primary_good is None
+    assert healthy.due() is None
+
+
+def test_the_why_line_says_since_when_nothing_was_sent(healthy: Told) -> None:
+    healthy.ticks(to=1000)
+    assert why(healthy.entity()) == "nothing sent by this engine since 22:13:20, no probe: state not known"
+
+
+def test_one_count_a_second_keeps_it_healthy_and_moves_no_timer(healthy: Told) -> None:
+    """No event a send: that there was one since the last count is enough."""
+    healthy.now = 600
+    counted(healthy)
+    assert (healthy.effects, healthy.due()) == ([], 900)
+    healthy.ticks(to=900)
+    assert (healthy.state(), healthy.due()) == (State.HEALTHY, 1500)
+    healthy.ticks(to=1500)
+    assert healthy.state() is State.UNKNOWN
+
+
+def test_sends_to_the_backlog_say_nothing_of_the_primary(healthy: Told) -> None:
+    healthy.now = 600
+    counted(healthy, route="backlog/0")
+    healthy.accepts(queue=0)
+    healthy.ticks(to=900)
+    assert healthy.state() is State.UNKNOWN
+
+
+@pytest.mark.parametrize("tell", [Told.accepts, counted], ids=["told", "counted"])
+def test_a_success_makes_it_healthy_again(healthy: Told, tell: Callable[[Told], object]) -> None:
+    healthy.ticks(to=900)
+    healthy.now = 5000
+    tell(healthy)
+    assert healthy.changes() == [("unknown", "healthy")]
+    assert (healthy.entity().quiet_since, healthy.due()) == (None, 5900)
+
+
+def test_a_failure_makes_it_suspect_with_its_own_reason(healthy: Told) -> None:
+    """Nothing of an earlier episode is told again."""
+    healthy.fails(reason="connection lost")
+    healthy.accepts()
+    healthy.ticks(to=900)
+    assert (healthy.entity().first_failure, healthy.entity().first_failure_at) == ("", None)
+    healthy.fails(reason="timeout")
+    assert healthy.changes() == [("unknown", "suspect")]
+    assert (healthy.entity().first_failure, healthy.entity().first_failure_at) == ("timeout", BEGAN + 900)
+
+
+@pytest.mark.parametrize("failure", [FailureKind.BUSY, FailureKind.UNAUTHORIZED])
+def test_a_send_that_failed_and_does_not_count_is_a_send(healthy: Told, failure: FailureKind) -> None:
+    healthy.now = 600
+    healthy.fails(failure=failure)
+    healthy.ticks(to=900)
+    assert healthy.state() is State.HEALTHY
+    healthy.ticks(to=1500)
+    healthy.now = 1600
+    healthy.fails(failure=failure)
+    assert healthy.state() is State.UNKNOWN
+    assert why(healthy.entity()).startswith("nothing sent by this engine since 22:40:00, no probe: state not known")
+
+
+def test_an_accepted_probe_keeps_it_healthy(told: Make) -> None:
+    pairing = told(ping_primary_interval=60)
+    pairing.machine.probe("orders", at=pairing.at)
+    for minute in range(40):
+        pairing.ticks(to=60.0 * minute)
+        pairing.step(EntityProbed(at=pairing.at, entity="orders", took=0.0))
+        assert pairing.state() is State.HEALTHY
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED])
+def test_what_is_known_or_ordered_stays(told: Make, state: State) -> None:
+    pairing = told(failover_interval=3600 if state is State.SUSPECT else 0, ping_primary_interval=60)
+    pairing.accepts()
+    pairing.reach(state)
+    pairing.ticks(to=2000)
+    assert pairing.state() is state
+
+
+def test_force_then_release_with_no_send_since_the_start_is_unknown(told: Make) -> None:
+    """Finding A2: "force, then release, without a send since the start ... SPEC 6 demands unknown"."""
+    pairing = told()
+    pairing.reach(State.FORCED)
+    pairing.releases()
+    assert pairing.changes() == [("forced", "unknown")]
+    assert (pairing.entity().diverting, pairing.due()) == (False, None)
+    assert why(pairing.entity()) == "nothing sent by this engine, no probe: state not known"
+
+
+def test_a_ping_is_evidence_for_15_minutes_and_not_for_ever(told: Make) -> None:
+    """Section 6: "to healthy if the last ping was accepted"."""
+    pairing = told(ping_primary_interval=60)
+    pairing.reach(State.FORCED)
+    pairing.ticks(to=60)
+    pairing.ping_accepted(1)
+    pairing.now = 70
+    pairing.releases()
+    assert pairing.state() is State.HEALTHY
+    pairing.ticks(to=960)
+    assert pairing.state() is State.UNKNOWN
+
+
+def test_pin_then_release_is_unknown_where_nobody_asked(told: Make) -> None:
+    pairing = told()
+    pairing.reach(State.PINNED)
+    pairing.releases()
+    assert pairing.changes() == [("pinned", "unknown")]
+
+
+def test_pin_then_release_is_unknown_where_nobody_asked_for_long(healthy: Told) -> None:
+    healthy.pins()
+    healthy.now = 899
+    healthy.releases()
+    assert healthy.state() is State.HEALTHY
+    healthy.pins()
+    healthy.now = 900
+    healthy.releases()
+    assert healthy.changes() == [("pinned", "unknown")]
+    assert "since 22:13:20" in why(healthy.entity())
+
+
+def test_thousands_that_fall_quiet_at_once_are_seen_to_a_portion_at_a_time(told: Make) -> None:
+    pairing = told()
+    for number in range(120):
+        pairing.accepts(f"e{number}")
+    changed = 0
+    while pairing.due() is not None:
+        changed += len(pairing.ticks(to=900))
+    assert changed == 120
+
+
+def test_an_entity_that_is_busy_is_looked_at_once_in_15_minutes() -> None:
+    quiet = Quiet()
+    quiet.heard("orders", at=0.0)
+    quiet.entered("orders", State.HEALTHY)
+    looks = 0
+    for second in range(3600):
+        quiet.heard("orders", at=float(second))
+        if (quiet.next() or 0.0) <= second:
+            looks += 1
+            assert quiet.due(second, most=50) == []
+    assert looks <= 4
