@@ -35,6 +35,11 @@ class Unmoved:
         """What to do about a backlog that nothing moves; empty while something may."""
         return self._stalled.alarm
 
+    @property
+    def messages(self) -> int:
+        """The parked messages that no known syphon moves, when they were read."""
+        return self._parked(self._queues())[0]
+
     def follow(self) -> None:
         """Compare the newest reading with the one before."""
         messages, read_at = self._parked(self._queues())

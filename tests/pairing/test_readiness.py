@@ -14,7 +14,7 @@ from console.pairing import PairedServiceBusClient
 from console.pairing.management import management_of
 from console.pairing.readiness import Proofs, expiry, read_counts, validity
 
-from .conftest import World, until
+from .conftest import World
 
 
 def of(readiness: Readiness, what: str) -> Finding:
@@ -66,7 +66,7 @@ async def test_send_is_proven_and_not_taken_from_a_right_to_read(world: World) -
 
 async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World) -> None:
     paired = await world.pair(enable_syphon=True)
-    await until(lambda: paired._soundings.once.is_set())
+    world.fault("refused", namespace="secondary")
     paired._soundings.found = dict.fromkeys(paired._soundings.found)
     assert of(await looked_at(paired), ROOM).verdict is Answer.UNKNOWN
 
