@@ -84,7 +84,8 @@ async def test_the_engine_looks_by_itself_where_the_counts_say_there_is_somethin
     looks: list[int] = []
     monkeypatch.setattr(Peeks, "run", RUN)
     monkeypatch.setattr(Peeks, "look", lambda self, index: _noted(looks, index))
-    await world.pair(backlog_queue_count=2)
+    paired = await world.pair(backlog_queue_count=2)
+    paired.looks.ask()
     await until(lambda: len(looks) >= 2)
     assert looks[:2] == [0, 1]
 
