@@ -168,7 +168,7 @@ def _send(evidence: Evidence) -> Finding:
 def _room(evidence: Evidence) -> Finding:
     known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
     if not known:
-        if not evidence.asked:
+        if not evidence.asked and not evidence.trouble:
             seen = "the sizes of the backlog queues are not known: they are read where somebody looks"
             return Finding(what=ROOM, verdict=Answer.UNKNOWN, evidence=seen)
         why = f": {evidence.trouble}" if evidence.trouble else ""

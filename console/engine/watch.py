@@ -74,7 +74,7 @@ class ReadinessWatch:
         """Judges the latest evidence again, with the queues' counts of now; what was not looked at is, soon."""
         if self._evidence is None:
             return
-        if not self._evidence.asked:
+        if paired.looks.attended and not self._evidence.asked:
             self._nudged.set()
         self._turn(paired.recounted(self._evidence))
 

@@ -425,11 +425,7 @@ class PairedServiceBusClient:
 
     def _reasons(self) -> frozenset[Reason]:
         """Why rules want the depths read."""
-        syphon = self._syphon
-        found = self._soundings.reasons(aside=syphon.aside if syphon is not None else 0)
-        if syphon is not None:
-            return found | {Reason.SYPHON}
-        return found | {Reason.UNMOVED} if self._unmoved.messages else found
+        return self._unmoved.reasons(aside=self._syphon.aside if self._syphon is not None else 0)
 
     def _with_syphon(self) -> Syphon:
         if self._syphon is None:

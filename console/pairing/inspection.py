@@ -87,7 +87,7 @@ class Inspection:
             limit_bytes=limit,
             ping=steering.policy.ping,
             trouble=self._soundings.trouble,
-            asked=bool(waits) or any(self._soundings.found.values()),
+            asked=bool(waits),
         )
 
     def recounted(self, evidence: Evidence) -> Evidence:
@@ -97,7 +97,6 @@ class Inspection:
             evidence,
             queues=tuple(self._counted(index, proof) for index, proof in queues),
             trouble=self._soundings.trouble,
-            asked=evidence.asked or any(self._soundings.found.values()),
         )
 
     def _too_large(self) -> tuple[TooLarge, ...] | None:

@@ -16,8 +16,8 @@ from console.core.looking import Reason, every
 
 SOONEST: Final = 2.0
 """Seconds between two readings at least, whoever asks: a younger one is the answer."""
-SCRAPER_STAYS: Final = 150.0
-"""Seconds after a scrape in which the next one is expected: more than two of the usual minute."""
+SCRAPER_STAYS: Final = 330.0
+"""Seconds after a scrape in which the next one is expected: Prometheus forgets a sample after five minutes."""
 ONE_LOOK: Final = 5.0
 """Seconds after which a reading that nobody has repeated is double this old at most, and so is not taken for news."""
 LONGEST_WAIT: Final = 3600.0
@@ -64,12 +64,13 @@ class Looks:
         came, self._watchers = watchers > self._watchers, watchers
         if came:
             self.ask()
+            self._wake()  # the period is another one
 
     def ask(self) -> None:
         """Have the depths read soon, once; a reading of just now is answer enough."""
-        if self._clock() >= self._read_at + SOONEST:
+        if not self.wanted and self._clock() >= self._read_at + SOONEST:
             self.wanted, self.pending = True, self._has_reader
-        self._wake()
+            self._wake()
 
     def scrape(self) -> None:
         """Figures were scraped. May be called by any thread, and after the end."""
@@ -81,6 +82,7 @@ class Looks:
         is_new, self._scraped_at = not self._is_scraped(), self._clock()
         if is_new:
             self.ask()
+            self._wake()
 
     def _is_scraped(self) -> bool:
         return self._clock() < self._scraped_at + SCRAPER_STAYS

@@ -14,7 +14,7 @@ from console.pairing import PairedServiceBusClient
 from console.pairing.management import management_of
 from console.pairing.readiness import Proofs, expiry, read_counts, validity
 
-from .conftest import World
+from .conftest import World, until
 
 
 def of(readiness: Readiness, what: str) -> Finding:
