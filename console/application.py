@@ -128,7 +128,7 @@ class _Beside:
         if hook is not None:
             crew.start(hook.run(warning("on_change")), name="the operator's command")
         if self.metrics is not None:
-            crew.start(serve(self.metrics, host.latest, warning("metrics")), name="the metrics")
+            crew.start(serve(self.metrics, host.scraped, warning("metrics")), name="the metrics")
 
 
 class _Argument(Place):
@@ -201,7 +201,7 @@ class _Engine:
         return paired
 
     def _latest(self) -> Snapshot | None:
-        return None if self._ended else self._host.latest()
+        return None if self._ended else self._host.scraped()
 
     async def _end(self) -> None:
         self._ended = True

@@ -85,6 +85,10 @@ class StubManagement:
         """Nothing."""
         return Depth(messages=0, dead_lettered=0, size_bytes=0)
 
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """Nothing, of any queue."""
+        return {f"{prefix}{index}".casefold(): await self.depth(prefix) for index in range(10)}
+
     async def namespace(self) -> NamespaceInfo:
         """Tells nothing."""
         return UNTOLD

@@ -103,6 +103,8 @@ class Evidence:
     expiry_at: float | None = None
     trouble: str = ""
     """Why management did not tell the queues' counts; empty where it did."""
+    asked: bool = True
+    """Whether management was asked at all: an engine asks it only where somebody looks (SPEC.md section 12)."""
 
 
 def judge(evidence: Evidence) -> Readiness:
@@ -166,6 +168,9 @@ def _send(evidence: Evidence) -> Finding:
 def _room(evidence: Evidence) -> Finding:
     known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
     if not known:
+        if not evidence.asked and not evidence.trouble:
+            seen = "the sizes of the backlog queues are not known: they are read where somebody looks"
+            return Finding(what=ROOM, verdict=Answer.UNKNOWN, evidence=seen)
         why = f": {evidence.trouble}" if evidence.trouble else ""
         return Finding(
             what=ROOM,

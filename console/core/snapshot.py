@@ -359,6 +359,8 @@ class Snapshot:
     """Whether an act needs a reason."""
     drain: DrainView | None = None
     """None: this engine starts none, and does not look."""
+    reading: bool = False
+    """Somebody asked for the depths, and they are being read: the next snapshots have newer ones."""
     parked: ParkedView | None = None
     """None: no depth was read yet."""
     warnings: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from console.core.readiness import Evidence, judge, unreachable
 from console.core.snapshot import Answer, Readiness, Snapshot
 from console.engine.client import ControlClient
 from console.engine.connecting import Clients, open_clients
+from console.engine.here import settled
 from console.engine.lock import running
 from console.engine.naming import looked_up
 from console.engine.places import Places
@@ -70,6 +71,9 @@ async def _asked(socket: Path) -> Checked:
     client = await ControlClient.connect(socket)
     try:
         async with asyncio.timeout(ASK):
+            found = await settled(client)  # judged with depths of now
+            if found is not None and found.readiness is not None:
+                return Checked(found.readiness, f"engine {found.engine}")
             async for update in client.updates():
                 if isinstance(update, Snapshot) and update.readiness is not None:
                     return Checked(update.readiness, f"engine {update.engine}")

@@ -78,9 +78,12 @@ class ControlClient:
         self._position: Position | None = None
 
     @classmethod
-    async def connect(cls, socket: Path, *, after: Position | None = None, read_only: bool = False) -> ControlClient:
+    async def connect(
+        cls, socket: Path, *, after: Position | None = None, read_only: bool = False, watches: bool = True
+    ) -> ControlClient:
         """Talks to the engine behind `socket`, which then tells what happened after `after`; without it, the newest
         events it remembers. `read_only`: to look only; the engine then refuses every order given here.
+        `watches`: to show somebody the depths of the backlog, which costs the secondary namespace readings.
 
         Raises:
             EngineNotRunningError: nothing answers there.
@@ -90,7 +93,7 @@ class ControlClient:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 while True:
                     try:
-                        return await cls._connect_once(socket, after, read_only)
+                        return await cls._connect_once(socket, after, read_only=read_only, watches=watches)
                     except OSError as error:
                         if error.errno not in _BACKLOG_IS_FULL:
                             raise
@@ -107,11 +110,13 @@ class ControlClient:
             ) from error
 
     @classmethod
-    async def _connect_once(cls, socket: Path, after: Position | None, read_only: bool) -> ControlClient:
+    async def _connect_once(
+        cls, socket: Path, after: Position | None, *, read_only: bool, watches: bool
+    ) -> ControlClient:
         reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.LONGEST_FROM_ENGINE)
         client = cls(reader, writer, socket)
         try:
-            await client._greet(after, read_only)
+            await client._greet(after, read_only=read_only, watches=watches)
         except BaseException:
             writer.transport.abort()
             raise
@@ -232,12 +237,12 @@ class ControlClient:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
-    async def _greet(self, after: Position | None, read_only: bool) -> None:
+    async def _greet(self, after: Position | None, *, read_only: bool, watches: bool) -> None:
         transport = self._writer.transport
         if not is_ours(transport) and peer_uid(transport) not in users_at(self._path):
             raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
         place = after or Position(boot="", seq=0)
-        hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only)
+        hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only, watches=watches)
         self._writer.write(protocol.encode(hello))
         answer = await self._read()
         if isinstance(answer, Goodbye):

@@ -59,6 +59,9 @@ MOST_ORDERS: Final = 16
 Execute = Callable[[Order, bool], Awaitable[Answer]]
 """Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
 
+Watched = Callable[[int], object]
+"""Told how many consoles show somebody the depths, whenever that changes."""
+
 log = logging.getLogger(__name__)
 
 
@@ -76,6 +79,8 @@ class _Console:
         self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=HISTORY)
         self.viewer = False
         """Whether it was opened to look only."""
+        self.watches = False
+        """Whether it shows somebody the depths."""
         self.user: str | None = None
         """Its user by the kernel; None: the kernel cannot tell."""
         self.orders: set[asyncio.Task[None]] = set()
@@ -134,13 +139,23 @@ class ControlServer:
         welcome: what the engine says of itself.
         execute: see Execute; one console may ask again before it was answered. An order is carried out even if the
             console that gave it goes.
+        watched: see Watched.
         group: the id of a group whose members are heard as well; None: the engine's own user alone.
     """
 
-    def __init__(self, path: Path, *, welcome: Welcome, execute: Execute, group: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        welcome: Welcome,
+        execute: Execute,
+        watched: Watched = lambda _: None,
+        group: int | None = None,
+    ) -> None:
         self._path = path
         self._welcome = welcome
         self._execute = execute
+        self._watched = watched
         self._connected: set[_Console] = set()
         self._consoles: set[_Console] = set()
         """Those that were welcomed."""
@@ -216,6 +231,8 @@ class ControlServer:
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
+            if console.watches:
+                self._tell_watched()
 
     async def _converse(self, console: _Console) -> None:
         await self._check_in(console)
@@ -246,10 +263,15 @@ class ControlServer:
         if len(self._consoles) >= MOST_CONSOLES:
             raise ProtocolError(f"{MOST_CONSOLES} consoles are connected already: close one")
         console.caller.known()
-        console.viewer = hello.read_only
+        console.viewer, console.watches = hello.read_only, hello.watches
         console.writer.write(protocol.encode(self._welcome))
+        if console.watches:  # before it is told how things stand: that depths are being read is part of it
+            self._tell_watched(console)
         self._catch_up(console, hello)
         self._consoles.add(console)
+
+    def _tell_watched(self, *more: _Console) -> None:
+        self._watched(sum(each.watches for each in (*self._consoles, *more)))
 
     def _catch_up(self, console: _Console, hello: Hello) -> None:
         """Puts into the mailbox what the console has missed. No await from here to its registration: no gap."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,8 @@ from console.engine.places import Places, all_places
 
 LOOK: Final = 5.0
 """Seconds that an engine has to say how it stands."""
+READING: Final = 3.0
+"""Of those, seconds that its reading of the depths is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +59,19 @@ def socket_of(places: Places) -> Path | None:
     return Path(holder.socket)
 
 
-async def look_at(engines: Iterable[Places]) -> tuple[Standing, ...]:
-    """How they stand, asked at the same time. Never raises for an engine's sake."""
-    return tuple(await asyncio.gather(*(standing_of(places) for places in engines)))
+async def look_at(engines: Iterable[Places], *, watches: bool = False) -> tuple[Standing, ...]:
+    """How they stand, asked at the same time. `watches`: somebody is shown the depths, so they are read now. Never
+    raises for an engine's sake."""
+    return tuple(await asyncio.gather(*(standing_of(places, watches=watches) for places in engines)))
 
 
-async def standing_of(places: Places) -> Standing:
+async def standing_of(places: Places, *, watches: bool = False) -> Standing:
     """How the engine there stands."""
     socket = socket_of(places)
     if socket is None:
         return Standing(pairing=places.name, trouble=_absent(fallen(places.lock)))
     try:
-        return Standing(pairing=places.name, snapshot=await first_snapshot(socket))
+        return Standing(pairing=places.name, snapshot=await first_snapshot(socket, watches=watches))
     except ControlError as error:
         return Standing(pairing=places.name, trouble=str(error))
 
@@ -78,8 +82,9 @@ def _absent(last: Holder | None) -> str:
     return f"the engine (pid {last.pid}) did not end in order; its log is {last.log}: start another with paired up"
 
 
-async def first_snapshot(socket: Path) -> Snapshot:
-    """How the engine behind a socket stands now.
+async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
+    """How the engine behind a socket stands now. `watches`: with depths of now, or none if reading them takes READING
+    seconds.
 
     Raises:
         EngineNotRunningError: nothing answers there, or it does not say within LOOK seconds.
@@ -87,15 +92,33 @@ async def first_snapshot(socket: Path) -> Snapshot:
     """
     try:
         async with asyncio.timeout(LOOK):
-            client = await ControlClient.connect(socket)
+            client = await ControlClient.connect(socket, watches=watches)
             try:
-                async for update in client.updates():
-                    if isinstance(update, Snapshot):
-                        return update
+                found = await settled(client)
             finally:
                 await client.close()
     except TimeoutError as error:
         raise EngineNotRunningError(
             f"the engine at {socket} did not say within {LOOK:g} s how it stands; its log says why"
         ) from error
-    raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")
+    if found is None:
+        raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")
+    return found
+
+
+async def settled(client: ControlClient) -> Snapshot | None:
+    """The first snapshot in which the depths are not just being read; after READING seconds the newest.
+
+    None: the engine ended before it said how it stands.
+    """
+    found: Snapshot | None = None
+    end = asyncio.get_running_loop().time() + READING
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None) as patience:
+            async for update in client.updates():
+                if isinstance(update, Snapshot):
+                    found = update
+                    if not found.reading:
+                        return found
+                    patience.reschedule(end)
+    return found

@@ -135,7 +135,9 @@ class EngineHost:
         self._draining = draining
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
         self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
-        self._control = ControlServer(socket, welcome=self._welcome(), execute=self._execute, group=group)
+        self._control = ControlServer(
+            socket, welcome=self._welcome(), execute=self._execute, watched=self._watched, group=group
+        )
         self._stack = AsyncExitStack()
         self._readiness = ReadinessWatch(surroundings, self.record)
         self._crew = Crew()
@@ -213,6 +215,7 @@ class EngineHost:
             OSError: the control socket cannot be made.
         """
         self._paired = paired
+        paired.looks.when_read = partial(self._counts_read, paired)
         paired.write_together(self._journal.together)
         for order in self._before:
             self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
@@ -282,6 +285,12 @@ class EngineHost:
         """The newest snapshot; None before the pairing was adopted."""
         return self._control.snapshot
 
+    def scraped(self) -> Snapshot | None:
+        """The same for a scraper, which thereby looks at the depths; called by any thread."""
+        if self._paired is not None:
+            self._paired.looks.scrape()
+        return self._control.snapshot
+
     def stop(self, reason: str) -> None:
         """Asks for the end of the engine; the first reason stays."""
         self._reason = self._reason or reason
@@ -332,6 +341,20 @@ class EngineHost:
         self._wake()
         return done
 
+    def _watched(self, watchers: int) -> None:
+        """So many consoles look. What one that came is told first says that the depths are being read."""
+        if self._paired is not None:
+            self._paired.looks.watch(watchers)
+            if self._paired.reading:
+                self._control.tell_snapshot(self._snapshot(self._paired))
+
+    def _counts_read(self, paired: Steered) -> None:
+        try:
+            self._readiness.recount(paired)
+        except Exception:  # the reading itself is good
+            log.exception("nobody knows whether a failover would work: judging failed")
+        self._wake()
+
     def _wake(self) -> None:
         self._woken.set()
 
@@ -378,7 +401,7 @@ class EngineHost:
             secondary=paired.secondary_name,
             read_only=self._reach.read_only if self._reach is not None else identity.read_only,
             entities=paired.entity_views(),
-            queues=paired.queue_views(),
+            queues=paired.queue_views(looking=False),
             syphon=self._beside(paired.syphon_view()),
             billed=paired.billed(),
             times=times_line(self._policy),
@@ -392,6 +415,7 @@ class EngineHost:
             unused=paired.unused_view(),
             own_process=identity.own_process,
             require_reason=identity.require_reason,
+            reading=paired.reading,
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
 

@@ -239,7 +239,7 @@ def _crew(config: PairingConfig, host: EngineHost, renewal: Renewal, hook: Hook 
     if hook is not None:
         crew.start(hook.run(warning("on_change")), name="the operator's command")
     if config.metrics is not None:
-        crew.start(serve(config.metrics, host.latest, warning("metrics")), name="the metrics")
+        crew.start(serve(config.metrics, host.scraped, warning("metrics")), name="the metrics")
     return crew
 
 

@@ -44,6 +44,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     seq: int = 0
     read_only: bool = False
     """Whether this client only looks: the engine's guard then refuses whatever it orders."""
+    watches: bool = True
+    """Whether it shows somebody the depths: the engine reads them for as long as it is connected."""
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):

@@ -9,6 +9,7 @@ from typing import Protocol
 from console.core.queue_usage import QueueUsage
 from console.core.readiness import Evidence
 from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
+from console.pairing.looks import Looks
 
 
 class Steered(Protocol):
@@ -63,8 +64,16 @@ class Steered(Protocol):
     def entity_views(self) -> tuple[EntityView, ...]:
         """The entities, as they are now."""
 
-    def queue_views(self) -> tuple[QueueView, ...]:
-        """The backlog queues."""
+    @property
+    def looks(self) -> Looks:
+        """Who looks at the depths of the backlog queues."""
+
+    @property
+    def reading(self) -> bool:
+        """Whether somebody asked for the depths and they are being read."""
+
+    def queue_views(self, *, looking: bool) -> tuple[QueueView, ...]:
+        """The backlog queues. `looking`: as if somebody asked for their depths."""
 
     def syphon_view(self) -> SyphonView:
         """The syphon."""
@@ -74,6 +83,9 @@ class Steered(Protocol):
 
     async def inspect(self) -> Evidence:
         """What a failover would rest on, looked at now."""
+
+    def recounted(self, evidence: Evidence) -> Evidence:
+        """The evidence with the counts of now."""
 
     def know_usage(self, usage: QueueUsage) -> None:
         """Takes note of the backlog queues that other engines use."""

@@ -38,11 +38,12 @@ class Around:
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
-        """The evidence, with other engines' syphons where this one runs none, and the entities' settings."""
+        """The evidence, with other engines' syphons where this one runs none, and the entities' settings: those of now
+        where management is asked anyway."""
         if evidence.syphon in (None, SyphonStatus.OFF):
             syphons = await syphons_here(self._places, primary=evidence.primary, secondary=evidence.secondary)
             evidence = replace(evidence, syphons_elsewhere=syphons)
-        if evidence.ping == "message":
+        if evidence.ping == "message" and evidence.asked:
             await self._read_settings()
         return replace(evidence, expiry=self._expiry, expiry_at=self._expiry_at)
 

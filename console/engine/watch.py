@@ -58,6 +58,7 @@ class ReadinessWatch:
         self._surroundings = surroundings
         self._record = record
         self._nudged = asyncio.Event()
+        self._evidence: Evidence | None = None
 
     @property
     def alarm(self) -> str:
@@ -68,6 +69,14 @@ class ReadinessWatch:
         """Looks soon if the event may change the answer."""
         if isinstance(event, CHANGES):
             self._nudged.set()
+
+    def recount(self, paired: Steered) -> None:
+        """Judges the latest evidence again, with the queues' counts of now; what was not looked at is, soon."""
+        if self._evidence is None:
+            return
+        if paired.looks.attended and not self._evidence.asked:
+            self._nudged.set()
+        self._turn(paired.recounted(self._evidence))
 
     async def run(self, paired: Steered) -> None:
         """Looks until cancelled; a look that fails is logged, and the next one comes."""
@@ -88,7 +97,10 @@ class ReadinessWatch:
     async def _look(self, paired: Steered) -> None:
         evidence = await self._surrounded(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
-        found = judge(evidence)
+        self._turn(evidence)
+
+    def _turn(self, evidence: Evidence) -> None:
+        self._evidence, found = evidence, judge(evidence)
         before, self.latest = self.alarm, found
         if bool(self.alarm) != bool(before):
             self._record(e.Warned(at=found.at, about="readiness", text=self.alarm or "a failover would work again"))

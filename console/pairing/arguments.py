@@ -16,7 +16,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from console.core.errors import ConfigurationError
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
 
-_MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "namespace", "close")
+_MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
 """Of what takes the place of the SDK's management client: `console.pairing.management.Management`."""
 
 _paired: Final[WeakSet[Any]] = WeakSet()

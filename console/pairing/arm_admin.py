@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from console.core.namespaces import NamespaceInfo, Tier
-from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, ONCE, Depth, QueueFacts, QueueStatus
+from console.pairing.management import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    ONCE,
+    Depth,
+    QueueFacts,
+    QueueStatus,
+    limited,
+)
 
 if TYPE_CHECKING:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient
@@ -64,18 +73,17 @@ class ArmAdmin:
 
     async def depth(self, path: str) -> Depth:
         """As `Management` says."""
-        told = _properties(await self._get(path))
-        counts = told.count_details
-        dead = (counts.dead_letter_message_count if counts is not None else None) or 0
-        accessed = told.accessed_at
-        return Depth(
-            messages=max(0, (told.message_count or 0) - dead),
-            dead_lettered=dead,
-            size_bytes=told.size_in_bytes or 0,
-            scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
-            last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-            created_at=told.created_at.timestamp() if told.created_at is not None else None,
-        )
+        return _depth(_properties(await self._get(path)))
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """As `Management` says; all queues are listed."""
+        found: dict[str, Depth] = {}
+        async for page in limited(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
+            async for one in page:
+                path, told = (one.name or "").replace("~", "/").casefold(), _properties(one)
+                if path.startswith(prefix.casefold()) and told.count_details is not None:
+                    found[path] = _depth(told)
+        return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
         """As `Management` says: what is there is read, and written back with another status."""
@@ -134,6 +142,20 @@ def _properties(queue: SBQueue) -> SBQueueProperties:
     from azure.mgmt.servicebus.models import SBQueueProperties  # slow to import; the caller's client has done it
 
     return queue.properties or SBQueueProperties()
+
+
+def _depth(told: SBQueueProperties) -> Depth:
+    counts = told.count_details
+    dead = (counts.dead_letter_message_count if counts is not None else None) or 0
+    accessed = told.accessed_at
+    return Depth(
+        messages=max(0, (told.message_count or 0) - dead),
+        dead_lettered=dead,
+        size_bytes=told.size_in_bytes or 0,
+        scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
+        last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+        created_at=told.created_at.timestamp() if told.created_at is not None else None,
+    )
 
 
 def _facts(queue: SBQueue) -> QueueFacts:

@@ -7,10 +7,19 @@ from typing import Final
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.management import QueueProperties
+from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from console.core.namespaces import NamespaceInfo, Tier
-from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, ONCE, Depth, QueueFacts, QueueStatus
+from console.pairing.management import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    ONCE,
+    Depth,
+    QueueFacts,
+    QueueStatus,
+    limited,
+)
 from console.pairing.signatures import renew_in_time
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
@@ -46,17 +55,17 @@ class AtomAdmin:
 
     async def depth(self, path: str) -> Depth:
         """As `Management` says."""
-        told = await self._client.get_queue_runtime_properties(path, **ONCE)
-        dead = told.dead_letter_message_count or 0
-        accessed = told.accessed_at_utc
-        return Depth(
-            messages=max(0, (told.total_message_count or 0) - dead),
-            dead_lettered=dead,
-            size_bytes=told.size_in_bytes or 0,
-            scheduled=told.scheduled_message_count or 0,
-            last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-            created_at=told.created_at_utc.timestamp() if told.created_at_utc is not None else None,
-        )
+        return _depth(await self._client.get_queue_runtime_properties(path, **ONCE))
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """As `Management` says; all queues are listed."""
+        found: dict[str, Depth] = {}
+        async for page in limited(self._client.list_queues_runtime_properties(**ONCE), pages):
+            async for one in page:
+                path = one.name.casefold()
+                if path.startswith(prefix.casefold()) and one._internal_qr.message_count_details is not None:
+                    found[path] = _depth(one)
+        return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
         """As `Management` says: what is there is read, and written back with another status."""
@@ -91,6 +100,19 @@ class AtomAdmin:
     async def close(self) -> None:
         """Closes the client."""
         await self._client.close()
+
+
+def _depth(told: QueueRuntimeProperties) -> Depth:
+    dead = told.dead_letter_message_count or 0
+    accessed = told.accessed_at_utc
+    return Depth(
+        messages=max(0, (told.total_message_count or 0) - dead),
+        dead_lettered=dead,
+        size_bytes=told.size_in_bytes or 0,
+        scheduled=told.scheduled_message_count or 0,
+        last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
+        created_at=told.created_at_utc.timestamp() if told.created_at_utc is not None else None,
+    )
 
 
 def _facts(queue: QueueProperties) -> QueueFacts:

@@ -25,6 +25,7 @@ from console.core.errors import (
     PairingError,
 )
 from console.core.events import Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from console.core.looking import Reason
 from console.core.namespaces import NamespaceInfo
 from console.core.paths import entity_path
 from console.core.queue_usage import QueueUsage
@@ -36,6 +37,7 @@ from console.pairing.deadlines import CLOSING, bounded, end_all
 from console.pairing.degraded import DegradedStart
 from console.pairing.gate import Gate
 from console.pairing.inspection import Inspection
+from console.pairing.looks import Looks
 from console.pairing.management import Management
 from console.pairing.options import SendAvailabilityPairedNamespaceOptions
 from console.pairing.partners import Partners, Side
@@ -88,13 +90,15 @@ class PairedServiceBusClient:
         self._standby = standby
         self._late = late
         self._syphon: Syphon | None = None
-        self._soundings = Soundings(steering, admin, queues)
-        self._peeks = Peeks(steering, options.secondary_client, queues, self._soundings)
+        self.looks = looks = Looks(steering.clock, steering.changed)
+        self._soundings = soundings = Soundings(steering, admin, queues, looks)
+        self._peeks = Peeks(steering, options.secondary_client, queues, soundings, looks)
+        clients = (primary_client, options.secondary_client)
         self._inspection = Inspection(
-            steering, primary_client, options.secondary_client, admin, queues, self._soundings
+            steering, *clients, admin, queues, soundings, looks, limit=lambda index: self._found.limit(index)
         )
-        self._unused = Unused(steering, admin, options.secondary_client, queues)
-        self._unmoved = Unmoved(steering, self._soundings, self._unused, has_syphon=steering.policy.enable_syphon)
+        self._unused = Unused(steering, admin, options.secondary_client, queues, looks)
+        self._unmoved = Unmoved(steering, soundings, self._unused, has_syphon=steering.policy.enable_syphon)
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
         first = next(iter(queues.values()))
@@ -116,7 +120,7 @@ class PairedServiceBusClient:
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
-        tasks.start(self._soundings.run(), name="the depth of the backlog")
+        tasks.start(self._soundings.run(self._reasons), name="the depth of the backlog")
         tasks.start(self._peeks.run(), name="the peeks into the backlog")
         if self._late is not None:
             tasks.start(self._late.run(self._completed), name="the completion of the pairing")
@@ -328,6 +332,11 @@ class PairedServiceBusClient:
         the indices in use by other known engines. Raises CleanUpError with the reason why it stays."""
         return await self._unused.clean_up(path, elsewhere=elsewhere)
 
+    @property
+    def reading(self) -> bool:
+        """Whether somebody asked for the depths and they are being read."""
+        return self.looks.pending or self._unused.listing
+
     def unused_view(self) -> UnusedView:
         """The backlog queues that no known engine uses."""
         return self._unused.view
@@ -338,8 +347,11 @@ class PairedServiceBusClient:
         """Every entity seen or watched."""
         return views.entities(self._steering, self._carried)
 
-    def queue_views(self) -> tuple[QueueView, ...]:
-        """Every backlog queue in use."""
+    def queue_views(self, *, looking: bool = True) -> tuple[QueueView, ...]:
+        """Every backlog queue in use, with its counts when they were last read. Whoever asks has them read anew within
+        seconds, unless it is not `looking` at them."""
+        if looking:
+            self.looks.ask()
         return views.queues(self._steering, self._found, self._soundings, self._peeks, self._syphon)
 
     def syphon_view(self) -> SyphonView:
@@ -357,24 +369,29 @@ class PairedServiceBusClient:
         growing = self._unused.alarm if self._syphon is not None else ""
         late = self._late.alarm if self._late is not None else ""
         own = (self._steering.refusal_alarm(), late, *found, *self._standby.alarms)
-        return tuple(filter(None, (*own, *backlog_alarms(self.queue_views(), self.syphon_view()), growing)))
+        backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
+        return tuple(filter(None, (*own, *backlog_, growing)))
 
     async def check(self) -> Readiness:
         """Say whether a failover would work now, as `paired check` does: links are opened to backlog queues and closed,
         nothing is sent. `ready` is the answer; each of `findings` has a verdict, its evidence and what to do."""
         self._steering.refuse_when_ended()
-        evidence = await self.inspect()
+        evidence = await self.inspect(ask=True)
         return readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
 
     def warnings(self) -> tuple[str, ...]:
         """What a person may want to look at: parked messages whose syphon is unknown (SPEC.md section 4.6)."""
         return self._unmoved.warnings()
 
-    async def inspect(self) -> Evidence:
+    async def inspect(self, *, ask: bool = False) -> Evidence:
         """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
-        sent. `console.core.readiness.judge` says what it means."""
+        sent. `console.core.readiness.judge` says what it means. `ask`: management too is asked now, whoever looks."""
         names = (self.primary_name, self.secondary_name)
-        return await self._inspection.look(names, self.syphon_view().status, self._standby.limit())
+        return await self._inspection.look(names, self.syphon_view().status, self._standby.limit(), ask=ask)
+
+    def recounted(self, evidence: Evidence) -> Evidence:
+        """The same evidence with the queues' counts when they were last read."""
+        return self._inspection.recounted(evidence)
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
@@ -405,6 +422,10 @@ class PairedServiceBusClient:
         self._found = found
         if secondary.name:
             self.secondary_name, self.secondary_info = secondary.name, secondary
+
+    def _reasons(self) -> frozenset[Reason]:
+        """Why rules want the depths read."""
+        return self._unmoved.reasons(aside=self._syphon.aside if self._syphon is not None else 0)
 
     def _with_syphon(self) -> Syphon:
         if self._syphon is None:

@@ -6,7 +6,7 @@ What only an engine's process can see (other engines here, settings of the prima
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -16,6 +16,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from console.core.readiness import Evidence, QueueEvidence, TooLarge
 from console.core.snapshot import SyphonStatus
+from console.pairing.looks import Looks
 from console.pairing.management import Management
 from console.pairing.readiness import Proofs, size_limits, validity
 from console.pairing.soundings import Soundings
@@ -34,7 +35,9 @@ class Inspection:
         primary, secondary: the namespaces' clients.
         admin: the secondary's management.
         queues: the backlog queues' paths by index.
-        soundings: has their counts; they are not read anew.
+        soundings: has their counts; they are read anew where a look asks for it.
+        looks: says whether anybody looks: where nobody does, management is not asked.
+        limit: the bytes that a queue may hold, as far as the pairing knows.
     """
 
     def __init__(
@@ -45,21 +48,33 @@ class Inspection:
         admin: Management,
         queues: Mapping[int, str],
         soundings: Soundings,
+        looks: Looks,
+        limit: Callable[[int], int],
     ) -> None:
         self._steering = steering
         self._clients = (primary, secondary)
         self._admin = admin
         self._soundings = soundings
+        self._looks = looks
+        self._limit = limit
         self._queues = queues
         self._proofs = Proofs(secondary, tuple(queues.values()), steering.judge, steering.clock)
         self._limits: dict[str, int] = {}
         self._limits_at = 0.0
 
-    async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None) -> Evidence:
-        """What is seen now; opens links to backlog queues. `names`: the primary's and the secondary's; `limit`: the
-        largest message that the backlog takes."""
+    async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None, *, ask: bool) -> Evidence:
+        """What is seen now; opens links to backlog queues.
+
+        Args:
+            names: the primary's and the secondary's.
+            limit: the largest message that the backlog takes.
+            ask: have management asked for the counts, whoever looks.
+        """
         steering = self._steering
-        proofs, *_ = await asyncio.gather(self._proofs.look(), self._read_limits(), self._first_counts())
+        if ask:
+            self._looks.ask()
+        waits = (self._read_limits(), self._fresh_counts()) if ask or self._looks.attended else ()
+        proofs, *_ = await asyncio.gather(self._proofs.look(), *waits)
         return Evidence(
             at=steering.clock(),
             primary=names[0],
@@ -72,6 +87,16 @@ class Inspection:
             limit_bytes=limit,
             ping=steering.policy.ping,
             trouble=self._soundings.trouble,
+            asked=bool(waits),
+        )
+
+    def recounted(self, evidence: Evidence) -> Evidence:
+        """The evidence with the counts of now."""
+        queues = zip(self._queues, evidence.queues, strict=True)
+        return replace(
+            evidence,
+            queues=tuple(self._counted(index, proof) for index, proof in queues),
+            trouble=self._soundings.trouble,
         )
 
     def _too_large(self) -> tuple[TooLarge, ...] | None:
@@ -83,20 +108,21 @@ class Inspection:
 
     def _counted(self, index: int, proof: QueueEvidence) -> QueueEvidence:
         sounding = self._soundings.found.get(index)
+        limit = self._limits.get(proof.path.casefold()) if self._limits else self._limit(index)
         if sounding is None:
-            return replace(proof, limit_bytes=self._limits.get(proof.path.casefold()))
+            return replace(proof, limit_bytes=limit)
         return replace(
             proof,
             messages=sounding.depth.messages,
             size_bytes=sounding.depth.size_bytes,
-            limit_bytes=self._limits.get(proof.path.casefold()),
+            limit_bytes=limit,
             read_at=sounding.read_at,
         )
 
-    async def _first_counts(self) -> None:
+    async def _fresh_counts(self) -> None:
         with suppress(TimeoutError):  # what is not read by then is not known
             async with asyncio.timeout(WAIT):
-                await self._soundings.once.wait()
+                await self._soundings.settled()
 
     async def _read_limits(self) -> None:
         now = self._steering.clock()

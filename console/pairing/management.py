@@ -6,11 +6,13 @@ Not here: which queues are wanted, and what a refusal means for the pairing (bac
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
+from azure.core.async_paging import AsyncItemPaged
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
@@ -24,6 +26,7 @@ LOCK: Final = timedelta(minutes=1)
 ONCE: Final[dict[str, Any]] = {"retry_total": 0}
 """For each request: azure-core would try ten times more, and the pairing counts the tries."""
 
+T = TypeVar("T")
 
 PROXY_REFUSED: Final = 407
 """What a proxy answers to whom it does not know; aiohttp tells it without the password."""
@@ -67,6 +70,10 @@ class Depth:
     """In epoch seconds; None: not told."""
 
 
+class ListTooLongError(Exception):
+    """A namespace has so many queues that reading a few by themselves costs less than the list."""
+
+
 class Management(Protocol):
     """A namespace's management. Each call raises azure-core's errors, and ends within the caller's deadline."""
 
@@ -82,6 +89,14 @@ class Management(Protocol):
 
     async def depth(self, path: str) -> Depth:
         """What lies in a queue now."""
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """What lies in the queues whose path begins with `prefix`, by path in lower case: from one list, which does not
+        tell the counts of a queue that is missing here.
+
+        Raises:
+            ListTooLongError: the list has more than `pages` pages.
+        """
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
         """Let a queue's clients send, or not; every other setting stays."""
@@ -101,6 +116,16 @@ class Management(Protocol):
 
 SecondaryAdmin = ServiceBusAdministrationClient | Management
 """What a caller may hand in."""
+
+
+async def limited(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
+    """The pages of a list, each of which is a request. Raises ListTooLongError where there are more than `pages`."""
+    asked = 0
+    async for page in items.by_page():
+        asked += 1
+        if asked > pages:
+            raise ListTooLongError
+        yield page
 
 
 def management_of(admin: SecondaryAdmin) -> Management:

@@ -1,8 +1,9 @@
 """What peeks find in the backlog queues: why their dead letters are dead, and since when their oldest message waits.
 
 Counts tell neither, and what this engine dead-lettered itself is not all that lies there. A peek changes nothing, but
-it is billed (as a receive) and carries whole messages; so it goes only where the counts say that there is something, at
-most once a minute for each queue, and a look at dead letters ends after MOST of them or CALLS calls. It reads through
+it is billed (as a receive) and carries whole messages; so it goes only where the counts say that there is something and
+somebody looks, at most once a minute for each queue, and a look at dead letters ends after MOST of them or CALLS calls.
+It reads through
 the SDK: a message that the SDK cannot read (one with a char or a decimal among its properties) fails the look,
 which is said beside what was found before. Nothing here ever raises: no send, pump or state depends on it.
 """
@@ -20,7 +21,8 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from console.core.snapshot import DeadLettersView, OldestView
 from console.pairing.deadlines import CLOSING, bounded
-from console.pairing.soundings import QUICK, Soundings
+from console.pairing.looks import Looks
+from console.pairing.soundings import Soundings
 from console.pairing.steering import Steering
 
 EVERY: Final = 60.0
@@ -51,10 +53,16 @@ class Peeks:
         client: the secondary namespace's; needs Listen.
         queues: the backlog queues' paths by index.
         soundings: their counts, which say where there is something.
+        looks: says whether anybody looks.
     """
 
     def __init__(
-        self, steering: Steering, client: ServiceBusClient, queues: Mapping[int, str], soundings: Soundings
+        self,
+        steering: Steering,
+        client: ServiceBusClient,
+        queues: Mapping[int, str],
+        soundings: Soundings,
+        looks: Looks,
     ) -> None:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
         self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
@@ -66,14 +74,16 @@ class Peeks:
         self._client = client
         self._queues = queues
         self._soundings = soundings
+        self._looks = looks
 
     async def run(self) -> None:
-        """Look into all queues, one after the other, soon after their counts were read."""
-        await self._soundings.once.wait()
+        """Look into all queues, one after the other, after their counts were read for somebody."""
         while True:
-            for index in self._queues:
-                await self.look(index)
-            await asyncio.sleep(QUICK)
+            await self._soundings.ended.wait()
+            if self._looks.attended:
+                for index in self._queues:
+                    await self.look(index)
+            self._looks.answered()
 
     async def look(self, index: int) -> None:
         """Look into one queue where that is due. A queue whose counts are not known is left alone."""

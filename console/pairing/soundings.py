@@ -1,7 +1,6 @@
-"""The depth of the backlog queues, read now and then: every number with the time it was read.
+"""The depth of the backlog queues, read where somebody looks or a rule needs it: each number with the time of reading.
 
-Polling costs operations and, on a small namespace, credits; so it is slow while nothing happens, and quicker while
-messages are parked. A count read while the namespace cannot be reached is not there, and nobody takes it for zero.
+A count read while the namespace cannot be reached is not there, and nobody takes it for zero.
 """
 
 from __future__ import annotations
@@ -12,20 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from azure.core.exceptions import AzureError
-
 from console.core.events import QueueRead
+from console.core.looking import Reason
 from console.core.trend import Reading
-from console.pairing.backlog import depth
+from console.pairing.counts import Counts
+from console.pairing.looks import Looks, Reasons
 from console.pairing.management import Depth, Management
 from console.pairing.steering import Steering
 
-QUICK: Final = 5.0
-SLOW: Final = 15.0
 WRITTEN_EVERY: Final = 300.0
 """Seconds after which a reading is written down that found nothing new."""
 REMEMBERED: Final = 12
-"""Readings of a queue that its trend is made from: a minute's, while messages are parked."""
+"""Readings of a queue that its trend is made from: a minute's, while somebody watches and messages are parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,56 +34,80 @@ class Sounding:
 
 
 class Soundings:
-    """Reads the queues' counts until cancelled; `found` holds the latest by index."""
+    """Reads the queues' counts when that is due until cancelled; `found` holds the latest by index."""
 
-    def __init__(self, steering: Steering, admin: Management, queues: Mapping[int, str]) -> None:
+    def __init__(self, steering: Steering, admin: Management, queues: Mapping[int, str], looks: Looks) -> None:
         self.found: dict[int, Sounding | None] = dict.fromkeys(queues)
         self.readings: dict[int, deque[Reading]] = {index: deque(maxlen=REMEMBERED) for index in queues}
         """The latest readings of each queue, oldest first."""
-        self.every = SLOW
-        """Seconds until the queues are read again."""
-        self.once = asyncio.Event()
-        """Set when all queues were read, or tried, for the first time."""
+        self.ended = asyncio.Event()
+        """Set when all queues were read, or tried; another one for each reading."""
         self._troubles: dict[int, str] = {}
         """Why the last reading failed, by queue."""
         self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
         self._steering = steering
-        self._admin = admin
-        self._queues = queues
+        self._looks = looks
+        self._counts = Counts(admin, queues)
+        self._parked_before = 0
 
     @property
     def trouble(self) -> str:
         """Why a queue could not be read the last time, the first such queue's; empty where all could."""
         return self._troubles[min(self._troubles)] if self._troubles else ""
 
-    async def run(self) -> None:
-        """Read all queues, one after the other; quicker while something is parked or an entity is failed over."""
+    @property
+    def every(self) -> float:
+        """Seconds between two readings just now."""
+        return self._looks.period
+
+    @property
+    def messages(self) -> int:
+        """What lay in all queues when they were read."""
+        return sum(one.depth.messages for one in self.found.values() if one is not None)
+
+    @property
+    def parked_since(self) -> int:
+        """Messages that this engine has parked since the last reading began."""
+        return self._steering.meter.parked - self._parked_before
+
+    def reasons(self, *, aside: int) -> frozenset[Reason]:
+        """Why a rule or a screen wants a newer reading than the last. `aside`: messages that this engine holds."""
+        diverting = any(entity.diverting for entity in self._steering.machine.entities())
+        held = (
+            (Reason.DIVERTING, diverting),
+            (Reason.PARKED, self.messages > 0 or self.parked_since > 0),
+            (Reason.LYING, self.messages > aside or self.parked_since > 0),
+        )
+        return frozenset(reason for reason, holds in held if holds)
+
+    async def run(self, more: Reasons) -> None:
+        """Read all queues when somebody looks, or has a reason: `more`."""
         while True:
-            for index, path in self._queues.items():
-                await self._read(index, path)
-            self.once.set()
-            parked = any(one is not None and one.depth.messages for one in self.found.values())
-            diverting = any(entity.diverting for entity in self._steering.machine.entities())
-            self.every = QUICK if parked or diverting else SLOW
-            await self._wait()
+            await self._looks.due(more, self._steering.change)
+            await self.read()
 
-    async def _wait(self) -> None:
-        """Until the next reading; something that happens makes it come soon, but not sooner than QUICK."""
-        await asyncio.sleep(QUICK)
-        if self.every > QUICK:
-            await self._steering.change(self._steering.clock() + self.every - QUICK)
+    async def settled(self) -> None:
+        """Wait for the reading that somebody asked for, if one is under way."""
+        while self._looks.wanted:
+            await self.ended.wait()
 
-    async def _read(self, index: int, path: str) -> None:
-        try:
-            found = await depth(self._admin, path)
-        except (AzureError, OSError, TimeoutError) as error:
-            self._troubles[index] = self._steering.judge(error).reason
-        else:
+    async def read(self) -> None:
+        """Read all queues now."""
+        parked = self._steering.meter.parked
+        told = await self._counts.read()
+        self._parked_before = parked
+        for index, one in told.items():
+            if isinstance(one, Exception):
+                self._troubles[index] = self._steering.judge(one).reason
+                continue
             self._troubles.pop(index, None)
             now = self._steering.clock()
-            self._write_down(index, found, now)
-            self.found[index] = Sounding(found, now)
-            self.readings[index].append(Reading(now, found.messages, found.size_bytes))
+            self._write_down(index, one, now)
+            self.found[index] = Sounding(one, now)
+            self.readings[index].append(Reading(now, one.messages, one.size_bytes))
+        ended, self.ended = self.ended, asyncio.Event()
+        ended.set()
+        self._looks.read()
 
     def _write_down(self, index: int, found: Depth, now: float) -> None:
         """What changed, for whoever looks back; and now and then that nothing did."""

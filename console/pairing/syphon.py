@@ -92,7 +92,8 @@ class Syphon:
         self._read_at: dict[int, float] = {}
         """When the readings were made that the pumps were told of, by queue."""
         self._lying_since: float | None = None
-        """Since when nothing was moved though messages lie there that are not set aside."""
+        """Since when nothing was moved though messages lie there that are not set aside: by two readings at least, as
+        one may be old."""
 
     def _sdk_pump(self, index: int, path: str, progress: Progress) -> Worker:
         return Pump(
@@ -235,9 +236,19 @@ class Syphon:
         """Messages moved since the engine started."""
         return sum(pump.progress.moved for pump in self.pumps.values())
 
-    def view(self, depths: Mapping[int, int | None]) -> SyphonView:
-        """How the syphon stands, by what it moved; `depths` are the backlog queues' by index, where known."""
-        status, words = self._status(depths)
+    @property
+    def aside(self) -> int:
+        """Messages that the pumps hold until their destinations take them."""
+        return sum(pump.progress.set_aside for pump in self.pumps.values())
+
+    def view(self, depths: Mapping[int, int | None], read_at: float) -> SyphonView:
+        """How the syphon stands, by what it moved.
+
+        Args:
+            depths: the backlog queues' by index, where known.
+            read_at: the oldest reading of those; without any, whatever.
+        """
+        status, words = self._status(depths, read_at)
         return SyphonView(
             status=status,
             text=words,
@@ -249,7 +260,7 @@ class Syphon:
             paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
         )
 
-    def _status(self, depths: Mapping[int, int | None]) -> tuple[SyphonStatus, str]:
+    def _status(self, depths: Mapping[int, int | None], read_at: float) -> tuple[SyphonStatus, str]:
         now = self._steering.clock()
         if (paused := self._steering.machine.pauses.whole) is not None:
             why = f' "{paused.why}"' if paused.why else ""
@@ -261,11 +272,11 @@ class Syphon:
         if now - last <= RECENT:
             pace = self._steering.machine.pace.why(now)
             return SyphonStatus.RUNNING, f"moving messages to their destinations{pace and f'; {pace}'}"
-        aside = sum(pump.progress.set_aside for pump in self.pumps.values())
+        aside = self.aside
         may_pump = self._steering.machine.may_pump
         lying = sum(depth or 0 for index, depth in depths.items() if may_pump(index)) - aside
-        self._lying_since = max(self._lying_since or now, last) if lying > 0 else None
-        if self._lying_since is not None and now - self._lying_since >= STUCK_AFTER:
+        self._lying_since = max(self._lying_since or read_at, last) if lying > 0 else None
+        if self._lying_since is not None and read_at - self._lying_since >= STUCK_AFTER:
             return SyphonStatus.STUCK, f"{lying} messages lie in the backlog queues and none is moved"
         if aside:
             return SyphonStatus.IDLE, f"holds {aside} messages until their destinations take them"

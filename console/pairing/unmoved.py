@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from console.core.indices import in_words
+from console.core.looking import Reason
 from console.core.stalled import Stalled, are_healthy
 from console.pairing.soundings import Soundings
 from console.pairing.steering import Steering
@@ -34,6 +35,14 @@ class Unmoved:
     def alarm(self) -> str:
         """What to do about a backlog that nothing moves; empty while something may."""
         return self._stalled.alarm
+
+    def reasons(self, *, aside: int) -> frozenset[Reason]:
+        """Why rules want the depths read. `aside`: messages that a syphon here holds."""
+        found, queues = self._soundings.reasons(aside=aside), self._queues()
+        if self._has_syphon:
+            return found | {Reason.SYPHON}
+        unmoved = queues and (self._parked(queues)[0] or self._soundings.parked_since)
+        return found | {Reason.UNMOVED} if unmoved else found
 
     def follow(self) -> None:
         """Compare the newest reading with the one before."""

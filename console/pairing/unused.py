@@ -25,6 +25,7 @@ from console.core.queue_usage import Growing, QueueUsage, growth_alarm
 from console.core.snapshot import UnusedQueue, UnusedView
 from console.pairing.backlog import CALL, differences
 from console.pairing.deadlines import CLOSING, bounded
+from console.pairing.looks import Looks
 from console.pairing.management import Depth, Management, QueueFacts, QueueStatus
 from console.pairing.orders import unused_index
 from console.pairing.steering import Steering
@@ -53,19 +54,28 @@ class Unused:
         admin: the secondary namespace's management; needs Manage to clean up.
         client: the secondary namespace's client, for peeks; needs Listen.
         queues: the paths of the backlog queues in use by index, which may have gaps.
+        looks: says whether anybody looks.
     """
 
     def __init__(
-        self, steering: Steering, admin: Management, client: ServiceBusClient, queues: Mapping[int, str]
+        self,
+        steering: Steering,
+        admin: Management,
+        client: ServiceBusClient,
+        queues: Mapping[int, str],
+        looks: Looks,
     ) -> None:
         self.usage = QueueUsage()
         """What other known engines use."""
+        self.listing = False
+        """Whether they are being listed."""
         self._listed = UnusedView(read_every=EVERY)
         self._growing = Growing()
         self._steering = steering
         self._admin = admin
         self._client = client
         self._queues = queues
+        self._looks = looks
         self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
         self._cleaning = asyncio.Lock()
 
@@ -81,13 +91,17 @@ class Unused:
         return growth_alarm(self._growing.indices - self.usage.moved)
 
     async def run(self) -> None:
-        """List them until cancelled."""
+        """List them until cancelled: where somebody looks, or a syphon here would not move what grows in them."""
+        steering = self._steering
         while True:
+            while not (steering.policy.enable_syphon or self._looks.attended):
+                await steering.change(steering.clock() + EVERY)
             await self.look()
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:
         """List them now; a failure is said in the view, with what was read before."""
+        self.listing = True
         try:
             listed = await bounded(self._admin.queues(self._prefix), CALL, f"listing the queues under {self._prefix}")
             found = [await self._described(facts) for facts in listed if self._index(facts.path) is not None]
@@ -97,6 +111,8 @@ class Unused:
             queues = tuple(sorted(found, key=lambda one: one.index))
             self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=EVERY)
             self._warn_of_growth(queues)
+        finally:
+            self.listing = False
 
     def _warn_of_growth(self, queues: tuple[UnusedQueue, ...]) -> None:
         begun = self._growing.read(queues) - self.usage.moved

@@ -137,7 +137,8 @@ def syphon(syphon_: Syphon | None, found: Found, machine: Pairing, warnings: tup
     if syphon_ is None:
         return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
     depths = {index: sounding.depth.messages if sounding is not None else None for index, sounding in found.items()}
-    view = syphon_.view(depths)
+    read_at = min((sounding.read_at for sounding in found.values() if sounding is not None), default=0.0)
+    view = syphon_.view(depths, read_at)
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
     return replace(view, text=f"{view.text}; {held}") if held else view
 

@@ -131,7 +131,7 @@ class FeedWithNeighbours:
 
     async def _at(self, name: str, ask: Callable[[ControlClient, str], Awaitable[Said]]) -> Said:
         try:
-            client = await ControlClient.connect(_socket_of(name), read_only=self._read_only)
+            client = await ControlClient.connect(_socket_of(name), read_only=self._read_only, watches=False)
             try:
                 return await ask(client, name)
             finally:

@@ -137,7 +137,8 @@ async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "d
 
 
 async def _story(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
-    """The second snapshot, and the events before it: the engine tells its history after the first."""
+    """The second snapshot, or a later one with depths of now, and the events before it: the engine tells its history
+    after the first."""
     found: Snapshot | None = None
     records: list[Record] = []
     try:
@@ -146,7 +147,7 @@ async def _story(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequenc
                 if isinstance(update, Record):
                     records.append(update)
                 elif isinstance(update, Snapshot):
-                    if found is not None:
+                    if found is not None and not update.reading:
                         return update, records
                     found = update
     except TimeoutError:

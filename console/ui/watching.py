@@ -17,7 +17,7 @@ from console.ui.status import as_json, as_lines, health
 
 def run_status(chosen: Places | None, *, json_line: bool) -> int:
     """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
-    standings = asyncio.run(look_at(_engines(chosen)()))
+    standings = asyncio.run(look_at(_engines(chosen)(), watches=True))
     now = time.time()
     if json_line:
         print_object(as_json(standings, now))

@@ -286,7 +286,7 @@ async def _ask(places: Places, wish: Wish) -> int:
     """One engine's answer, on standard output if it is done and on standard error if not."""
     try:
         socket = listening(places)
-        snapshot = await first_snapshot(socket)
+        snapshot = await first_snapshot(socket, watches=True)
         targets = wish.aimed(snapshot)
         fault = actions.fault(wish.action, snapshot, wish.scope, targets)
         if fault:
@@ -301,7 +301,7 @@ async def _ask(places: Places, wish: Wish) -> int:
 
 
 async def _fire(socket: Path, wish: Wish, targets: tuple[str, ...]) -> str:
-    client = await ControlClient.connect(socket)
+    client = await ControlClient.connect(socket, watches=False)
     try:
         done = await client.order(
             wish.verb,
@@ -373,7 +373,7 @@ def _list_unused(engines: Iterable[Places]) -> int:
     status = 0
     for places in engines:
         try:
-            snapshot = asyncio.run(first_snapshot(listening(places)))
+            snapshot = asyncio.run(first_snapshot(listening(places), watches=True))
         except ControlError as error:
             status = _refused(places, str(error))
         else:

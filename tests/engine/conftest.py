@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from console.core.snapshot import (
 from console.engine.client import ControlClient
 from console.engine.host import EngineHost
 from console.engine.identity import EngineIdentity
+from console.pairing.looks import Looks
 
 WAIT = 10.0
 """Seconds after which a condition that is waited for counts as not met."""
@@ -81,6 +83,8 @@ class FakePairing:
     unused: UnusedView = field(default_factory=lambda: UnusedView(queues=(unused_queue(7),), read_at=1.0))
     evidence: Evidence = field(default_factory=lambda: evidence())
     warned: tuple[str, ...] = ()
+    looks: Looks = field(default_factory=lambda: Looks(time.time, lambda: None))
+    reading: bool = False
 
     def watch(self, path: str) -> None:
         self.entities[path] = entity(path, State.UNKNOWN)
@@ -133,7 +137,7 @@ class FakePairing:
     def entity_views(self) -> tuple[EntityView, ...]:
         return tuple(self.entities.values())
 
-    def queue_views(self) -> tuple[QueueView, ...]:
+    def queue_views(self, *, looking: bool = True) -> tuple[QueueView, ...]:
         paths = {index: f"contoso/x-servicebus-transfer/{index}" for index in self.indices}
         return tuple(QueueView(index=index, path=path, in_rotation=True) for index, path in paths.items())
 
@@ -149,6 +153,9 @@ class FakePairing:
 
     async def inspect(self) -> Evidence:
         return self.evidence
+
+    def recounted(self, evidence: Evidence) -> Evidence:
+        return evidence
 
     def write_together(self, how: Any) -> None:
         """Announces nothing."""

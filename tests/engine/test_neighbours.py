@@ -62,7 +62,7 @@ async def test_an_older_engine_that_counts_its_queues_is_read_by_its_paths(
     """Its snapshot says index 1 of the queue …/2."""
     pairing.indices = (0, 2, 3)
     counted = tuple(replace(queue, index=place) for place, queue in enumerate(pairing.queue_views()))
-    monkeypatch.setattr(pairing, "queue_views", lambda: counted)
+    monkeypatch.setattr(pairing, "queue_views", lambda **_: counted)
     async with engine() as hosted:
         hold("other", hosted.socket)
         assert await queues_used(FakePairing(), besides=NOT_HERE) == {0, 2, 3}
@@ -77,7 +77,7 @@ async def test_where_a_path_does_not_tell_the_index_nothing_is_deleted(
     path: str,
 ) -> None:
     untold = (QueueView(index=0, path=path, in_rotation=True),) * 3
-    monkeypatch.setattr(pairing, "queue_views", lambda: untold)
+    monkeypatch.setattr(pairing, "queue_views", lambda **_: untold)
     async with engine() as hosted:
         hold("other", hosted.socket)
         with pytest.raises(CleanUpError, match="the engine of other does not say what it uses"):

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from console.core.errors import BacklogQueueError, NamespaceUnreachableError
 from console.core.events import Warned
-from console.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog, soundings
+from console.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog
 from console.pairing.management import Management, QueueFacts, management_of
 from console.sandbox.broker.access import AuthorizationRule, Right
 
@@ -181,13 +181,12 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a warning."""
-    monkeypatch.setattr(soundings, "QUICK", 0.1)
-    monkeypatch.setattr(soundings, "SLOW", 0.1)
+    monkeypatch.setattr("console.pairing.looks.SOONEST", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.warnings() == ()
     async with world.to_backlog() as sender:
         await sender.send_messages(ServiceBusMessage("x"))
-    await until(lambda: paired.warnings() != ())
+    await until(lambda: paired.queue_views() and paired.warnings() != ())
     assert paired.warnings() == (
         "syphon unknown: 1 message is parked, and no syphon is known here; one of another host or user may run",
     )

@@ -247,6 +247,9 @@ class Scripted:
     async def depth(self, path: str) -> Depth:
         raise NotImplementedError
 
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        raise NotImplementedError
+
     async def set_status(self, path: str, status: QueueStatus) -> None:
         raise NotImplementedError
 

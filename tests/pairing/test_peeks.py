@@ -37,7 +37,7 @@ async def bury(world: World, *letters: tuple[str | None, str | None]) -> None:
 
 async def looked(paired: PairedServiceBusClient) -> Any:
     """The view of backlog queue 0 after its counts were read, and a look into it where that is due."""
-    await paired._soundings._read(0, queue_path())
+    await paired._soundings.read()
     await paired._peeks.look(0)
     return paired.queue_views()[0]
 
@@ -84,7 +84,8 @@ async def test_the_engine_looks_by_itself_where_the_counts_say_there_is_somethin
     looks: list[int] = []
     monkeypatch.setattr(Peeks, "run", RUN)
     monkeypatch.setattr(Peeks, "look", lambda self, index: _noted(looks, index))
-    await world.pair(backlog_queue_count=2)
+    paired = await world.pair(backlog_queue_count=2)
+    paired.looks.ask()
     await until(lambda: len(looks) >= 2)
     assert looks[:2] == [0, 1]
 

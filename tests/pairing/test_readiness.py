@@ -66,7 +66,8 @@ async def test_send_is_proven_and_not_taken_from_a_right_to_read(world: World) -
 
 async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World) -> None:
     paired = await world.pair(enable_syphon=True)
-    await until(lambda: paired._soundings.once.is_set())
+    await until(lambda: paired.queue_views(looking=False)[0].depth is not None)
+    world.fault("refused", namespace="secondary")
     paired._soundings.found = dict.fromkeys(paired._soundings.found)
     assert of(await looked_at(paired), ROOM).verdict is Answer.UNKNOWN
 

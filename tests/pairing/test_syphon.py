@@ -325,8 +325,12 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     faults = world.sandbox["secondary"].node.faults
     faults.add("black-holed", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.RECEIVE})))
     put(world, [parked("orders", "x")])
-    await paired._soundings._read(0, queue_path())
-    await until(lambda: paired.syphon_view().status is SyphonStatus.STUCK)
+    await paired._soundings.read()
+    assert paired.syphon_view().status is SyphonStatus.IDLE
+    await asyncio.sleep(0.3)
+    assert paired.syphon_view().status is SyphonStatus.IDLE  # they may have been moved since the reading
+    await paired._soundings.read()
+    assert paired.syphon_view().status is SyphonStatus.STUCK
     assert paired.syphon_view().text == "1 messages lie in the backlog queues and none is moved"
 
 

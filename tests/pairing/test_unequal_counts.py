@@ -30,7 +30,7 @@ async def test_parked_messages_in_queues_that_the_known_syphon_lacks_are_a_warni
     """Section 4.6: "Parked messages and no syphon known to run"; one with fewer queues does not have them all."""
     paired = await world.pair(backlog_queue_count=4)
     put(world, [parked("orders", "m1")], path=queue_path(3))
-    await until(lambda: (found := paired._soundings.found[3]) is not None and found.depth.messages == 1)
+    await until(lambda: paired.queue_views()[3].depth == 1)
     assert paired.warnings()[0].startswith("syphon unknown: 1 message is parked")
     paired.know_syphons(("engine",))
     assert paired.warnings() == ()

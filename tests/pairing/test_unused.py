@@ -30,6 +30,7 @@ async def paired_beside(world: World, *paths: str, **options: Any) -> Any:
         for path in paths or (SPARE,):
             await admin.create_queue(path)
     paired = await world.pair(**{"quiet_period": 1.0} | options)
+    paired.looks.ask()
     await until(lambda: paired.unused_view().read_at is not None)
     return paired
 

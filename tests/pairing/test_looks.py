@@ -1,0 +1,233 @@
+"""When management is asked for the depths, with the SDK's own client: its requests are counted where they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.servicebus import ServiceBusMessage
+
+from console.core import looking
+from console.core.events import QueueRead
+from console.core.snapshot import Snapshot
+from console.engine.client import ControlClient
+from console.engine.here import first_snapshot
+from console.engine.host import EngineHost
+from console.engine.identity import EngineIdentity
+from console.pairing import PairedServiceBusClient, counts
+from console.pairing.management import Depth, Management, management_of
+from console.sandbox.atom import management as atom
+
+from .backlogs import parked, put, queue_path
+from .conftest import World, until
+
+FASTER = 100
+"""A minute of the rows in core/looking.py takes 0.6 s here."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What management of any namespace was asked, in order."""
+    found: list[str] = []
+    answer = atom.Management.answer
+
+    def noted(self: atom.Management, request: atom.Request) -> atom.Answer:
+        found.append(f"{request.method} {request.path}")
+        return answer(self, request)
+
+    monkeypatch.setattr(atom.Management, "answer", noted)
+    return found
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple((reasons, seconds / FASTER) for reasons, seconds in looking.EVERY)
+    monkeypatch.setattr(looking, "EVERY", rows)
+    monkeypatch.setattr("console.pairing.unused.EVERY", 300 / FASTER)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def hosted(paired: PairedServiceBusClient, folder: Path) -> EngineHost:
+    identity = EngineIdentity.of("test")
+    return EngineHost(identity, spool=folder / "journal", socket=folder / "s", policy=paired._steering.policy)
+
+
+async def minutes(number: float) -> None:
+    """Let so many of them pass, at the rows' pace."""
+    await asyncio.sleep(number * 60 / FASTER)
+
+
+LIST = "GET /$Resources/Queues"
+
+
+def lists(asked: list[str]) -> int:
+    assert {one.casefold() for one in asked} <= {LIST.casefold()}, asked
+    return len(asked)
+
+
+# -- nobody looks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("faster")
+async def test_a_sender_only_process_in_good_health_asks_nothing(world: World, asked: list[str], folder: Path) -> None:
+    """Section 12: "Management is asked only where somebody looks or a rule needs it; a sender-only process in good
+    health asks nothing."."""
+    paired = await world.pair(backlog_queue_count=10)
+    async with hosted(paired, folder) as host, paired.get_queue_sender("orders") as sender:
+        await host.adopt(paired)
+        asked.clear()  # what pairing itself asked
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        await minutes(3)
+        await until(lambda: host.latest() is not None and host.latest().readiness is not None)
+        assert asked == []
+        assert [queue.depth for queue in host.latest().queues] == [None] * 10
+
+
+@pytest.mark.usefixtures("faster")
+async def test_a_failed_over_sender_asks_for_one_list_a_minute(world: World, asked: list[str]) -> None:
+    """FINDINGS.md A5: 120 reads a minute failed over, at 10 credits each."""
+    paired = await world.pair(backlog_queue_count=10, failover_interval=0)
+    world.fault("disabled", entity="orders")
+    asked.clear()
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        began = paired._steering.clock()
+        await until(lambda: lists(asked) >= 4)
+    passed = (paired._steering.clock() - began) * FASTER / 60
+    assert lists(asked) <= passed + 1  # the first one comes at once
+    assert sum(event.depth for event in world.told(QueueRead)) == 1  # so "parked" has a figure
+
+
+@pytest.mark.usefixtures("faster")
+async def test_an_idle_syphon_that_nobody_looks_at_asks_for_two_lists_in_five_minutes(
+    world: World, asked: list[str]
+) -> None:
+    """Section 8: a pump's status is derived from messages moved; so a rule needs the depths now and then."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=10)
+    await until(lambda: paired._soundings.messages == 0 and paired.queue_views(looking=False)[9].depth == 0)
+    asked.clear()
+    began = paired._steering.clock()
+    await until(lambda: lists(asked) >= 2)
+    assert lists(asked) <= 2 * ((paired._steering.clock() - began) * FASTER / 300 + 1)
+
+
+# -- somebody looks ------------------------------------------------------------------------------------------------
+
+
+async def test_a_console_that_attaches_is_shown_depths_within_seconds(
+    world: World, asked: list[str], folder: Path
+) -> None:
+    paired = await world.pair(backlog_queue_count=10)
+    put(world, [parked("orders", "m1")], path=queue_path(3))
+    async with hosted(paired, folder) as host:
+        await host.adopt(paired)
+        asked.clear()
+        client = await ControlClient.connect(folder / "s")
+        try:
+            async with asyncio.timeout(3):
+                async for update in client.updates():
+                    if isinstance(update, Snapshot) and update.queues[3].depth == 1:
+                        break
+            assert lists(asked) <= 2  # the depths, and which queues are unused
+        finally:
+            await client.close()
+        await until(lambda: not paired.looks.attended)
+
+
+async def test_a_question_is_answered_with_depths_of_now(world: World, asked: list[str], folder: Path) -> None:
+    """Such as `paired status`: one that has the depths read, and one of an engine beside it that has not."""
+    paired = await world.pair(backlog_queue_count=2)
+    async with hosted(paired, folder) as host:
+        await host.adopt(paired)
+        asked.clear()
+        assert (await first_snapshot(folder / "s")).queues[0].depth is None
+        assert asked == []
+        put(world, [parked("orders", "m1")])
+        found = await first_snapshot(folder / "s", watches=True)
+        assert [queue.depth for queue in found.queues] == [1, 0]
+        assert found.readiness is None or found.readiness.findings
+
+
+async def test_a_scraper_that_comes_often_costs_a_list_each_thirty_seconds(
+    world: World, asked: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    paired = await world.pair(backlog_queue_count=2)
+    async with hosted(paired, folder) as host:
+        await host.adopt(paired)
+        asked.clear()
+        for _ in range(20):
+            await asyncio.to_thread(host.scraped)
+        await until(lambda: host.scraped().queues[0].depth == 0)
+        assert paired.looks.period == 30
+        assert lists(asked) <= 2
+
+
+async def test_readiness_is_judged_again_once_somebody_looks(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 12: "what nobody here can know is "unknown""; once it is known it is said."""
+    paired = await world.pair(backlog_queue_count=2)
+    async with hosted(paired, folder) as host:
+        await host.adopt(paired)
+        await until(lambda: host.latest().readiness is not None)
+        assert "read where somebody looks" in str(host.latest().readiness)
+        found = await first_snapshot(folder / "s", watches=True)
+        assert "GB free in 2 backlog queues" in str(found.readiness)
+
+
+# -- one list ------------------------------------------------------------------------------------------------------
+
+
+class Listless:
+    """Management whose list fails as it is told to."""
+
+    def __init__(self, behind: Management, error: Exception) -> None:
+        self._behind, self._error = behind, error
+        self.listed = 0
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        self.listed += 1
+        raise self._error
+
+    async def depth(self, path: str) -> Depth:
+        return await self._behind.depth(path)
+
+
+def refused() -> HttpResponseError:
+    error = HttpResponseError("(AuthorizationFailed) no list")
+    error.status_code = 403
+    return error
+
+
+async def test_where_the_list_is_refused_queues_are_read_by_themselves(world: World) -> None:
+    await world.pair(backlog_queue_count=2)
+    put(world, [parked("orders", "m1")])
+    behind = management_of(world.admin("secondary"))
+    admin = Listless(behind, refused())
+    reader = counts.Counts(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
+    for _ in range(2):
+        assert [told.messages for told in (await reader.read()).values() if isinstance(told, Depth)] == [1, 0]
+    assert admin.listed == 1
+    await behind.close()
+
+
+async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: World, asked: list[str]) -> None:
+    await world.pair(backlog_queue_count=1)
+    for index in range(120):  # pages hold 100
+        world.sandbox["secondary"].node.namespace.create_queue(f"other{index}")
+    admin = management_of(world.admin("secondary"))
+    asked.clear()
+    (told,) = (await counts.Counts(admin, {0: queue_path(0)}).read()).values()
+    assert isinstance(told, Depth)
+    assert len(asked) <= 3
+    await admin.close()
