@@ -36,6 +36,7 @@ from console.core.routes import Route
 from console.core.verdict import FailureKind, Judge
 from console.pairing.deadlines import Clock
 from console.pairing.event_log import EventLog
+from console.pairing.in_hand import InHand
 from console.pairing.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -125,36 +126,6 @@ class Hands(Protocol):
 
     def failed_back(self, entity: str) -> None:
         """Sends of an entity go to the primary again: have the links ready."""
-
-
-class InHand:
-    """Counts the calls that are inside of it; one for all, since each send passes it. `empty` is set when the last has
-    ended after `closing`."""
-
-    __slots__ = ("closing", "count", "empty")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.closing = False
-        self.empty = asyncio.Event()
-
-    def __enter__(self) -> None:
-        self.count += 1
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.leave()
-
-    def leave(self) -> None:
-        """A call has ended."""
-        self.count -= 1
-        if self.closing and not self.count:
-            self.empty.set()
-
-    def close(self) -> None:
-        """No call comes any more."""
-        self.closing = True
-        if not self.count:
-            self.empty.set()
 
 
 class Steering:

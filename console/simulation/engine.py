@@ -70,6 +70,8 @@ class Engine:
         self.calls = 0
         """In hand."""
         self._waiters: list[tuple[Process, int]] = []
+        self._arms = 0
+        """Timers that were set: over all boots, since one of a boot that crashed is still to come."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -84,7 +86,6 @@ class Engine:
         self.state_watch = StateWatch(self.name, world.watch)
         self.memories: dict[tuple[int, str], Sender] = {}
         self._armed: float | None = None
-        self._arms = 0
         world.watch.say(f"{self.name} starts")
         for entity in world.plan.entities:  # as the console's own engine lists what it is told to
             self.machine.entity(entity.path, at=self.clock.now)
