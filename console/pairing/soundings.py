@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from azure.core.exceptions import AzureError
 
 from console.core.events import QueueRead
+from console.core.parked import NOTHING, Counts
 from console.core.trend import Reading
 from console.pairing.backlog import depth
 from console.pairing.management import Depth, Management
@@ -34,6 +35,9 @@ class Sounding:
 
     depth: Depth
     read_at: float
+    before: Counts = NOTHING
+    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
+    after: Counts = NOTHING
 
 
 class Soundings:
@@ -47,6 +51,8 @@ class Soundings:
         """Seconds until the queues are read again."""
         self.once = asyncio.Event()
         """Set when all queues were read, or tried, for the first time."""
+        self.counts: Callable[[int], Counts] = lambda _: NOTHING
+        """What this engine did with a queue so far."""
         self._troubles: dict[int, str] = {}
         """Why the last reading failed, by queue."""
         self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
@@ -77,6 +83,7 @@ class Soundings:
             await self._steering.change(self._steering.clock() + self.every - QUICK)
 
     async def _read(self, index: int, path: str) -> None:
+        before = self.counts(index)
         try:
             found = await depth(self._admin, path)
         except (AzureError, OSError, TimeoutError) as error:
@@ -85,7 +92,7 @@ class Soundings:
             self._troubles.pop(index, None)
             now = self._steering.clock()
             self._write_down(index, found, now)
-            self.found[index] = Sounding(found, now)
+            self.found[index] = Sounding(found, now, before, self.counts(index))
             self.readings[index].append(Reading(now, found.messages, found.size_bytes))
 
     def _write_down(self, index: int, found: Depth, now: float) -> None:

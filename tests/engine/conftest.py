@@ -21,6 +21,7 @@ from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
 from console.core.snapshot import (
     BilledView,
     EntityView,
+    ParkedView,
     QueueView,
     Snapshot,
     SyphonStatus,
@@ -140,6 +141,9 @@ class FakePairing:
     @property
     def backlog_queue_count(self) -> int:
         return len(self.indices)
+
+    def parked_view(self) -> ParkedView | None:
+        return None
 
     def syphon_view(self) -> SyphonView:
         return self.syphon
