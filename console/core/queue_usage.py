@@ -19,6 +19,8 @@ class QueueUsage:
     used: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
     """Of these: a syphon moves messages out of them."""
+    busy: frozenset[int] = frozenset()
+    """Of these: it moves some now, or holds them for destinations that take none."""
 
 
 class Growing:

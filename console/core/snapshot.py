@@ -135,6 +135,8 @@ class QueueView:
     bytes_growth: float | None = None
     limit_bytes: int | None = None
     """The queue's size limit, by its owner's settings."""
+    parked: int | None = None
+    """Parked in it now: `depth`, and what this engine diverted and moved since. None: not known."""
     differences: tuple[str, ...] = ()
     """In what its settings differ from what the pairing would have created."""
     dead_reasons: tuple[tuple[str, int], ...] = ()
@@ -151,7 +153,7 @@ class SyphonStatus(StrEnum):
     RUNNING = "running"
     IDLE = "idle"
     WAITING = "waiting"
-    """Messages are parked, and every destination that was tried takes none now."""
+    """Messages are parked that cannot be moved now, for a reason that is known or not to be excluded."""
     STUCK = "stuck"
 
 
@@ -184,8 +186,9 @@ class ParkedView:
     """How many messages are parked now: the last readings, and what this engine diverted and moved since."""
 
     messages: int
-    read_at: float
-    """The oldest of the readings that the figure rests on."""
+    read_at: float | None
+    """The oldest of the readings that the figure rests on. None: it rests on what this engine diverted and moved, and
+    there may be more."""
     known: int
     """Backlog queues whose depth was read at all."""
     queues: int
@@ -362,6 +365,6 @@ class Snapshot:
     reading: bool = False
     """Somebody asked for the depths, and they are being read: the next snapshots have newer ones."""
     parked: ParkedView | None = None
-    """None: no depth was read yet."""
+    """None: no depth was read yet, and nothing else is known."""
     warnings: tuple[str, ...] = ()
     """What a person may want to look at, and what no engine can judge; unlike alarms it degrades nothing."""

@@ -1,8 +1,8 @@
 """Growing, steady or draining: what a few readings of a backlog queue say about where it goes.
 
-The rules: a trend is the slope of the least-squares line through the latest readings; fewer than three of them, or
-none over some seconds, say nothing. What moves less than a message in ten seconds is steady. An empty queue does not
-grow: it was emptied since, whatever the readings before the last say.
+The rules: a trend is the slope of the least-squares line through the readings since the depth turned last; fewer than
+three readings, or those of a few seconds, say nothing. What moves less than a message in ten seconds is steady. An
+empty queue is steady, whatever the readings before the last say: there is nothing left that could go anywhere.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ LEAST_SPAN: Final = 5.0
 """Seconds."""
 STEADY: Final = 0.1
 """Messages a second, either way."""
+NOISE: Final = 0.02
+"""Part of the greatest depth, and LEAST_TURN messages: a change against the trend by no more than that is no turn."""
+LEAST_TURN: Final = 2.0
 
 
 class Trend(StrEnum):
@@ -46,14 +49,37 @@ class Growth:
 
 def growth(readings: Sequence[Reading]) -> Growth | None:
     """What the readings say, oldest first; None: too few, or all of one moment."""
-    if len(readings) < LEAST_READINGS or readings[-1].at - readings[0].at < LEAST_SPAN:
+    if len(readings) < LEAST_READINGS:
+        return None
+    if not readings[-1].messages:
+        return Growth(0.0, 0.0) if readings[-1].at - readings[0].at >= LEAST_SPAN else None
+    readings = since_turn(readings)
+    if readings[-1].at - readings[0].at < LEAST_SPAN:
         return None
     times = [reading.at for reading in readings]
     messages = _slope(times, [reading.messages for reading in readings])
     size_bytes = _slope(times, [reading.size_bytes for reading in readings])
-    if readings[-1].messages:
-        return Growth(messages, size_bytes)
-    return Growth(min(0.0, messages), min(0.0, size_bytes))
+    return Growth(messages, size_bytes)
+
+
+def since_turn(readings: Sequence[Reading]) -> Sequence[Reading]:
+    """Those since the depth was at its last peak or trough, that one included; all where it never turned."""
+    noise = max(LEAST_TURN, NOISE * max(reading.messages for reading in readings))
+    now, low, high = readings[-1].messages, readings[-1], readings[-1]
+    for reading in reversed(readings):
+        for turn in (low, high):
+            before, after = reading.messages - turn.messages, now - turn.messages
+            if before * after > 0 and min(abs(before), abs(after)) > noise:
+                return readings[readings.index(turn) :]
+        low = min(low, reading, key=lambda one: one.messages)
+        high = max(high, reading, key=lambda one: one.messages)
+    return readings
+
+
+def reading_now(last: Reading, messages: int, at: float) -> Reading:
+    """What a reading would find now, by the figure of what is parked; its bytes as many for each message as before."""
+    each = last.size_bytes / last.messages if last.messages else 0.0
+    return Reading(at, messages, round(each * messages) if last.messages else last.size_bytes)
 
 
 def trend(per_second: float | None) -> Trend | None:

@@ -406,6 +406,7 @@ class EngineHost:
             billed=paired.billed(),
             times=times_line(self._policy),
             alarms=(*self._own_alarms(), *paired.alarms()),
+            parked=paired.parked_view(),
             warnings=paired.warnings(),
             caption=self._caption(),
             readiness=self._readiness.latest,

@@ -276,6 +276,7 @@ _COUNTED: Final = (
 
 
 def _backlog(of: Snapshot) -> Iterator[Metric]:
+    yield from _parked(of)
     for name, text, field in _READ:
         yield _gauge(of, name, text, ("queue",), [((str(each.index),), getattr(each, field)) for each in of.queues])
     rotation = [((str(each.index),), float(each.in_rotation)) for each in of.queues]
@@ -288,6 +289,16 @@ def _backlog(of: Snapshot) -> Iterator[Metric]:
     yield _gauge(of, "paired_backlog_dead_letter_reasons", text, ("queue", "reason"), reasons)
     moved = [((str(each.index),), float(each.moved)) for each in of.queues]
     yield _counter(of, "paired_backlog_moved_messages", "Moved out of the queue by this engine.", ("queue",), moved)
+
+
+def _parked(of: Snapshot) -> Iterator[Metric]:
+    """The one figure of what is parked, as screens show it; no sample where it is not known."""
+    parked = of.parked
+    text = "Parked in all queues now: the readings, and what this engine diverted and moved since."
+    number = float(parked.messages) if parked is not None else None
+    yield _gauge(of, "paired_parked_messages", text, (), [((), number)])
+    read_at = parked.read_at if parked is not None else None
+    yield _gauge(of, "paired_parked_read_timestamp_seconds", "The oldest of those readings.", (), [((), read_at)])
 
 
 _READ: Final = (

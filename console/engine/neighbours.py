@@ -16,6 +16,7 @@ from console.engine.steered import Steered
 from console.pairing.backlog import queue_index
 
 MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
+BUSY: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
 async def queues_used(paired: Steered, *, besides: Path) -> frozenset[int]:
@@ -43,6 +44,7 @@ async def usage_here(paired: Steered, *, besides: Path) -> QueueUsage:
     """What the other engines here say that they use; an engine that does not answer is left out. Arguments as above."""
     used: set[int] = set()
     moved: set[int] = set()
+    busy: set[int] = set()
     for standing in await _others(besides):
         snapshot = standing.snapshot
         if snapshot is None or not _is_of(paired, snapshot):
@@ -51,7 +53,8 @@ async def usage_here(paired: Steered, *, besides: Path) -> QueueUsage:
         used |= set(range(len(snapshot.queues))) if indices is None else indices
         if snapshot.syphon.status in MOVING and indices is not None:
             moved |= indices
-    return QueueUsage(frozenset(used), frozenset(moved))
+            busy |= indices if snapshot.syphon.status in BUSY else frozenset()
+    return QueueUsage(frozenset(used), frozenset(moved), frozenset(busy))
 
 
 async def _others(besides: Path) -> tuple[Standing, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from console.core.queue_usage import QueueUsage
 from console.core.readiness import Evidence
-from console.core.snapshot import BilledView, EntityView, QueueView, SyphonView, UnusedView
+from console.core.snapshot import BilledView, EntityView, ParkedView, QueueView, SyphonView, UnusedView
 from console.pairing.looks import Looks
 
 
@@ -74,6 +74,9 @@ class Steered(Protocol):
 
     def queue_views(self, *, looking: bool) -> tuple[QueueView, ...]:
         """The backlog queues. `looking`: as if somebody asked for their depths."""
+
+    def parked_view(self) -> ParkedView | None:
+        """How many messages are parked now; None: not known."""
 
     def syphon_view(self) -> SyphonView:
         """The syphon."""

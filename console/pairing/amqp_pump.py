@@ -86,7 +86,7 @@ class AmqpPump:
         self._remake = remake
         self._courier = courier
         self._ration = ration or Unrationed()
-        self._settling = Settling(steering, wire, path, self._settled)
+        self._settling = Settling(steering, wire, path, self._settled, progress)
         self._receiver: WireReceiver | None = None
         self._in_hand: dict[int, Parcel] = {}
         self._bytes = 0

@@ -31,10 +31,11 @@ from console.core.paths import entity_path
 from console.core.queue_usage import QueueUsage
 from console.core.reach import PAUSED_HERE
 from console.core.readiness import Evidence
-from console.core.snapshot import BilledView, EntityView, QueueView, Readiness, SyphonView, UnusedView
+from console.core.snapshot import BilledView, EntityView, ParkedView, QueueView, Readiness, SyphonView, UnusedView
 from console.pairing import backlog, views
 from console.pairing.deadlines import CLOSING, bounded, end_all
 from console.pairing.degraded import DegradedStart
+from console.pairing.figures import Figures
 from console.pairing.gate import Gate
 from console.pairing.inspection import Inspection
 from console.pairing.looks import Looks
@@ -51,6 +52,7 @@ from console.pairing.soundings import Soundings
 from console.pairing.standby import Standby
 from console.pairing.steering import Steering, Together
 from console.pairing.syphon import Syphon
+from console.pairing.syphon_status import Standing
 from console.pairing.unmoved import Unmoved
 from console.pairing.unused import Elsewhere, Unused, nowhere
 
@@ -92,6 +94,9 @@ class PairedServiceBusClient:
         self._syphon: Syphon | None = None
         self.looks = looks = Looks(steering.clock, steering.changed)
         self._soundings = soundings = Soundings(steering, admin, queues, looks)
+        self._parked = Figures(steering, soundings)
+        self._standing: Standing | None = None
+        """How the syphon stands, where there is one."""
         self._peeks = Peeks(steering, options.secondary_client, queues, soundings, looks)
         clients = (primary_client, options.secondary_client)
         self._inspection = Inspection(
@@ -128,6 +133,8 @@ class PairedServiceBusClient:
         if steering.policy.enable_syphon:
             remaker = Remaker(steering, self._admin, self._found)
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
+            self._parked.pumps = self._syphon.pumps
+            self._standing = Standing(steering, self._soundings, self._parked)
             self._syphon.start()
 
     # -- what applications use --------------------------------------------------------------------------------
@@ -352,12 +359,20 @@ class PairedServiceBusClient:
         seconds, unless it is not `looking` at them."""
         if looking:
             self.looks.ask()
-        return views.queues(self._steering, self._found, self._soundings, self._peeks, self._syphon)
+        found, syphon = self._found, self._syphon
+        return views.queues(self._steering, found, self._soundings, self._peeks, syphon, self._parked)
+
+    def parked_view(self) -> ParkedView | None:
+        """How many messages are parked now; None: not known."""
+        return self._parked.view
 
     def syphon_view(self) -> SyphonView:
         """The syphon of this engine."""
-        view = views.syphon(self._syphon, self._soundings.found, self._steering.machine, self.warnings())
-        return replace(view, elsewhere=self._unmoved.syphons)
+        syphons = self._unmoved.syphons
+        if self._syphon is None or self._standing is None:
+            return replace(views.without_syphon(self.warnings()), elsewhere=syphons)
+        stands = self._standing.status(self._syphon.moves_now, self._unused.usage, syphons)
+        return replace(views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
 
     def billed(self) -> BilledView:
         """Operations and bytes since the start, by cause."""
@@ -440,7 +455,15 @@ class PairedServiceBusClient:
     async def _count(self) -> None:
         while True:
             await self._steering.count_once()
-            self._unmoved.follow()
-            if self._syphon is not None:
-                self._syphon.count()
-                self._syphon.know(self._soundings.found)
+            self._follow()
+
+    def _follow(self) -> None:
+        """Bring up to date what is known of the backlog and its syphon."""
+        self._unmoved.follow()
+        diverting = any(entity.diverting for entity in self._steering.machine.entities())
+        self._parked.look(held_up=diverting if self._standing is None else self._standing.is_held_up)
+        if self._standing is not None:
+            self._standing.follow()
+        if self._syphon is not None:
+            self._syphon.count()
+            self._syphon.know(self._soundings.found)

@@ -24,7 +24,7 @@ Told = Depth | Exception
 """A queue's counts, or why they could not be read."""
 
 
-class Counts:
+class CountReader:
     """Reads them when asked.
 
     Args:

@@ -53,6 +53,8 @@ class Progress:
     text: str = NOT_STARTED
     failing_since: float | None = None
     set_aside: int = 0
+    unconfirmed: Callable[[], int] = lambda: 0
+    """How many moved or dead-lettered messages the queue has not confirmed to have left it."""
     note: str = ""
     """Why it is not the kind of pump that was asked for; empty if it is."""
 

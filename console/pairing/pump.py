@@ -72,6 +72,9 @@ class Pump:
         self.index = index
         self.path = path
         self.progress = progress or Progress()
+        self.progress.unconfirmed = lambda: self._leaving
+        self._leaving = 0
+        """Messages that were moved and are not completed yet."""
         self._steering = steering
         self._client = client
         self._remake = remake
@@ -116,6 +119,7 @@ class Pump:
         else:
             failure = None
         self._in_hand.clear()
+        self._leaving = 0
         await _close(receiver)
         if failure is not None:
             await self._failed(failure)
@@ -225,9 +229,11 @@ class Pump:
         if outcome.accepted:
             with self._steering.together():
                 moved(self._steering, self.progress, self.index, [(path, _id(one.message)) for one in outcome.load])
+            self._leaving = len(outcome.load)
             for one in outcome.load:
                 if not await self._settled(receiver.complete_message(one.message), one.message):
                     self.progress.repeated += 1
+                self._leaving -= 1
         elif outcome.undeliverable:
             for one in outcome.load:
                 await self._dead_letter(receiver, one.message, path, outcome.reason)

@@ -46,7 +46,10 @@ OnSettled = Callable[[Parcel, str, bool | None], None]
 class Settling:
     """Outcomes of one pump's messages; `on_settled` is told what became of each."""
 
-    def __init__(self, steering: Steering, wire: Wire, path: str, on_settled: OnSettled) -> None:
+    def __init__(
+        self, steering: Steering, wire: Wire, path: str, on_settled: OnSettled, progress: moving.Progress
+    ) -> None:
+        progress.unconfirmed = self.leaving
         self._steering = steering
         self._wire = wire
         self._path = path
@@ -70,6 +73,11 @@ class Settling:
         if not self._said or self._answers != self._seen:
             self._seen, self._quiet_since = self._answers, now
         return now - self._quiet_since
+
+    def leaving(self) -> int:
+        """How many messages are said to leave the queue, which has not confirmed it."""
+        waiting = sum(len(parcels) for (how, *_), parcels in self._by_token.items() if how != DEFERRED)
+        return waiting + sum(how != DEFERRED for _, how, _ in self._said.values())
 
     def numbers(self) -> set[int]:
         """The messages of which something is said and not confirmed."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from console.core.events import QueueRead
 from console.core.looking import Reason
+from console.core.parked import NOTHING, Counts
 from console.core.trend import Reading
-from console.pairing.counts import Counts
+from console.pairing.counts import CountReader
 from console.pairing.looks import Looks, Reasons
 from console.pairing.management import Depth, Management
 from console.pairing.steering import Steering
@@ -31,6 +32,9 @@ class Sounding:
 
     depth: Depth
     read_at: float
+    before: Counts = NOTHING
+    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
+    after: Counts = NOTHING
 
 
 class Soundings:
@@ -42,12 +46,14 @@ class Soundings:
         """The latest readings of each queue, oldest first."""
         self.ended = asyncio.Event()
         """Set when all queues were read, or tried; another one for each reading."""
+        self.counts: Callable[[int], Counts] = lambda _: NOTHING
+        """What this engine did with a queue so far."""
         self._troubles: dict[int, str] = {}
         """Why the last reading failed, by queue."""
         self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
         self._steering = steering
         self._looks = looks
-        self._counts = Counts(admin, queues)
+        self._reader = CountReader(admin, queues)
         self._parked_before = 0
 
     @property
@@ -93,8 +99,8 @@ class Soundings:
 
     async def read(self) -> None:
         """Read all queues now."""
-        parked = self._steering.meter.parked
-        told = await self._counts.read()
+        parked, before = self._steering.meter.parked, {index: self.counts(index) for index in self.found}
+        told = await self._reader.read()
         self._parked_before = parked
         for index, one in told.items():
             if isinstance(one, Exception):
@@ -103,7 +109,7 @@ class Soundings:
             self._troubles.pop(index, None)
             now = self._steering.clock()
             self._write_down(index, one, now)
-            self.found[index] = Sounding(one, now)
+            self.found[index] = Sounding(one, now, before[index], self.counts(index))
             self.readings[index].append(Reading(now, one.messages, one.size_bytes))
         ended, self.ended = self.ended, asyncio.Event()
         ended.set()

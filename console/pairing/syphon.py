@@ -1,4 +1,4 @@
-"""The syphon: one pump per backlog queue in use, and how it stands (SPEC.md section 8).
+"""The syphon: one pump per backlog queue in use, and what they did (SPEC.md section 8).
 
 Two kinds of pump do the same by the same rules. The one on our own AMQP is many times faster and carries every AMQP
 type; the one on the SDK needs nothing but the SDK. With `pump = "auto"` the first is taken, and the second when the
@@ -18,8 +18,6 @@ from azure.servicebus.aio import ServiceBusClient
 from console.core.errors import IllegalEventError, WireUnavailableError
 from console.core.events import Warned
 from console.core.indices import in_words
-from console.core.moments import clock
-from console.core.reach import STILL_MOVED
 from console.core.snapshot import SyphonStatus, SyphonView
 from console.pairing.amqp_courier import AmqpCourier
 from console.pairing.amqp_pump import AmqpPump
@@ -31,12 +29,9 @@ from console.pairing.ration import Paced
 from console.pairing.remaking import Remaker
 from console.pairing.soundings import Sounding
 from console.pairing.steering import Steering
+from console.pairing.syphon_status import RECENT
 from console.pairing.wire import Endpoint, Wire
 
-RECENT: Final = 5.0
-"""Seconds after a move in which the syphon is running."""
-STUCK_AFTER: Final = 30.0
-"""Seconds a pump may fail before the syphon is called stuck."""
 HISTORY: Final = 60
 TICK: Final = 1.0
 AGAIN: Final = 30.0
@@ -91,9 +86,6 @@ class Syphon:
         self._counted_at = 0.0
         self._read_at: dict[int, float] = {}
         """When the readings were made that the pumps were told of, by queue."""
-        self._lying_since: float | None = None
-        """Since when nothing was moved though messages lie there that are not set aside: by two readings at least, as
-        one may be old."""
 
     def _sdk_pump(self, index: int, path: str, progress: Progress) -> Worker:
         return Pump(
@@ -241,50 +233,25 @@ class Syphon:
         """Messages that the pumps hold until their destinations take them."""
         return sum(pump.progress.set_aside for pump in self.pumps.values())
 
-    def view(self, depths: Mapping[int, int | None], read_at: float) -> SyphonView:
-        """How the syphon stands, by what it moved.
+    @property
+    def per_second(self) -> float:
+        """Messages moved in the latest second that was counted."""
+        return self._history[-1] if self._history else 0.0
 
-        Args:
-            depths: the backlog queues' by index, where known.
-            read_at: the oldest reading of those; without any, whatever.
-        """
-        status, words = self._status(depths, read_at)
+    @property
+    def moves_now(self) -> bool:
+        """Whether it moved messages in the latest second that was counted, or since."""
+        return self.per_second > 0 or self.moved != self._counted
+
+    def view(self, status: SyphonStatus, words: str) -> SyphonView:
+        """How the syphon stands, with its counts; the status and its sentence are made elsewhere (syphon_status.py)."""
         return SyphonView(
             status=status,
             text=words,
-            per_second=self._history[-1] if self._history else 0.0,
+            per_second=self.per_second,
             history=tuple(self._history),
             moved=self.moved,
             dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps.values()),
             paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
             paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
         )
-
-    def _status(self, depths: Mapping[int, int | None], read_at: float) -> tuple[SyphonStatus, str]:
-        now = self._steering.clock()
-        if (paused := self._steering.machine.pauses.whole) is not None:
-            why = f' "{paused.why}"' if paused.why else ""
-            return SyphonStatus.PAUSED, f"paused here by {paused.by} {clock(paused.at)}{why}: {STILL_MOVED}"
-        failing = [pump for pump in self.pumps.values() if _failing(pump.progress, now)]
-        if failing:
-            return SyphonStatus.STUCK, f"backlog queue {failing[0].index}: {failing[0].progress.text}"
-        last = max((pump.progress.last_moved_at or 0.0 for pump in self.pumps.values()), default=0.0)
-        if now - last <= RECENT:
-            pace = self._steering.machine.pace.why(now)
-            return SyphonStatus.RUNNING, f"moving messages to their destinations{pace and f'; {pace}'}"
-        aside = self.aside
-        may_pump = self._steering.machine.may_pump
-        lying = sum(depth or 0 for index, depth in depths.items() if may_pump(index)) - aside
-        self._lying_since = max(self._lying_since or read_at, last) if lying > 0 else None
-        if self._lying_since is not None and read_at - self._lying_since >= STUCK_AFTER:
-            return SyphonStatus.STUCK, f"{lying} messages lie in the backlog queues and none is moved"
-        if aside:
-            return SyphonStatus.IDLE, f"holds {aside} messages until their destinations take them"
-        if any(depth is None for depth in depths.values()):
-            return SyphonStatus.IDLE, "nothing received; the depth of some queues is not known"
-        since = f"; last moved {clock(last)}" if last else ""
-        return SyphonStatus.IDLE, f"nothing to move{since}"
-
-
-def _failing(progress: Progress, now: float) -> bool:
-    return progress.failing_since is not None and now - progress.failing_since >= STUCK_AFTER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -13,11 +13,12 @@ from console.core.errors import PairedClientError, PairingError
 from console.core.reach import held_back, unseen
 from console.core.routes import Route
 from console.core.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
-from console.core.trend import growth
+from console.core.trend import Growth, growth, reading_now
 from console.core.why import why
 from console.pairing.backlog import Found as BacklogFound
+from console.pairing.figures import Figures
 from console.pairing.peeks import Peeks
-from console.pairing.soundings import Sounding, Soundings
+from console.pairing.soundings import Soundings
 from console.pairing.steering import Steering, Tally
 from console.pairing.syphon import Syphon
 
@@ -26,8 +27,6 @@ MOST_REASONS: Final = 5
 
 NOWHERE: Final = "nowhere"
 """The route of an entity that diverts while no backlog queue is in the rotation."""
-
-Found = Mapping[int, Sounding | None]
 
 
 def entities(steering: Steering, carried: Collection[str]) -> tuple[EntityView, ...]:
@@ -96,13 +95,19 @@ def _route(entity: Entity, tally: Tally) -> str:
 
 
 def queues(
-    steering: Steering, found: BacklogFound, soundings: Soundings, peeks: Peeks, syphon_: Syphon | None
+    steering: Steering,
+    found: BacklogFound,
+    soundings: Soundings,
+    peeks: Peeks,
+    syphon_: Syphon | None,
+    figures: Figures,
 ) -> tuple[QueueView, ...]:
     """Every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
         sounding = soundings.found.get(place.index)
-        grown = growth(soundings.readings[place.index])
+        parked = figures.parked(place.index)
+        grown = _growth(soundings, place.index, parked, steering.clock())
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
         views.append(
             QueueView(
@@ -123,6 +128,7 @@ def queues(
                 growth=round(grown.messages, 2) if grown is not None else None,
                 bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
                 limit_bytes=found.limit(place.index),
+                parked=parked,
                 differences=found.differences(place.index),
                 dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
                 dead_letters=peeks.dead[place.index],
@@ -132,13 +138,21 @@ def queues(
     return tuple(views)
 
 
-def syphon(syphon_: Syphon | None, found: Found, machine: Pairing, warnings: tuple[str, ...]) -> SyphonView:
-    """The syphon, or that there is none here, with the warnings about that."""
-    if syphon_ is None:
-        return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
-    depths = {index: sounding.depth.messages if sounding is not None else None for index, sounding in found.items()}
-    read_at = min((sounding.read_at for sounding in found.values() if sounding is not None), default=0.0)
-    view = syphon_.view(depths, read_at)
+def _growth(soundings: Soundings, index: int, parked: int | None, now: float) -> Growth | None:
+    """By the readings, and by the figure of now."""
+    readings = tuple(soundings.readings[index])
+    if readings and parked is not None:
+        readings = (*readings, reading_now(readings[-1], parked, now))
+    return growth(readings)
+
+
+def without_syphon(warnings: tuple[str, ...]) -> SyphonView:
+    """That there is no syphon here, with the warnings about that."""
+    return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
+
+
+def syphon(view: SyphonView, machine: Pairing) -> SyphonView:
+    """The syphon, with what it leaves for an operator's sake."""
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
     return replace(view, text=f"{view.text}; {held}") if held else view
 

@@ -42,7 +42,7 @@ def question(action: Action, aim: Aim, snapshot: Snapshot, keys: Keymap) -> Ques
 
 def _pause(aim: Aim, snapshot: Snapshot, keys: Keymap) -> Question:
     sums = parked(snapshot)
-    number = plural(sums.messages, "parked message") if sums.known else "parked messages"
+    number = plural(sums.messages, "parked message") if sums.is_known else "parked messages"
     others = snapshot.syphon.elsewhere
     elsewhere = f"Syphons elsewhere go on: {', '.join(others)}." if others else "Syphons of other engines go on."
     part = named(aim.scope, aim.targets[0]) if aim.targets else ""

@@ -187,8 +187,10 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
 def parked_text(snapshot: Snapshot, now: float) -> str:
     """Say how much is parked; how old that is, once it is old."""
     sums = parked(snapshot)
-    if not sums.known:
+    if not sums.is_known:
         return "parked messages not known" if sums.queues else "no backlog queue"
+    if not sums.known:
+        return f"at least {count(sums.messages)} parked"
     number = f"{count(sums.messages)} parked" if sums.messages else "nothing parked"
     if sums.known < sums.queues:
         number += f" in {sums.known} of {sums.queues} queues"

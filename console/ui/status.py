@@ -154,8 +154,10 @@ def _row(first: str, cells: Sequence[str], width: int) -> str:
 
 def _backlog(snapshot: Snapshot) -> str:
     sums = parked(snapshot)
-    if not sums.known:
+    if not sums.is_known:
         return f"backlog   {plural(sums.queues, 'queue')}, parked messages not known"
+    if not sums.known:
+        return f"backlog   at least {count(sums.messages)} parked in {plural(sums.queues, 'queue')}, not read yet"
     of = f"{sums.known} of {plural(sums.queues, 'queue')}" if sums.known < sums.queues else plural(sums.queues, "queue")
     read = f", read {clock(sums.read_at)}" if sums.read_at is not None else ""
     dead = f", {count(sums.dead_lettered)} dead-lettered" if sums.dead_lettered else ""
@@ -232,7 +234,7 @@ def _object(standing: Standing, now: float) -> dict[str, Any]:
 def _sums(snapshot: Snapshot) -> dict[str, Any]:
     sums = parked(snapshot)
     return {
-        "parked": sums.messages if sums.known else None,
+        "parked": sums.messages if sums.is_known else None,
         "dead_lettered": sums.dead_lettered if sums.known else None,
         "queues": sums.queues,
         "queues_read": sums.known,

@@ -1,7 +1,7 @@
 """How much is parked, and when that is gone: one figure for summary, backlog, syphon line and `paired status`.
 
-The engine's own figure counts what it diverted and moved since the depths were read. An engine that tells none leaves
-the sum of its depths, each as old as its reading.
+The engine's own figure counts what it diverted and moved since the depths were read (console.core.parked). An older
+engine tells none: there it is the sum of the depths, each as old as its reading.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ class Parked:
     known: int
     queues: int
     read_at: float | None
-    """The oldest of the readings."""
+    """The oldest of the readings. None: there is none, and `messages` are what this engine diverted, at least."""
     old: bool
     """Older than twice the interval of reading."""
     growth: float | None = None
     """Messages a second, negative while it drains; None: not known."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of what is parked."""
+        return self.known > 0 or self.messages > 0
 
 
 def parked(snapshot: Snapshot) -> Parked:
@@ -42,6 +47,11 @@ def parked(snapshot: Snapshot) -> Parked:
         old=any(is_old(queue, snapshot.at) for queue in read),
         growth=_growth(snapshot),
     )
+
+
+def parked_in(queue: QueueView) -> int | None:
+    """Return what is parked in one queue now; from an engine that tells no figure, its depth."""
+    return queue.parked if queue.parked is not None else queue.depth
 
 
 def is_old(queue: QueueView, now: float) -> bool:

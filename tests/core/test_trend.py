@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.trend import Reading, Trend, growth, seconds_until, trend
+from console.core.trend import Growth, Reading, Trend, growth, reading_now, seconds_until, trend
 
 
 def readings(*messages: int, every: float = 5.0) -> list[Reading]:
@@ -21,7 +21,11 @@ def readings(*messages: int, every: float = 5.0) -> list[Reading]:
         ((7, 7, 7), Trend.STEADY),
         ((7, 8, 7), Trend.STEADY),
         ((0, 0, 0, 90, 80, 0), Trend.STEADY),
-        ((90, 80, 0), Trend.DRAINING),
+        ((90, 80, 0), Trend.STEADY),
+        ((90, 80, 0, 0, 0, 0), Trend.STEADY),
+        ((0, 100, 200, 150), Trend.DRAINING),
+        ((300, 200, 100, 180), Trend.GROWING),
+        ((0, 400, 401, 399, 400), Trend.GROWING),
     ],
 )
 def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -> None:
@@ -34,6 +38,20 @@ def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -
 def test_too_few_readings_say_nothing(few: list[Reading]) -> None:
     assert growth(few) is None
     assert trend(None) is None
+
+
+def test_it_is_computed_from_the_turn_on_and_never_across_it() -> None:
+    """Seen: `growing 5.6/s` while the syphon empties it, `draining 0.5/s` 30 s after it was empty (finding C7)."""
+    since = growth(readings(0, 100, 200, 150, 100))
+    assert since is not None
+    assert since.messages == pytest.approx(-10)
+    assert growth(readings(90, 50, 0, 0)) == Growth(0.0, 0.0)
+
+
+def test_the_figure_of_now_is_the_latest_reading() -> None:
+    last = Reading(10.0, 200, 20_000)
+    assert reading_now(last, 50, 12.0) == Reading(12.0, 50, 5_000)
+    assert reading_now(Reading(10.0, 0, 700), 5, 12.0) == Reading(12.0, 5, 700)
 
 
 @given(st.floats(-1000, 1000), st.integers(3, 12))

@@ -22,6 +22,7 @@ from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
 from console.core.snapshot import (
     BilledView,
     EntityView,
+    ParkedView,
     QueueView,
     Snapshot,
     SyphonStatus,
@@ -144,6 +145,9 @@ class FakePairing:
     @property
     def backlog_queue_count(self) -> int:
         return len(self.indices)
+
+    def parked_view(self) -> ParkedView | None:
+        return None
 
     def syphon_view(self) -> SyphonView:
         return self.syphon

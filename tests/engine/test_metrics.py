@@ -27,6 +27,7 @@ from console.core.snapshot import (
     Finding,
     JournalView,
     OldestView,
+    ParkedView,
     QueueView,
     Readiness,
     RouteView,
@@ -113,9 +114,17 @@ def test_why_dead_letters_are_dead_and_since_when_the_oldest_message_waits() -> 
     assert read["paired_backlog_oldest_timestamp_seconds", str(queue.index)] == 12.0
 
 
+def test_what_is_parked_is_one_figure_with_the_time_of_its_readings() -> None:
+    """Summary, syphon line, page 3's total, status command, metrics take this one figure (finding C7)."""
+    parked = ParkedView(messages=353, read_at=94.0, known=2, queues=2)
+    read = samples(snapshot(parked=parked))
+    assert (read["paired_parked_messages",], read["paired_parked_read_timestamp_seconds",]) == (353, 94.0)
+
+
 def test_what_is_not_known_has_no_sample() -> None:
     """None means not known, never zero."""
     read = samples(snapshot(readiness=None))
+    assert ("paired_parked_messages",) not in read
     assert ("paired_backlog_messages", "0") not in read
     assert ("paired_ready",) not in read
 

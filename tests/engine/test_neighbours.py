@@ -102,3 +102,16 @@ async def test_a_syphon_that_does_not_move_moves_nothing_out_of_its_queues(
     async with engine() as hosted:
         hold("other", hosted.socket)
         assert (await usage_here(FakePairing(), besides=NOT_HERE)).moved == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_busy"), [(SyphonStatus.RUNNING, True), (SyphonStatus.WAITING, True), (SyphonStatus.IDLE, False)]
+)
+async def test_a_syphon_that_moves_or_holds_messages_is_busy_with_them(
+    engine: Engine, pairing: FakePairing, hold: Callable[[str, Path], None], status: SyphonStatus, is_busy: bool
+) -> None:
+    """No engine calls its syphon stuck for messages that another one has in hand (finding C4)."""
+    pairing.syphon, pairing.indices = SyphonView(status=status, text=""), (0, 1)
+    async with engine() as hosted:
+        hold("other", hosted.socket)
+        assert (await usage_here(FakePairing(), besides=NOT_HERE)).busy == (frozenset({0, 1}) if is_busy else set())

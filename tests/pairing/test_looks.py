@@ -214,7 +214,7 @@ async def test_where_the_list_is_refused_queues_are_read_by_themselves(world: Wo
     put(world, [parked("orders", "m1")])
     behind = management_of(world.admin("secondary"))
     admin = Listless(behind, refused())
-    reader = counts.Counts(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
+    reader = counts.CountReader(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
     for _ in range(2):
         assert [told.messages for told in (await reader.read()).values() if isinstance(told, Depth)] == [1, 0]
     assert admin.listed == 1
@@ -227,7 +227,7 @@ async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: 
         world.sandbox["secondary"].node.namespace.create_queue(f"other{index}")
     admin = management_of(world.admin("secondary"))
     asked.clear()
-    (told,) = (await counts.Counts(admin, {0: queue_path(0)}).read()).values()
+    (told,) = (await counts.CountReader(admin, {0: queue_path(0)}).read()).values()
     assert isinstance(told, Depth)
     assert len(asked) <= 3
     await admin.close()

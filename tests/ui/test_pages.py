@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from console.core import events as e
 from console.core.billing import Price
-from console.core.snapshot import DeadLettersView, OldestView, UnusedView
+from console.core.snapshot import DeadLettersView, OldestView, ParkedView, UnusedView
 from console.ui.actions import KEY_LINE
 from console.ui.preferences import load_preferences
 from console.ui.screens.dashboard import DashboardScreen
@@ -109,6 +109,25 @@ async def test_the_backlog_says_where_each_queue_goes(open_console: Any, made: A
         assert "LockDuration 0:00:30 instead of 0:01:00" in screen
         assert "12 × no x-ms-path" in screen
         assert "17 stranded" in screen
+
+
+async def test_the_rows_of_the_backlog_add_up_to_its_one_figure(open_console: Any, made: Any) -> None:
+    """Seen: `parked 0 … draining 0.5/s  empty` 30 s after it was empty, and rows that contradict the sum (C7)."""
+    queues = [replace(queue, parked=0, growth=0.0) for queue in made.backlog().queues]
+    queues[3] = replace(queues[3], parked=230, growth=-23.0)
+    told = ParkedView(messages=230, read_at=made.AT - 4, known=10, queues=10, drained_per_second=23.0)
+    async with open_console(replace(made.backlog(), queues=tuple(queues), parked=told), size=(140, 40)) as console:
+        parked = next(row for row in console.rows() if row.startswith(" parked"))
+        assert parked.split()[1:] == ["0"] * 3 + ["230"] + ["0"] * 6 + ["230"]
+        await console.press("3")
+        draining = next(row for row in console.rows() if row.startswith("   3 "))
+        for text in ("230", "draining 23/s", "empty 14:02:21"):
+            assert text in draining
+        emptied = next(row for row in console.rows() if row.startswith("   !  8 ") or row.split()[:2] == ["!", "8"])
+        assert "steady" in emptied
+        assert "empty" not in emptied
+        assert "draining" not in emptied
+        assert "230 parked" in console.screen()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.core.entity import State
-from console.core.snapshot import Answer, DeadLettersView, Finding, OldestView, Readiness, SyphonStatus
+from console.core.snapshot import Answer, DeadLettersView, Finding, OldestView, ParkedView, Readiness, SyphonStatus
 from console.engine.here import Standing
 from console.ui.status import Health, as_json, as_lines, complaints, health
 
@@ -99,6 +99,17 @@ def test_unknown_is_not_zero(made: Any) -> None:
     assert "backlog   10 queues, parked messages not known" in text
     assert "not looked yet" in text
     assert json.loads(as_json([found], made.AT))["engines"][0]["backlog"]["parked"] is None
+
+
+def test_the_engines_own_figure_is_in_the_table_and_in_the_object(made: Any) -> None:
+    """Summary, syphon line, page 3's total, status command, metrics take this one figure (finding C7)."""
+    told = ParkedView(messages=353, read_at=made.AT - 4, known=10, queues=10)
+    found = standing(made.outage(parked=told))
+    assert "backlog   353 parked in 10 queues, read 14:02:07" in "\n".join(as_lines([found], made.AT))
+    backlog = json.loads(as_json([found], made.AT))["engines"][0]["backlog"]
+    assert (backlog["parked"], backlog["read_at"]) == (353, made.AT - 4)
+    least = standing(made.outage(parked=replace(told, read_at=None, known=0)))
+    assert "backlog   at least 353 parked in 10 queues, not read yet" in "\n".join(as_lines([least], made.AT))
 
 
 def test_the_object_has_its_documented_names(made: Any) -> None:

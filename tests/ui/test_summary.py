@@ -258,6 +258,23 @@ def test_the_engines_own_figure_is_the_one_that_is_shown(made: Any) -> None:
     assert "40 parked · syphon running, empty in 4 s" in summary(view_of(snapshot)).text
 
 
+def test_what_was_never_read_is_at_least_what_the_engine_diverted(made: Any) -> None:
+    """Unknown when never read and nothing known."""
+    unread = tuple(replace(queue, depth=None, read_at=None) for queue in made.queues())
+    least = ParkedView(messages=14, read_at=None, known=0, queues=10)
+    assert "at least 14 parked" in summary(view_of(made.snapshot(queues=unread, parked=least))).text
+
+
+def test_without_draining_the_engine_tells_no_end_and_none_is_made_up(made: Any) -> None:
+    """Seen: an hour later, from the average of 10 s that include the idle ones, over an old depth."""
+    told = ParkedView(messages=40, read_at=made.AT - 3, known=10, queues=10)
+    moving = made.syphon(SyphonStatus.RUNNING, text="moving", per_second=20.0, history=(20.0,) * 60)
+    snapshot = made.snapshot(queues=made.queues({1: 767}), parked=told, syphon=moving)
+    assert empty_at(snapshot) is None
+    assert "syphon running" in summary(view_of(snapshot)).text
+    assert "empty" not in summary(view_of(snapshot)).text
+
+
 def test_a_time_of_emptiness_is_said_only_where_it_is_no_guess(made: Any) -> None:
     draining = made.snapshot(
         queues=made.queues({1: 200}),

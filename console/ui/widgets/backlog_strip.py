@@ -9,7 +9,7 @@ from console.core.moments import age
 from console.core.snapshot import QueueView, Snapshot
 from console.ui.figures import duration, short
 from console.ui.line import BLANK, Line, Role, Span, cut, fit, rule
-from console.ui.sums import Parked, is_old, parked
+from console.ui.sums import Parked, is_old, parked, parked_in
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -88,7 +88,7 @@ def _row(
         spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
     muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
     sums = parked(snapshot)  # one figure for what is parked, whatever each depth was when it was read
-    text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.known else total(snapshot.queues, TOTAL)
+    text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.is_known else total(snapshot.queues, TOTAL)
     spans.append(Span(fit(text, TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
     return Line(cut(spans, width))
 
@@ -98,10 +98,11 @@ def _index(queue: QueueView, _snapshot: Snapshot, _width: int) -> Span:
 
 
 def _depth(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
-    if queue.depth is None:
+    number = parked_in(queue)
+    if number is None:
         return Span(short(None, width), Role.MUTED)
     old = is_old(queue, snapshot.at)
-    return Span(short(queue.depth, width), Role.MUTED if old else Role.TITLE if queue.depth else Role.TEXT)
+    return Span(short(number, width), Role.MUTED if old else Role.TITLE if number else Role.TEXT)
 
 
 def _dead(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
@@ -134,7 +135,7 @@ def _sum_in(queues: Sequence[QueueView], width: int) -> str:
 
 _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("queue", _index, lambda _queues, _width: "all"),
-    ("parked", _depth, _sum_of(lambda queue: queue.depth)),
+    ("parked", _depth, _sum_of(parked_in)),
     ("rotation", _rotation, _sum_in),
 )
 _READ: Final = (_depth, _dead)

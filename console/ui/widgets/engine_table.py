@@ -103,7 +103,7 @@ def _engine(
         Span(", read-only" if found.read_only else "", Role.SUSPECT),
         Span(f" as of {clock(found.at)}, old · " if old else " · ", Role.MUTED),
         Span(f"{rate(sum(one.sends_per_second for one in found.entities))}/s, "),
-        Span(f"{count(sums.messages if sums.known else None)} parked, "),
+        Span(f"{count(sums.messages if sums.is_known else None)} parked, "),
         Span(f"syphon {found.syphon.status}", syphon.role if syphon.weight else Role.TEXT),
         Span(f", {plural(len(found.entities), 'entity', 'entities')}"),
     ]

@@ -13,7 +13,7 @@ from console.core.snapshot import QueueView, Snapshot
 from console.core.trend import Trend, seconds_until, trend
 from console.ui.figures import NOT_KNOWN, ahead, rate, share, short
 from console.ui.line import BLANK, Line, Role, Span, fit, line, rule
-from console.ui.sums import is_old, parked
+from console.ui.sums import is_old, parked, parked_in
 from console.ui.view import View
 from console.ui.widgets.lines import Lines
 
@@ -38,7 +38,8 @@ def outlook(queue: QueueView, now: float) -> str:
         return NOT_KNOWN
     read_at = queue.read_at or now
     if trend(queue.growth) is Trend.DRAINING:
-        return f"empty {ahead(seconds_until(queue.depth, 0, queue.growth), read_at)}" if queue.depth else "empty"
+        lies, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
+        return f"empty {ahead(seconds_until(lies, 0, queue.growth), at)}" if lies else "empty"
     if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
         left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
         return f"full {ahead(left, read_at)}"
@@ -46,7 +47,8 @@ def outlook(queue: QueueView, now: float) -> str:
 
 
 def _parked(queue: QueueView, _: Snapshot) -> Span:
-    return Span(short(queue.depth, 7), Role.TITLE if queue.depth else Role.TEXT)
+    number = parked_in(queue)
+    return Span(short(number, 7), Role.TITLE if number else Role.TEXT)
 
 
 def _dead(queue: QueueView, _: Snapshot) -> Span:
@@ -114,7 +116,8 @@ class QueueHead(Lines):
 def _note(snapshot: Snapshot, now: float) -> Span:
     sums = parked(snapshot)
     if sums.read_at is None:
-        return Span("not read yet", Role.SUSPECT)
+        least = f" · at least {sums.messages:,} parked" if sums.messages else ""
+        return Span(f"not read yet{least}", Role.SUSPECT)
     old = ", old" if sums.old else ""
     text = f"read {age(now - sums.read_at)} ago{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
     return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
