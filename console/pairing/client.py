@@ -125,6 +125,7 @@ class PairedServiceBusClient:
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
+        self._soundings.when_read = self._follow
         tasks.start(self._soundings.run(self._reasons), name="the depth of the backlog")
         tasks.start(self._peeks.run(), name="the peeks into the backlog")
         if self._late is not None:
@@ -455,15 +456,16 @@ class PairedServiceBusClient:
     async def _count(self) -> None:
         while True:
             await self._steering.count_once()
+            self._unmoved.follow()
             self._follow()
+            if self._syphon is not None:
+                self._syphon.count()
+                self._syphon.know(self._soundings.found)
 
     def _follow(self) -> None:
-        """Bring up to date what is known of the backlog and its syphon."""
-        self._unmoved.follow()
+        """Bring the figure of what is parked up to date, and how the syphon stands: each second, and with each reading,
+        so that whoever waited for one is not shown the figure of the one before."""
         diverting = any(entity.diverting for entity in self._steering.machine.entities())
         self._parked.look(held_up=diverting if self._standing is None else self._standing.is_held_up)
         if self._standing is not None:
             self._standing.follow()
-        if self._syphon is not None:
-            self._syphon.count()
-            self._syphon.know(self._soundings.found)

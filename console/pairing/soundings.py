@@ -46,6 +46,8 @@ class Soundings:
         """The latest readings of each queue, oldest first."""
         self.ended = asyncio.Event()
         """Set when all queues were read, or tried; another one for each reading."""
+        self.when_read: Callable[[], object] = lambda: None
+        """Called after each reading, before anybody who waited for it goes on."""
         self.counts: Callable[[int], Counts] = lambda _: NOTHING
         """What this engine did with a queue so far."""
         self._troubles: dict[int, str] = {}
@@ -111,6 +113,7 @@ class Soundings:
             self._write_down(index, one, now)
             self.found[index] = Sounding(one, now, before[index], self.counts(index))
             self.readings[index].append(Reading(now, one.messages, one.size_bytes))
+        self.when_read()
         ended, self.ended = self.ended, asyncio.Event()
         ended.set()
         self._looks.read()

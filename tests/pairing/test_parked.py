@@ -97,3 +97,14 @@ async def test_two_syphons_on_one_backlog_wait_through_an_outage(
         await asyncio.sleep(0.1)
     assert waited == {up, application}
     heal()
+
+
+async def test_whoever_waited_for_a_reading_sees_its_figure(world: World) -> None:
+    """Section 12: a figure says its age. `paired status` waits for a reading, and printed the figure before it."""
+    paired = await world.pair(enable_syphon=False)
+    await read(paired)
+    shown: list[int] = []
+    paired.looks.when_read = lambda: shown.append(figure(paired).messages)
+    put(world, [parked("orders", "m1")])
+    await read(paired)
+    assert shown[-1] == 1
