@@ -1,8 +1,9 @@
 """`python -m tests.two_engines --runs 10 --seconds 90`: does an outage with two engines on one backlog cry wolf?
 
 In each run `paired up` and an application with `enable_syphon=True`, two processes, move messages out of one backlog.
-`orders` refuses for so many seconds; then it heals and both drain. Each snapshot and event of both is read. Exit status
-1 if one of them ever says that the syphon is stuck, does not wait for the outage, or if the backlog does not drain.
+`orders` takes nothing for so many seconds; then it heals and both drain. Each snapshot and event of both is read. Exit
+status 1 if one of them ever says that the syphon is stuck, does not wait for the outage, or if the backlog does not
+drain.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from console.core.entity import DIVERTING
 from console.core.events import Record, Warned
 from console.core.snapshot import Snapshot, SyphonStatus
 from console.engine.client import ControlClient
@@ -67,6 +69,11 @@ class Heard:
             self.stuck += said + [alarm for alarm in update.alarms if "stuck" in alarm]
         elif isinstance(update, Record) and isinstance(update.event, Warned) and "stuck" in update.event.text:
             self.stuck.append(update.event.text)
+
+    @property
+    def diverts(self) -> bool:
+        """Whether its sends go to the backlog."""
+        return self.latest is not None and any(entity.state in DIVERTING for entity in self.latest.entities)
 
     @property
     def parked(self) -> int | None:
@@ -173,7 +180,7 @@ def lying(sandbox: Sandbox) -> int:
     return sum(namespace.queue(f"primary/x-servicebus-transfer/{index}").counts().active for index in range(QUEUES))
 
 
-async def play(seconds: float, times: Times) -> Run:
+async def play(seconds: float, times: Times, kind: str) -> Run:
     """One outage."""
     run, folder = Run(), Path(tempfile.mkdtemp(prefix="p2-"))
     try:
@@ -181,7 +188,7 @@ async def play(seconds: float, times: Times) -> Run:
             following = [asyncio.create_task(follow(places[name], run.heard[name])) for name in ENGINES]
             await asyncio.sleep(min(5.0, seconds))
             board = sandbox["primary"].node.faults
-            fault = board.add("refused", entity="orders")
+            fault = board.add(kind, entity="orders")
             await asyncio.sleep(seconds)
             run.parked = lying(sandbox)
             board.remove(fault.id)
@@ -195,9 +202,9 @@ async def play(seconds: float, times: Times) -> Run:
 
 
 async def drain(sandbox: Sandbox, run: Run) -> None:
-    """Wait until nothing is parked, and watch a little longer."""
+    """Wait until the application sends to the primary and nothing is parked, and watch a little longer."""
     began = time.monotonic()
-    while lying(sandbox):
+    while lying(sandbox) or run.heard["application"].diverts:
         if time.monotonic() - began > DRAIN:
             return
         await asyncio.sleep(0.2)
@@ -222,14 +229,14 @@ def told(number: int, run: Run) -> str:
     return "\n".join((f"run {number}: {run.parked} parked, {drained}", *(f"  {text}" for text in each)))
 
 
-async def proof(runs: int, seconds: float, parallel: int) -> int:
+async def proof(runs: int, seconds: float, parallel: int, kind: str) -> int:
     """The exit status."""
     turns, wrong = asyncio.Semaphore(parallel), 0
 
     async def one(number: int) -> None:
         nonlocal wrong
         async with turns:
-            run = await play(seconds, Times())
+            run = await play(seconds, Times(), kind)
         print(told(number, run), flush=True)
         for text in run.wrong:
             print(f"  WRONG: {text}", flush=True)
@@ -245,5 +252,6 @@ if __name__ == "__main__":
     reader.add_argument("--runs", type=int, default=10)
     reader.add_argument("--seconds", type=float, default=90.0, help="how long the outage lasts")
     reader.add_argument("--parallel", type=int, default=1, help="runs at the same time")
+    reader.add_argument("--fault", default="refused", help="of orders: refused, black-holed, disabled, busy, …")
     chosen = reader.parse_args()
-    sys.exit(asyncio.run(proof(chosen.runs, chosen.seconds, chosen.parallel)))
+    sys.exit(asyncio.run(proof(chosen.runs, chosen.seconds, chosen.parallel, chosen.fault)))
