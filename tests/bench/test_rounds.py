@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from console import cli
-from console.bench import shovel, syphon, tables
+from console.bench import send, shovel, syphon, tables
 from console.bench.failover import FailoverFigures, measure_failover
 from console.bench.plans import SendPlan, SyphonPlan
 from console.bench.process import BenchError
@@ -73,7 +73,9 @@ def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ours / plain copy" in tables.syphon_table(figures)
 
 
-def test_the_bench_of_sends_runs() -> None:
+def test_the_bench_of_sends_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "STUBBED", 100)
+    monkeypatch.setattr(send, "STUB_ROUNDS", 2)
     figures = asyncio.run(measure_send(SendPlan(messages=4, rounds=2)))
     found = told(tables.as_json("send", figures))
     assert {"ratio_vs_sdk", "aa_low", "aa_high", "added_us", "ratio_callers"} <= set(found)
