@@ -255,7 +255,7 @@ async def test_a_queue_that_cannot_be_received_from_is_said_and_worked_on_again_
     heal()
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1)
-    assert "cannot receive" not in paired.queue_views()[0].pump_text
+    await until(lambda: "cannot receive" not in paired.queue_views()[0].pump_text)
 
 
 async def test_who_paused_it_and_why_is_said(world: World) -> None:
