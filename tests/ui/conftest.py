@@ -286,6 +286,12 @@ class FakeFeed:
         self.tell(Unreachable(AT + 4, reason))
 
 
+async def turns() -> None:
+    """Let the loop turn: the pilot takes a process that waits for a processor for one that has nothing to do."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 class Console:
     """A running dashboard, as a test sees it."""
 
@@ -301,6 +307,7 @@ class Console:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await turns()
         await self.pilot.pause()
 
     def screen(self) -> str:
