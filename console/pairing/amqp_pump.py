@@ -386,7 +386,10 @@ class AmqpPump:
         self._replenish()
 
     def set_aside(self, parcel: Parcel) -> None:
-        """Defer it; it is known by its number then."""
+        """Defer it; it is known by its number then. A paused queue's is released: other engines may move it now."""
+        if not parcel.was_aside and not self._steering.machine.may_pump(self.index):
+            self._give_up(parcel)
+            return
         self._forget(parcel)
         self.aside.of(parcel.path, parcel.key).deferring += 1
         self._settling.defer(parcel)

@@ -12,6 +12,7 @@ from console.bench.plans import ScreenPlan
 from console.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
+@pytest.mark.slow
 async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> None:
     found = await measure_screen(ScreenPlan(entities=120, keys=1, seconds=0.1, runs=1))
     assert set(found.keys_p95_ms) == {key.name for key in KEYS}

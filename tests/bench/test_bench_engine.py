@@ -12,6 +12,7 @@ from console.bench.engine import EngineFigures, measure_engine
 from console.bench.plans import EnginePlan
 
 
+@pytest.mark.slow
 async def test_it_sees_pings_and_sends_with_none_one_and_five_consoles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "WINDOW", 1.3)
     monkeypatch.setattr(engine, "SETTLE", 0.1)

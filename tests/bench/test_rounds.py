@@ -57,6 +57,7 @@ def told(line: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syphon, "PATIENCE", 0.2)
     monkeypatch.setattr(syphon, "SAMPLE", 220)
@@ -73,6 +74,7 @@ def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ours / plain copy" in tables.syphon_table(figures)
 
 
+@pytest.mark.slow
 def test_the_bench_of_sends_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send, "STUBBED", 100)
     monkeypatch.setattr(send, "STUB_ROUNDS", 2)
@@ -83,6 +85,7 @@ def test_the_bench_of_sends_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "plain / plain" in tables.send_table(figures)
 
 
+@pytest.mark.slow
 def test_the_bench_of_failovers_runs() -> None:
     figures = asyncio.run(measure_failover(rounds=1, senders=2))
     found = told(tables.as_json("failover", figures))

@@ -17,6 +17,7 @@ SEED = 0
 """Its first episode orders the engine to fail an entity over, and kills it and a sender while both ping."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_short_run_is_as_promised_and_leaves_nothing_behind(tmp_path: Path) -> None:
     short = Path("/tmp") if len(os.fsencode(tmp_path)) > 60 else tmp_path
