@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from console.bench.journals import events
-from console.core.events import Commanded, CommandEnded, Event, Record, Warned
-from console.engine import records, spool
-from console.engine.journal import Journal
+from paired_servicebus.bench.journals import events
+from paired_servicebus.core.events import Commanded, CommandEnded, Event, Record, Warned
+from paired_servicebus.engine import records, spool
+from paired_servicebus.engine.journal import Journal
 
 START = 1_790_000_000.0
 ENGINE, BOOT = "orders@here", "b0"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from console import cli
-from console.core.errors import ConfigurationError
+from paired_servicebus import cli
+from paired_servicebus.core.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[1]
 
@@ -129,7 +129,7 @@ def test_a_verb_whose_reader_has_gone_ends_without_a_word(verb: list[str], tmp_p
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "console.cli", *verb], cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+            [sys.executable, "-m", "paired_servicebus.cli", *verb], cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
             stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:
@@ -139,7 +139,7 @@ def test_a_verb_whose_reader_has_gone_ends_without_a_word(verb: list[str], tmp_p
 
 def test_nothing_slow_is_imported_to_parse_a_command() -> None:
     slow = ("azure", "textual", "aiohttp", "cryptography", "rich.console")
-    program = f"import sys, console.cli; print([name for name in {slow} if name in sys.modules])"
+    program = f"import sys, paired_servicebus.cli; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from console import cli
-from console.core.errors import ConfigurationError
-from console.core.events import Diverted, Event, Record
-from console.engine import find
-from console.engine.logs import FORMAT, MaskingFormatter
-from console.engine.places import Places
-from console.engine.records import encode
-from console.engine.spool import CLOSED
-from console.pipeline.drain.bar import Bar
-from console.pipeline.report.command import as_object, run_report, write_report
-from console.pipeline.report.markdown import LONGEST, plain
-from console.pipeline.report.plots import sends_plot
-from console.pipeline.report.prose import as_markdown
-from console.pipeline.report.reading import last_report
-from console.pipeline.tables import Tables
-from console.printing import print_lines, print_object
-from console.verbs import orders
+from paired_servicebus import cli
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.events import Diverted, Event, Record
+from paired_servicebus.engine import find
+from paired_servicebus.engine.logs import FORMAT, MaskingFormatter
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.records import encode
+from paired_servicebus.engine.spool import CLOSED
+from paired_servicebus.pipeline.drain.bar import Bar
+from paired_servicebus.pipeline.report.command import as_object, run_report, write_report
+from paired_servicebus.pipeline.report.markdown import LONGEST, plain
+from paired_servicebus.pipeline.report.plots import sends_plot
+from paired_servicebus.pipeline.report.prose import as_markdown
+from paired_servicebus.pipeline.report.reading import last_report
+from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.printing import print_lines, print_object
+from paired_servicebus.verbs import orders
 from tests.pipeline.made_tables import make_tables
 from tests.pipeline.test_report import EPISODE, EVENTS, records
 

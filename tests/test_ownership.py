@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from console import cli
-from console.config import find_config, load_config, refuse_foreign_command
-from console.core.errors import ConfigurationError, DrainError, PipelineError
-from console.engine import process
-from console.ownership import foreign_access
-from console.pipeline.drain.command import refuse_foreign
-from console.pipeline.launch import start_pipeline
-from console.verbs import spark
+from paired_servicebus import cli
+from paired_servicebus.config import find_config, load_config, refuse_foreign_command
+from paired_servicebus.core.errors import ConfigurationError, DrainError, PipelineError
+from paired_servicebus.engine import process
+from paired_servicebus.ownership import foreign_access
+from paired_servicebus.pipeline.drain.command import refuse_foreign
+from paired_servicebus.pipeline.launch import start_pipeline
+from paired_servicebus.verbs import spark
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
 TABLES = "".join(

@@ -16,16 +16,16 @@ import msgspec
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from console import cli
-from console.core.errors import ConfigurationError
-from console.core.events import PingFailed, Record, StateChanged, Warned
-from console.core.masking import masked
-from console.core.verdict import judge
-from console.engine import records
-from console.engine.logs import FORMAT, MaskingFormatter
-from console.printing import complain
-from console.secret import Secret
-from console.ui.crash import CrashLog
+from paired_servicebus import cli
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.events import PingFailed, Record, StateChanged, Warned
+from paired_servicebus.core.masking import masked
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.engine import records
+from paired_servicebus.engine.logs import FORMAT, MaskingFormatter
+from paired_servicebus.printing import complain
+from paired_servicebus.secret import Secret
+from paired_servicebus.ui.crash import CrashLog
 
 CANARY = "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry+/=="
 

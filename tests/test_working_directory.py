@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import PairedError, PipelineError
-from console.core.options import Policy
-from console.demo.command import listened, worker_process
-from console.demo.lines import Order
-from console.demo.stage import stage
-from console.engine.draining import COMMAND
-from console.engine.spool import SUFFIX
-from console.interpreter import python_command, python_environment
-from console.pipeline.drain import command as drain
-from console.pipeline.drain.order import DrainOrder
-from console.pipeline.launch import start_pipeline
-from console.pipeline.rehearsal import command as rehearsal
-from console.pipeline.rehearsal.grid import Order as Rehearsal
-from console.pipeline.rehearsal.history import History
+from paired_servicebus.core.errors import PairedError, PipelineError
+from paired_servicebus.core.options import Policy
+from paired_servicebus.demo.command import listened, worker_process
+from paired_servicebus.demo.lines import Order
+from paired_servicebus.demo.stage import stage
+from paired_servicebus.engine.draining import COMMAND
+from paired_servicebus.engine.spool import SUFFIX
+from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.pipeline.drain import command as drain
+from paired_servicebus.pipeline.drain.order import DrainOrder
+from paired_servicebus.pipeline.launch import start_pipeline
+from paired_servicebus.pipeline.rehearsal import command as rehearsal
+from paired_servicebus.pipeline.rehearsal.grid import Order as Rehearsal
+from paired_servicebus.pipeline.rehearsal.history import History
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 30.0
-NAMES = ("msgspec", "random", "multiprocessing", "asyncio", "json", "console", "pyspark", "duckdb", "azure")
+NAMES = ("msgspec", "random", "multiprocessing", "asyncio", "json", "paired_servicebus", "pyspark", "duckdb", "azure")
 BROKEN_JAVA = "#!/bin/sh\nexit 3\n"
 
 
@@ -100,7 +100,7 @@ async def test_the_demos_sandbox_imports_nothing_of_it(trap: Callable[[], str], 
 
 def test_the_processes_of_a_simulation_import_nothing_of_it(trap: Callable[[], str]) -> None:
     program = (
-        "from console.simulation.campaign import _mapped\n"
+        "from paired_servicebus.simulation.campaign import _mapped\n"
         "if __name__ == '__main__':\n"
         "    with _mapped(2) as run:\n"
         "        print(sum(run(abs, [1, -2])))\n"
@@ -120,13 +120,16 @@ def test_every_process_of_ours_is_started_so() -> None:
     files = [
         path.relative_to(ROOT) for path in (ROOT / "console").rglob("*.py") if "sys.executable" in path.read_text()
     ]
-    assert sorted(map(str, files)) == ["console/interpreter.py", "console/pipeline/session.py"]
-    session = (ROOT / "console/pipeline/session.py").read_text()
+    assert sorted(map(str, files)) == [
+        "console/paired_servicebus/interpreter.py",
+        "console/paired_servicebus/pipeline/session.py",
+    ]
+    session = (ROOT / "console/paired_servicebus/pipeline/session.py").read_text()
     assert re.findall(r"sys\.executable,|PYTHONSAFEPATH=\"1\"|executorEnv\.PYTHONSAFEPATH", session) == [
         "sys.executable,", "sys.executable,", 'PYTHONSAFEPATH="1"', "executorEnv.PYTHONSAFEPATH",
     ]  # fmt: skip
     assert "-P" in python_command("x")
-    assert python_command("console", "drain") == COMMAND
+    assert python_command("paired_servicebus", "drain") == COMMAND
 
 
 @pytest.mark.parametrize("given", ["", ":/somewhere", "/somewhere::"])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import MAX_NESTING, MOST_EMPTY_ELEMENTS, decode, encode, encoded_map, skip
-from console.amqp.errors import DecodeError, EncodeError
-from console.amqp.types import (
+from servicebus_amqp.codec import MAX_NESTING, MOST_EMPTY_ELEMENTS, decode, encode, encoded_map, skip
+from servicebus_amqp.errors import DecodeError, EncodeError
+from servicebus_amqp.types import (
     Array,
     Byte,
     Char,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from console.amqp import Connection, Error, Role, Session, Settings, events
-from console.amqp.codec import described, encode, encoded_list
-from console.amqp.errors import EncodeError, StateError
-from console.amqp.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
-from console.amqp.performatives import Begin, Close, Detach, End, Flow, Open
-from console.amqp.types import Symbol
+from servicebus_amqp import Connection, Error, Role, Session, Settings, events
+from servicebus_amqp.codec import described, encode, encoded_list
+from servicebus_amqp.errors import EncodeError, StateError
+from servicebus_amqp.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
+from servicebus_amqp.performatives import Begin, Close, Detach, End, Flow, Open
+from servicebus_amqp.types import Symbol
 from tests.amqp.wires import (
     Pair,
     attach,

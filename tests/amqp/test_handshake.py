@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from console.amqp import Connection, Role, events
-from console.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
-from console.amqp.performatives import (
+from servicebus_amqp import Connection, Role, events
+from servicebus_amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.performatives import (
     Open,
     SaslInit,
     SaslMechanisms,

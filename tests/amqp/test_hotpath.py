@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import encode
-from console.amqp.composite import read_list
-from console.amqp.errors import DecodeError
-from console.amqp.frames import unpack_frame_header
-from console.amqp.hotpath import (
+from servicebus_amqp.codec import encode
+from servicebus_amqp.composite import read_list
+from servicebus_amqp.errors import DecodeError
+from servicebus_amqp.frames import unpack_frame_header
+from servicebus_amqp.hotpath import (
     DISPOSITION_PREFIX,
     TRANSFER_PREFIX,
     TRANSFER_ROOM,
@@ -26,8 +26,8 @@ from console.amqp.hotpath import (
     write_disposition,
     write_transfer,
 )
-from console.amqp.performatives import Disposition, Transfer, read_performative, write_performative
-from console.amqp.types import UInt
+from servicebus_amqp.performatives import Disposition, Transfer, read_performative, write_performative
+from servicebus_amqp.types import UInt
 from tests.amqp.test_performatives import DISPOSITIONS, STATES, TRANSFERS, UINTS
 
 _UINT = st.one_of(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from console.amqp import Connection, Role, events
-from console.amqp.frames import AMQP_HEADER, EMPTY_FRAME
-from console.amqp.performatives import Close, Open
+from servicebus_amqp import Connection, Role, events
+from servicebus_amqp.frames import AMQP_HEADER, EMPTY_FRAME
+from servicebus_amqp.performatives import Close, Open
 from tests.amqp.wires import begin, frame, opened_server, performatives_in, settings
 
 

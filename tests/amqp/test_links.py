@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from console.amqp import Error, LinkRole, Source, Target, events
-from console.amqp.errors import StateError
-from console.amqp.link import LinkState
-from console.amqp.performatives import Attach, Begin, Detach, End
-from console.amqp.receiver import ReceiverLink
-from console.amqp.sender import SenderLink
-from console.amqp.types import Symbol, ULong
+from servicebus_amqp import Error, LinkRole, Source, Target, events
+from servicebus_amqp.errors import StateError
+from servicebus_amqp.link import LinkState
+from servicebus_amqp.performatives import Attach, Begin, Detach, End
+from servicebus_amqp.receiver import ReceiverLink
+from servicebus_amqp.sender import SenderLink
+from servicebus_amqp.types import Symbol, ULong
 from tests.amqp.wires import (
     Pair,
     attach,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import described, encode, encoded_list
-from console.amqp.errors import DecodeError
-from console.amqp.message import (
+from servicebus_amqp.codec import described, encode, encoded_list
+from servicebus_amqp.errors import DecodeError
+from servicebus_amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -42,7 +42,7 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
+from servicebus_amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
 from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed
 
 UINTS = st.integers(0, 2**32 - 1)

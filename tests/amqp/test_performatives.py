@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released, Source, Target
-from console.amqp.codec import decode, described, encode, encoded_list
-from console.amqp.errors import DecodeError
-from console.amqp.outcomes import Received, fit_error, read_state, write_state
-from console.amqp.performatives import (
+from servicebus_amqp import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released, Source, Target
+from servicebus_amqp.codec import decode, described, encode, encoded_list
+from servicebus_amqp.errors import DecodeError
+from servicebus_amqp.outcomes import Received, fit_error, read_state, write_state
+from servicebus_amqp.performatives import (
     Attach,
     Begin,
     Close,
@@ -30,8 +30,8 @@ from console.amqp.performatives import (
     read_sasl,
     write_performative,
 )
-from console.amqp.termini import Coordinator
-from console.amqp.types import Array, Described, Symbol, UInt, ULong
+from servicebus_amqp.termini import Coordinator
+from servicebus_amqp.types import Array, Described, Symbol, UInt, ULong
 from tests.amqp.values import SYMBOLS, TEXT
 
 UINTS = st.integers(0, 2**32 - 1)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from console.amqp import ACCEPTED, RELEASED, Connection, Error, Modified, Rejected, Role, events
-from console.amqp.errors import EncodeError
-from console.amqp.frames import AMQP_HEADER
-from console.amqp.performatives import Attach, Detach, Disposition, Flow, Open
-from console.amqp.receiver import ReceiverLink
-from console.amqp.types import Described, ULong
+from servicebus_amqp import ACCEPTED, RELEASED, Connection, Error, Modified, Rejected, Role, events
+from servicebus_amqp.errors import EncodeError
+from servicebus_amqp.frames import AMQP_HEADER
+from servicebus_amqp.performatives import Attach, Detach, Disposition, Flow, Open
+from servicebus_amqp.receiver import ReceiverLink
+from servicebus_amqp.types import Described, ULong
 from tests.amqp.wires import (
     NEAR_WRAP,
     Pair,

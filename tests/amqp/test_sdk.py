@@ -20,9 +20,9 @@ from azure.servicebus._pyamqp.types import AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp import ACCEPTED, Error, Modified, Rejected, Source, Target
-from console.amqp.errors import DecodeError
-from console.amqp.hotpath import (
+from servicebus_amqp import ACCEPTED, Error, Modified, Rejected, Source, Target
+from servicebus_amqp.errors import DecodeError
+from servicebus_amqp.hotpath import (
     DispositionHead,
     TransferHead,
     read_disposition,
@@ -30,7 +30,7 @@ from console.amqp.hotpath import (
     write_disposition,
     write_transfer,
 )
-from console.amqp.message import (
+from servicebus_amqp.message import (
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
     Header,
@@ -47,7 +47,7 @@ from console.amqp.message import (
     write_header,
     write_properties,
 )
-from console.amqp.performatives import (
+from servicebus_amqp.performatives import (
     Attach,
     Begin,
     Close,
@@ -61,7 +61,7 @@ from console.amqp.performatives import (
     read_sasl,
     write_performative,
 )
-from console.amqp.types import Symbol, Timestamp, UInt
+from servicebus_amqp.types import Symbol, Timestamp, UInt
 
 UINTS = st.integers(0, 2**32 - 1)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)

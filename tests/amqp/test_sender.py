@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp import ACCEPTED, Connection, Error, Modified, Rejected, Role, SenderLink, events
-from console.amqp.errors import EncodeError
-from console.amqp.frames import AMQP_HEADER
-from console.amqp.performatives import Detach, Disposition, Flow, Open, Transfer
+from servicebus_amqp import ACCEPTED, Connection, Error, Modified, Rejected, Role, SenderLink, events
+from servicebus_amqp.errors import EncodeError
+from servicebus_amqp.frames import AMQP_HEADER
+from servicebus_amqp.performatives import Detach, Disposition, Flow, Open, Transfer
 from tests.amqp.wires import (
     NEAR_WRAP,
     Pair,

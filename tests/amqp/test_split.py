@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp import ACCEPTED, Connection, Role, SenderLink, Session, events
-from console.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
-from console.amqp.link import Link
-from console.amqp.performatives import Close, Detach, Disposition, End, Open, SaslInit, write_performative
-from console.amqp.receiver import ReceiverLink
+from servicebus_amqp import ACCEPTED, Connection, Role, SenderLink, Session, events
+from servicebus_amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.link import Link
+from servicebus_amqp.performatives import Close, Detach, Disposition, End, Open, SaslInit, write_performative
+from servicebus_amqp.receiver import ReceiverLink
 from tests.amqp.test_performatives import PERFORMATIVES
 from tests.amqp.wires import attach, begin, flow, frame, receiving_server, settings, transfer
 

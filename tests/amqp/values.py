@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from console.amqp.types import (
+from servicebus_amqp.types import (
     Array,
     Byte,
     Char,

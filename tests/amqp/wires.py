@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from console.amqp import Connection, Role, SenderLink, Session, Settings, Source, Target, events
-from console.amqp.frames import AMQP_HEADER, build_frame, unpack_frame_header
-from console.amqp.performatives import (
+from servicebus_amqp import Connection, Role, SenderLink, Session, Settings, Source, Target, events
+from servicebus_amqp.frames import AMQP_HEADER, build_frame, unpack_frame_header
+from servicebus_amqp.performatives import (
     Attach,
     Begin,
     Flow,
@@ -17,7 +17,7 @@ from console.amqp.performatives import (
     read_performative,
     write_performative,
 )
-from console.amqp.receiver import ReceiverLink
+from servicebus_amqp.receiver import ReceiverLink
 
 E = TypeVar("E")
 Handler = Callable[[events.Event], None]

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from console import cli
-from console.bench import tables
-from console.bench.plans import ScreenPlan
-from console.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
+from paired_servicebus import cli
+from paired_servicebus.bench import tables
+from paired_servicebus.bench.plans import ScreenPlan
+from paired_servicebus.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from console import cli
-from console.bench import engine, tables
-from console.bench.engine import EngineFigures, measure_engine
-from console.bench.plans import EnginePlan
+from paired_servicebus import cli
+from paired_servicebus.bench import engine, tables
+from paired_servicebus.bench.engine import EngineFigures, measure_engine
+from paired_servicebus.bench.plans import EnginePlan
 
 
 @pytest.mark.slow

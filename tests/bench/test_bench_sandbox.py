@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from console import cli
-from console.bench.figures import MILLION, Held, Rate, Round, RoundTrip, SandboxFigures
-from console.bench.plans import SandboxPlan
-from console.bench.sandbox import measure_sandbox
-from console.bench.tables import sandbox_json, sandbox_table
+from paired_servicebus import cli
+from paired_servicebus.bench.figures import MILLION, Held, Rate, Round, RoundTrip, SandboxFigures
+from paired_servicebus.bench.plans import SandboxPlan
+from paired_servicebus.bench.sandbox import measure_sandbox
+from paired_servicebus.bench.tables import sandbox_json, sandbox_table
 
 ROOT = Path(__file__).parents[2]
 RATE_KEYS = {
@@ -145,6 +145,6 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
 
 
 def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
-    code = "import sys, console.cli; print(*(name for name in sys.modules if name.startswith('console.bench.')))"
+    code = "import sys, paired_servicebus.cli; print(*(name for name in sys.modules if name.startswith('paired_servicebus.bench.')))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["console.bench.plans"]
+    assert found.stdout.split() == ["paired_servicebus.bench.plans"]

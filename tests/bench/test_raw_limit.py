@@ -10,10 +10,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from console.bench.process import BenchError
-from console.bench.raw_limit import copy
-from console.pairing.wire import Endpoint, Wire
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+from paired_servicebus.bench.process import BenchError
+from paired_servicebus.bench.raw_limit import copy
+from paired_servicebus.pairing.wire import Endpoint, Wire
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 SPECS = [NamespaceSpec("a", queues=(QueueSpec("source"),)), NamespaceSpec("b", queues=(QueueSpec("target"),))]
 

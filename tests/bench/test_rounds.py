@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from console import cli
-from console.bench import send, shovel, syphon, tables
-from console.bench.failover import FailoverFigures, measure_failover
-from console.bench.plans import SendPlan, SyphonPlan
-from console.bench.process import BenchError
-from console.bench.regression import complaints
-from console.bench.rounds import Band, Lap, Pace, in_turn, ratio
-from console.bench.send import SendFigures, measure_send
-from console.bench.syphon import SyphonFigures, measure_syphon
+from paired_servicebus import cli
+from paired_servicebus.bench import send, shovel, syphon, tables
+from paired_servicebus.bench.failover import FailoverFigures, measure_failover
+from paired_servicebus.bench.plans import SendPlan, SyphonPlan
+from paired_servicebus.bench.process import BenchError
+from paired_servicebus.bench.regression import complaints
+from paired_servicebus.bench.rounds import Band, Lap, Pace, in_turn, ratio
+from paired_servicebus.bench.send import SendFigures, measure_send
+from paired_servicebus.bench.syphon import SyphonFigures, measure_syphon
 
 
 def laps(*rates: float) -> list[Lap]:

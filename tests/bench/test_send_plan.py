@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.bench import send
+from paired_servicebus.bench import send
 
 
 async def test_the_stub_has_what_a_paired_sender_asks_of_its_client(monkeypatch: pytest.MonkeyPatch) -> None:

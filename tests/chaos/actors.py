@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from console.config import load_config
-from console.engine.client import ControlClient
-from console.engine.launch import Launch, Ready, wait_until_gone
-from console.engine.lock import running
-from console.engine.places import places_of
+from paired_servicebus.config import load_config
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.launch import Launch, Ready, wait_until_gone
+from paired_servicebus.engine.lock import running
+from paired_servicebus.engine.places import places_of
 from tests.chaos.plan import ENTITIES, PRIMARY, SECONDARY
 from tests.chaos.sandbox import Sandbox
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from console.core.ledger import Answer, Arrival, Ledger, balance
+from paired_servicebus.core.ledger import Answer, Arrival, Ledger, balance
 from tests.chaos.lists import Arrived, Attempted, Began, Fact, Found, Lying, Recovered, Told
 from tests.chaos.plan import DEDUP
 

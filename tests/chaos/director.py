@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from console.core.errors import ControlError, PairedError
-from console.core.ledger import Answer
-from console.core.snapshot import Snapshot
-from console.engine.client import ControlClient
+from paired_servicebus.core.errors import ControlError, PairedError
+from paired_servicebus.core.ledger import Answer
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine.client import ControlClient
 from tests.chaos import receiver, sender
 from tests.chaos.actors import Actor, Engine
 from tests.chaos.lists import Arrived, Attempted, Began, Found, List, Lying, Recovered, Stood, Tail, Told, now

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from console.core.ledger import Answer
+from paired_servicebus.core.ledger import Answer
 
 SUFFIX: Final = ".list"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
-from console.sandbox.faults import FaultKind, Operation
-from console.sandbox.faults.table import EFFECTS, OWN_OPERATION
+from servicebus_sandbox.faults import FaultKind, Operation
+from servicebus_sandbox.faults.table import EFFECTS, OWN_OPERATION
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"

@@ -131,7 +131,7 @@ async def sandbox(folder: Path) -> AsyncIterator[Sandbox]:
     config.write_text(_CONFIG)
     with (folder / "sandbox.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "console", "sandbox", "--json", "--config", str(config)),
+            *(sys.executable, "-m", "paired_servicebus", "sandbox", "--json", "--config", str(config)),
             stdin=DEVNULL, stdout=PIPE, stderr=log, start_new_session=True,
         )  # fmt: skip
     assert process.stdout is not None

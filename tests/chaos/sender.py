@@ -32,10 +32,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.core.ledger import Answer
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.pairing import (
+from paired_servicebus.core.ledger import Answer
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.pairing import (
     PairedSender,
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.core.ledger import Answer
+from paired_servicebus.core.ledger import Answer
 from tests.chaos.checker import History, Verdict, check
 from tests.chaos.evidence import evidence
 from tests.chaos.lists import Arrived, Attempted, Began, Fact, Found, List, Lying, Recovered, Tail, Told

@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
-from console.sandbox.faults import Fault, FaultKind
-from console.sandbox.faults.orders import FIELDS, read_order
+from servicebus_sandbox.faults import Fault, FaultKind
+from servicebus_sandbox.faults.orders import FIELDS, read_order
 from tests.chaos.plan import SECONDARY, Act, Episode, Strike, episodes
 
 SPECIALS = 7

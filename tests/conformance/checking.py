@@ -71,7 +71,9 @@ def sandbox() -> Iterator[str]:
 @contextmanager
 def sandbox_facts() -> Iterator[dict[str, Any]]:
     """A sandbox as anybody starts it; all that it tells programs about itself."""
-    with subprocess.Popen([sys.executable, "-m", "console.sandbox.entry", "--json"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "servicebus_sandbox.entry", "--json"], stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from console.core.effects import Announce, Effect, ProbeQueue, SendPing
-from console.core.engine import Pairing
-from console.core.entity import Entity, State
-from console.core.errors import IllegalEventError
-from console.core.events import (
+from paired_servicebus.core.effects import Announce, Effect, ProbeQueue, SendPing
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.entity import Entity, State
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import (
     Event,
     Forced,
     PingAccepted,
@@ -25,8 +25,8 @@ from console.core.events import (
     StateChanged,
     Ticked,
 )
-from console.core.options import Policy
-from console.core.verdict import FailureKind
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import FailureKind
 
 BEGAN = 1_700_000_000.0
 Announced = TypeVar("Announced", bound=Event)

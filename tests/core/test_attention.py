@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.attention import begun, calls, turned
-from console.core.events import PingSent, StateChanged, Warned
+from paired_servicebus.core.attention import begun, calls, turned
+from paired_servicebus.core.events import PingSent, StateChanged, Warned
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from console.core.destinations import FATES, LONGEST_BACKOFF, UNBROKEN, Destinations, Fate
-from console.core.verdict import FailureKind
+from paired_servicebus.core.destinations import FATES, LONGEST_BACKOFF, UNBROKEN, Destinations, Fate
+from paired_servicebus.core.verdict import FailureKind
 
 BEGAN = 1_700_000_000.0
 THROTTLE = 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.destinations import FATES, FIRST_BACKOFF, LONGEST_BACKOFF, Destinations, Fate
-from console.core.verdict import FailureKind
+from paired_servicebus.core.destinations import FATES, FIRST_BACKOFF, LONGEST_BACKOFF, Destinations, Fate
+from paired_servicebus.core.verdict import FailureKind
 
 NOW = 1_700_000_000.0
 LONG = 900.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.effects import SendPing
-from console.core.engine import AT_ONCE
-from console.core.entity import State
-from console.core.events import EngineStopped, QueuePulled, QueueRestored
-from console.core.quiet import QUIET_AFTER
-from console.core.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
+from paired_servicebus.core.effects import SendPing
+from paired_servicebus.core.engine import AT_ONCE
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import EngineStopped, QueuePulled, QueueRestored
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
 
 STAYING = sorted(kind for kind, verdict in BACKLOG_VERDICTS.items() if verdict is not Verdict.COUNTS)
 REFUSED = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from console.core.envelope import (
+from paired_servicebus.core.envelope import (
     MAX_TICKS,
     PATH,
     PING_CONTENT_TYPE,
@@ -30,7 +30,7 @@ from console.core.envelope import (
     unwrap,
     wrap,
 )
-from console.core.errors import EnvelopeError, ReservedPropertyError
+from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
 
 LONGEST = timedelta(microseconds=MAX_TICKS // 10)
 """TimeSpan.MaxValue, to the microsecond."""

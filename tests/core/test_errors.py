@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from console.core import errors
+from paired_servicebus.core import errors
 
 CLASSES = {
     name: cls for name, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, errors.PairedError)

@@ -8,9 +8,9 @@ import typing
 
 import pytest
 
-from console.core import events
-from console.core.events import KINDS, Event, Record
-from console.core.verdict import FailureKind
+from paired_servicebus.core import events
+from paired_servicebus.core.events import KINDS, Event, Record
+from paired_servicebus.core.verdict import FailureKind
 
 EVENTS = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if issubclass(cls, Event) and cls is not Event]
 TOLD_ONLY = {events.Ticked, events.SendAccepted, events.SendFailed, events.QueueProbed, events.EntityProbed}

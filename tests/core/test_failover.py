@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.effects import Announce, SendPing
-from console.core.entity import State
-from console.core.events import PingAccepted, PingFailed, PingSent, StateChanged
-from console.core.quiet import QUIET_AFTER
-from console.core.verdict import VERDICTS, FailureKind, Verdict
-from console.core.why import why
+from paired_servicebus.core.effects import Announce, SendPing
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import PingAccepted, PingFailed, PingSent, StateChanged
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.verdict import VERDICTS, FailureKind, Verdict
+from paired_servicebus.core.why import why
 
 COUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is Verdict.COUNTS)
 UNCOUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is not Verdict.COUNTS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.foreign_text import harmless, harmless_json, lines_apart, one_line
+from paired_servicebus.core.foreign_text import harmless, harmless_json, lines_apart, one_line
 
 HOSTILE = "\x00\x07\x1b\x7f\x85\x9b\u00ad\u061c\u200b\u200d\u2028\u2029\u202a\u202e\u2066\u2069\ufeff\U000e0041"
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(HOSTILE + "\r\n\t ab")), max_size=80)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.indices import in_words
+from paired_servicebus.core.indices import in_words
 
 
 @pytest.mark.parametrize(

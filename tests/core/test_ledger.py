@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.ledger import Answer, Arrival, Ledger, balance
+from paired_servicebus.core.ledger import Answer, Arrival, Ledger, balance
 
 IDS = [f"m{number}" for number in range(12)]
 SOME = st.sets(st.sampled_from(IDS))

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from console.core.looking import Reason, every
+from paired_servicebus.core.looking import Reason, every
 
 WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = Reason
 

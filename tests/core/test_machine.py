@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from console.core.effects import Announce, ProbeQueue, SendPing
-from console.core.engine import Pairing
-from console.core.entity import DIVERTING, State
-from console.core.errors import IllegalEventError
-from console.core.events import (
+from paired_servicebus.core.effects import Announce, ProbeQueue, SendPing
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.entity import DIVERTING, State
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import (
     KINDS,
     Event,
     Forced,
@@ -30,10 +30,10 @@ from console.core.events import (
     SyphonResumed,
     Ticked,
 )
-from console.core.options import Policy
-from console.core.quiet import QUIET_AFTER
-from console.core.verdict import FailureKind
-from console.core.why import why
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.why import why
 
 BEGAN = 1_700_000_000.0
 PATHS = ("orders", "Orders", "payments")

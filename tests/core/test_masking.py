@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from console.core.masking import MASK, masked
+from paired_servicebus.core.masking import MASK, masked
 
 KEYS: Final = st.binary(min_size=32, max_size=32).map(lambda raw: base64.b64encode(raw).decode())
 CLIENT_SECRETS: Final = st.text("abcXYZ019~._-", min_size=20, max_size=40)
@@ -155,7 +155,7 @@ def test_json_stays_json(values: dict[str, str], more: str) -> None:
         "backlog/3 is out of the rotation: timeout after 1.0 s",
         "sb://contoso.servicebus.windows.net:5671/, amqps://backup",
         '{"lock_token":"0f8fad5b-d9cb-469f-a165-70867728950e","dead_lettered":0}',
-        "2026-11-22T10:00:00Z INFO console.engine: serving as orders@host, boot 0123456789ab",
+        "2026-11-22T10:00:00Z INFO paired_servicebus.engine: serving as orders@host, boot 0123456789ab",
         "name = { env = \"PRIMARY\" }, { file = '/run/secrets/primary' }",
     ],
 )

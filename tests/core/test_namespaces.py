@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.namespaces import UNTOLD, NamespaceInfo, Tier, remarks
+from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo, Tier, remarks
 
 
 def namespace(name: str = "one", **more: object) -> NamespaceInfo:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.effects import Announce, SendPing
-from console.core.entity import State
-from console.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
-from console.core.quiet import QUIET_AFTER
-from console.core.why import why
+from paired_servicebus.core.effects import Announce, SendPing
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.why import why
 
 
 class TestByHand:

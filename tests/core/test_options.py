@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from console.core.errors import ConfigurationError
-from console.core.options import RANGES, WHOLE, WORDS, Policy, Range
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.options import RANGES, WHOLE, WORDS, Policy, Range
 
 MINUTE = 60
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.core.options import Policy
-from console.core.outlook import outlook, percentile, pings
-from console.core.snapshot import EntityView
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.outlook import outlook, percentile, pings
+from paired_servicebus.core.snapshot import EntityView
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.pace import BURST, LEAST, LIVE_FOR, Pace
+from paired_servicebus.core.pace import BURST, LEAST, LIVE_FOR, Pace
 
 REST = 10.0
 NOW = 1_700_000_000.0

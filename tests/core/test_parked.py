@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.parked import Counts, DepthRead, Drained, QueueFigure, parked_view
+from paired_servicebus.core.parked import Counts, DepthRead, Drained, QueueFigure, parked_view
 
 
 def read(at: float, messages: int, *, added: int = 0, removed: int = 0, leaving: int = 0, aside: int = 0) -> DepthRead:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from console.core.billing import probes_a_day
-from console.core.effects import ProbeEntity
-from console.core.entity import State
-from console.core.errors import IllegalEventError
-from console.core.events import EntityProbed
-from console.core.verdict import FailureKind
-from console.core.why import why
+from paired_servicebus.core.billing import probes_a_day
+from paired_servicebus.core.effects import ProbeEntity
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import EntityProbed
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.why import why
 
 from .conftest import BEGAN, Told
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import console
+import paired_servicebus
 
-ROOT = Path(console.__file__).parent
-PURE_ROOMS = ("core", "amqp", "sandbox/broker")
-CLOCKLESS_ROOMS = ("core", "sandbox/broker")
+ROOT = Path(paired_servicebus.__file__).parents[1]
+PURE_ROOMS = ("paired_servicebus/core", "servicebus_amqp", "servicebus_sandbox/broker")
+CLOCKLESS_ROOMS = ("paired_servicebus/core", "servicebus_sandbox/broker")
 WORLDLY = frozenset(
     {
         "asyncio", "builtins", "concurrent", "ctypes", "fcntl", "glob", "http", "importlib", "io", "logging", "mmap",
@@ -35,7 +35,7 @@ def files(room: str) -> list[Path]:
 
 def imports(path: Path) -> Iterator[str]:
     """Every module named by an import anywhere in the file, type-checking blocks included; dotted, absolute."""
-    package = ["console", *path.relative_to(ROOT).parent.parts]
+    package = [*path.relative_to(ROOT).parent.parts]
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -55,7 +55,7 @@ def calls(path: Path) -> Iterator[str]:
 
 def foreign(path: Path, room: str) -> list[str]:
     """What the file imports that is neither the standard library's nor its own room's."""
-    home = "console." + room.replace("/", ".") + "."
+    home = room.replace("/", ".") + "."
     return [
         name
         for name in imports(path)
@@ -86,14 +86,14 @@ def test_a_clockless_room_reaches_neither_clock_nor_chance_nor_the_world(room: s
     ("text", "is_foreign", "is_worldly"),
     [
         ("import azure.servicebus", True, False),
-        ("from console.pairing import client", True, False),
-        ("from console import engine", True, False),
+        ("from paired_servicebus.pairing import client", True, False),
+        ("from paired_servicebus import engine", True, False),
         ("from .. import pairing", True, False),
         ("from ..pairing.client import PairedClient", True, False),
         ("from . import entity", False, False),
-        ("from console.core.entity import Entity", False, False),
-        ("from console import core", False, False),
-        ("from console.corelike import x", True, False),
+        ("from paired_servicebus.core.entity import Entity", False, False),
+        ("from paired_servicebus import core", False, False),
+        ("from paired_servicebus.corelike import x", True, False),
         ("def f():\n    import time", False, True),
         ("from random import random", False, True),
         ("import os.path", False, True),
@@ -106,8 +106,8 @@ def test_the_check_itself_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_foreign: bool, is_worldly: bool
 ) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    path = tmp_path / "core" / "planted.py"
-    path.parent.mkdir()
+    path = tmp_path / "paired_servicebus" / "core" / "planted.py"
+    path.parent.mkdir(parents=True)
     path.write_text(text, "utf-8")
-    assert bool(foreign(path, "core")) is is_foreign
+    assert bool(foreign(path, "paired_servicebus/core")) is is_foreign
     assert bool(worldly(path)) is is_worldly

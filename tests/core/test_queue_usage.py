@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.queue_usage import Growing, growth_alarm
-from console.core.snapshot import UnusedQueue
+from paired_servicebus.core.queue_usage import Growing, growth_alarm
+from paired_servicebus.core.snapshot import UnusedQueue
 
 
 def queue(messages: int | None, active: float | None = None, index: int = 12) -> UnusedQueue:

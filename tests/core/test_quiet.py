@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from console.core.entity import State
-from console.core.events import EntityProbed, SendsCounted
-from console.core.quiet import QUIET_AFTER, Quiet
-from console.core.verdict import FailureKind
-from console.core.why import why
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import EntityProbed, SendsCounted
+from paired_servicebus.core.quiet import QUIET_AFTER, Quiet
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.why import why
 
 from .conftest import BEGAN, Told
 

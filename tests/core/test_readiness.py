@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from console.core.readiness import (
+from paired_servicebus.core.readiness import (
     EXPIRY,
     GB,
     ROOM,
@@ -26,7 +26,7 @@ from console.core.readiness import (
     judge,
     unreachable,
 )
-from console.core.snapshot import Answer, Finding, SyphonStatus
+from paired_servicebus.core.snapshot import Answer, Finding, SyphonStatus
 
 OK, WARN, NO, UNKNOWN = Answer
 

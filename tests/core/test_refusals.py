@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.attention import begun
-from console.core.errors import PairedClientError, PairingClosedError
-from console.core.refusals import MOST_REASONS, OTHER_REASONS, QUIET, Refusals, closed_reason, figure, refusal_alarm
+from paired_servicebus.core.attention import begun
+from paired_servicebus.core.errors import PairedClientError, PairingClosedError
+from paired_servicebus.core.refusals import (
+    MOST_REASONS,
+    OTHER_REASONS,
+    QUIET,
+    Refusals,
+    closed_reason,
+    figure,
+    refusal_alarm,
+)
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

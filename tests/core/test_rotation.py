@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.rotation import SLOWEST, Rotation
+from paired_servicebus.core.rotation import SLOWEST, Rotation
 
 NOW = 1_700_000_000.0
 DRAW = st.floats(0, 1, exclude_max=True)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.entity import Entity, State
-from console.core.options import Policy
-from console.core.rotation import Rotation
-from console.core.routes import PRIMARY, GiveUp, Journey, Next, Route, Sender, Try, Wait
-from console.core.verdict import Verdict
+from paired_servicebus.core.entity import Entity, State
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.rotation import Rotation
+from paired_servicebus.core.routes import PRIMARY, GiveUp, Journey, Next, Route, Sender, Try, Wait
+from paired_servicebus.core.verdict import Verdict
 
 BEGAN = 1_700_000_000.0
 DIVERTING = [State.FAILED_OVER, State.FORCED]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.entity import Entity, State
-from console.core.stalled import STALLED_AFTER, Stalled, are_healthy
+from paired_servicebus.core.entity import Entity, State
+from paired_servicebus.core.stalled import STALLED_AFTER, Stalled, are_healthy
 
 
 def alarm_after(*readings: tuple[int, float], healthy: bool = True) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from console.core.snapshot import SyphonStatus
-from console.core.syphon_status import Away, Sight, Standstill, judge
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.core.syphon_status import Away, Sight, Standstill, judge
 
 PAUSED, STUCK, RUNNING = SyphonStatus.PAUSED, SyphonStatus.STUCK, SyphonStatus.RUNNING
 WAITING, IDLE = SyphonStatus.WAITING, SyphonStatus.IDLE

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.trend import Growth, Reading, Trend, growth, reading_now, seconds_until, trend
+from paired_servicebus.core.trend import Growth, Reading, Trend, growth, reading_now, seconds_until, trend
 
 
 def readings(*messages: int, every: float = 5.0) -> list[Reading]:

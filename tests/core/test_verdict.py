@@ -20,7 +20,7 @@ from azure.servicebus.aio import ServiceBusClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.errors import (
+from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
     EnvelopeError,
     ReservedPropertyError,
@@ -32,8 +32,16 @@ from console.core.errors import (
     WireRequestError,
     WireTimeoutError,
 )
-from console.core.verdict import KIND_BY_CLASS, KIND_BY_CONDITION, VERDICTS, FailureKind, Verdict, judge, kind_of
-from console.sandbox import Sandbox
+from paired_servicebus.core.verdict import (
+    KIND_BY_CLASS,
+    KIND_BY_CONDITION,
+    VERDICTS,
+    FailureKind,
+    Verdict,
+    judge,
+    kind_of,
+)
+from servicebus_sandbox import Sandbox
 
 K = FailureKind
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.entity import Entity, State
-from console.core.moments import clock
-from console.core.why import why
+from paired_servicebus.core.entity import Entity, State
+from paired_servicebus.core.moments import clock
+from paired_servicebus.core.why import why
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

@@ -19,7 +19,7 @@ ENTITIES = ["orders", "payments", "audit"]
 
 
 def play(scenario: str, *, seed: int = 1, duration: float = DURATION) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "console", "demo", "--headless", "--json", "--no-spark"]
+    command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", "--json", "--no-spark"]
     options = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=150, check=False)
 
@@ -50,16 +50,16 @@ def test_datacenter_outage_fails_over_every_entity_and_back_and_loses_nothing() 
 
 
 def test_the_scenarios_are_listed() -> None:
-    from console.demo.scenarios import SCENARIOS
+    from paired_servicebus.demo.scenarios import SCENARIOS
 
-    command = [sys.executable, "-m", "console", "demo", "--list"]
+    command = [sys.executable, "-m", "paired_servicebus", "demo", "--list"]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
     assert [line.split()[0] for line in listed] == [scenario.name for scenario in SCENARIOS]
     assert max(map(len, listed)) <= 110
 
 
 def test_the_result_has_the_keys_that_are_promised() -> None:
-    from console.demo.result import Messages, Result
+    from paired_servicebus.demo.result import Messages, Result
 
     assert set(Messages.__struct_fields__) == {
         "attempted",
@@ -90,7 +90,7 @@ def test_the_result_has_the_keys_that_are_promised() -> None:
     ],
 )
 def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) -> None:
-    command = [sys.executable, "-m", "console", "demo", "--headless", *options]
+    command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert says in done.stderr
@@ -99,7 +99,7 @@ def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path: Path, number: int) -> None:
-    command = [sys.executable, "-m", "console", "demo", "--headless", "--duration", "60"]
+    command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", "--duration", "60"]
     with subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE) as demo:
         assert demo.stdout is not None
         assert demo.stdout.readline()  # it plays
@@ -112,7 +112,7 @@ def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path
 
 JUDGED_FOR_EVER = """
 import threading
-from console.demo import afterwards, command
+from paired_servicebus.demo import afterwards, command
 
 def judged(result, order):
     print("it is judged", flush=True)

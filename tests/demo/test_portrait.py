@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from console.demo.moments import MOMENTS, read
-from console.demo.portrait import PICTURES, Picture, drawn, main, moment_file
-from console.demo.scenarios import scenario_named
+from paired_servicebus.demo.moments import MOMENTS, read
+from paired_servicebus.demo.portrait import PICTURES, Picture, drawn, main, moment_file
+from paired_servicebus.demo.scenarios import scenario_named
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
-AGAIN = "the screen has changed: look at it, and draw the pictures again by `python -m console.demo.portrait --all`"
+AGAIN = "the screen has changed: look at it, and draw the pictures again by `python -m paired_servicebus.demo.portrait --all`"
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)

@@ -12,14 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from console.demo import afterwards
-from console.demo.lines import Order
-from console.demo.player import Player
-from console.demo.result import Audit, EntityResult, Messages, Pings, Result, SyphonResult, differs, what_broke
-from console.demo.scenarios import SCENARIOS
-from console.demo.script import ENTITIES, LONGEST_CAPTION, Holds, Scenario
-from console.demo.stage import Namespace, Stage, pair_on
-from console.sandbox import Sandbox
+from paired_servicebus.demo import afterwards
+from paired_servicebus.demo.lines import Order
+from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.result import (
+    Audit,
+    EntityResult,
+    Messages,
+    Pings,
+    Result,
+    SyphonResult,
+    differs,
+    what_broke,
+)
+from paired_servicebus.demo.scenarios import SCENARIOS
+from paired_servicebus.demo.script import ENTITIES, LONGEST_CAPTION, Holds, Scenario
+from paired_servicebus.demo.stage import Namespace, Stage, pair_on
+from servicebus_sandbox import Sandbox
 
 DURATION = 20.0
 PACE = 4.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from console.core.ledger import Answer, balance
-from console.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, for_a_person
+from paired_servicebus.core.ledger import Answer, balance
+from paired_servicebus.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, for_a_person
 
 
 def test_a_lost_message_unbalances_the_result_and_is_named() -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.core.errors import IllegalEventError
-from console.core.options import Policy
-from console.core.queue_usage import QueueUsage
-from console.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
-from console.core.snapshot import (
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.queue_usage import QueueUsage
+from paired_servicebus.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
+from paired_servicebus.core.snapshot import (
     BilledView,
     EntityView,
     ParkedView,
@@ -30,10 +30,10 @@ from console.core.snapshot import (
     UnusedQueue,
     UnusedView,
 )
-from console.engine.client import ControlClient
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.pairing.looks import Looks
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.pairing.looks import Looks
 
 WAIT = 10.0
 """Seconds after which a condition that is waited for counts as not met."""

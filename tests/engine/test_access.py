@@ -16,15 +16,15 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import aio as identity
 from azure.servicebus import TransportType
 
-from console.config import NamespaceConfig, PairingConfig
-from console.core.options import Policy
-from console.core.readiness import TokenEvidence
-from console.engine import access, connecting
-from console.engine.access import Access, without_access
-from console.pairing.readiness import validity
-from console.sandbox import Sandbox
-from console.sandbox.access.credentials import AsyncSandboxCredential
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig, PairingConfig
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.readiness import TokenEvidence
+from paired_servicebus.engine import access, connecting
+from paired_servicebus.engine.access import Access, without_access
+from paired_servicebus.pairing.readiness import validity
+from paired_servicebus.secret import Secret
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.credentials import AsyncSandboxCredential
 
 HOST = "contoso.servicebus.windows.net"
 KEY = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="

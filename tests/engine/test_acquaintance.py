@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from console.config import NamespaceConfig, PairingConfig
-from console.core.errors import ConfigurationError, NamespaceUnreachableError
-from console.core.events import Event, Warned
-from console.core.options import Policy
-from console.engine import access, process
-from console.engine.connecting import open_clients
-from console.engine.places import Places
-from console.engine.renewal import Renewal
-from console.pairing import PairedServiceBusClient, opening
-from console.sandbox import Sandbox
-from console.sandbox.access.credentials import AsyncSandboxCredential
-from console.sandbox.broker.settings import Tier
-from console.sandbox.specs import NamespaceSpec, QueueSpec
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig, PairingConfig
+from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
+from paired_servicebus.core.events import Event, Warned
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine import access, process
+from paired_servicebus.engine.connecting import open_clients
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.renewal import Renewal
+from paired_servicebus.pairing import PairedServiceBusClient, opening
+from paired_servicebus.secret import Secret
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.settings import Tier
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 
 
 @dataclass

@@ -16,17 +16,17 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from prometheus_client import CollectorRegistry, generate_latest
 
-import console
-from console.core.entity import State
-from console.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
-from console.engine import host
-from console.engine.client import ControlClient
-from console.engine.here import engines_here, look_at, socket_of
-from console.engine.neighbours import queues_used
-from console.engine.places import places_of
-from console.engine.spool import read_records
-from console.pairing import backlog, unused
-from console.sandbox import Sandbox
+import paired_servicebus
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
+from paired_servicebus.engine import host
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.here import engines_here, look_at, socket_of
+from paired_servicebus.engine.neighbours import queues_used
+from paired_servicebus.engine.places import places_of
+from paired_servicebus.engine.spool import read_records
+from paired_servicebus.pairing import backlog, unused
+from servicebus_sandbox import Sandbox
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def pair(
     sandbox: Sandbox, *, more: dict[str, Any] | None = None, wanted: int = 1, refused: str = "", **options: Any
 ) -> Any:
     """wanted: backlog queues. refused: the path of one that cannot be created."""
-    trust = console.tls_context()
+    trust = paired_servicebus.tls_context()
     primary, secondary = (
         ServiceBusClient.from_connection_string(sandbox[name].connection_string, retry_total=0, ssl_context=trust)
         for name in ("primary", "secondary")
@@ -51,10 +51,10 @@ async def pair(
     )
     if refused:
         _refuse(admin, refused)
-    chosen = console.SendAvailabilityPairedNamespaceOptions(
+    chosen = paired_servicebus.SendAvailabilityPairedNamespaceOptions(
         secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=wanted, **options
     )
-    return await console.pair_namespaces(primary, chosen, **{"control": True} | (more or {}))
+    return await paired_servicebus.pair_namespaces(primary, chosen, **{"control": True} | (more or {}))
 
 
 def _refuse(admin: ServiceBusAdministrationClient, path: str) -> None:

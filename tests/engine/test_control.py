@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from console.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
-from console.core.events import Commanded, Event, PingSent, Record
-from console.core.snapshot import Snapshot
-from console.engine import client as client_module
-from console.engine import control, door, peer, protocol
-from console.engine.client import ControlClient, Update
-from console.engine.protocol import Goodbye, Position, Skipped
+from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
+from paired_servicebus.core.events import Commanded, Event, PingSent, Record
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine import client as client_module
+from paired_servicebus.engine import control, door, peer, protocol
+from paired_servicebus.engine.client import ControlClient, Update
+from paired_servicebus.engine.protocol import Goodbye, Position, Skipped
 
 WAIT = 10.0
 Engine = Callable[..., Any]
@@ -282,7 +282,7 @@ async def test_consoles_that_come_and_go_are_no_news_for_the_log(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The bug: a line or two for each status and each dashboard's look around, and none of them of use."""
-    caplog.set_level(logging.INFO, logger="console.engine")
+    caplog.set_level(logging.INFO, logger="paired_servicebus.engine")
     async with engine() as hosted:
         for _ in range(3):
             await (await hosted.connect()).close()

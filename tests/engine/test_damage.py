@@ -16,25 +16,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from console import config
-from console.core.errors import ConfigurationError, NamespaceUnreachableError, UnreadableError
-from console.core.events import Event, Record, Warned
-from console.core.options import Policy
-from console.engine import drains, lock, protocol, records, spool
-from console.engine.client import ControlClient
-from console.engine.draining import _outcome
-from console.engine.earlier import told_before
-from console.engine.find import find
-from console.engine.first_contact import _refuse_unless_known
-from console.engine.here import socket_of
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.engine.launch import Failed, Launch, wait_until_gone
-from console.engine.places import Places
-from console.engine.spool import read_records
-from console.engine.standing import Orders
-from console.engine.unfinished import unfinished
-from console.engine.unread import Unread
+from paired_servicebus import config
+from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, UnreadableError
+from paired_servicebus.core.events import Event, Record, Warned
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine import drains, lock, protocol, records, spool
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.draining import _outcome
+from paired_servicebus.engine.earlier import told_before
+from paired_servicebus.engine.find import find
+from paired_servicebus.engine.first_contact import _refuse_unless_known
+from paired_servicebus.engine.here import socket_of
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.launch import Failed, Launch, wait_until_gone
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.spool import read_records
+from paired_servicebus.engine.standing import Orders
+from paired_servicebus.engine.unfinished import unfinished
+from paired_servicebus.engine.unread import Unread
 from tests.damaged import START, UNREADABLE, between, flipped, write
 from tests.engine.conftest import FakePairing
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from console.engine import door
-from console.engine.door import Caller, Door
+from paired_servicebus.engine import door
+from paired_servicebus.engine.door import Caller, Door
 
 WAIT = 10.0
 REFUSAL = b"too many\n"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import DrainError
-from console.engine.draining import NO_SPARK, Draining
-from console.engine.drains import FRESH, News, fall_silent, latest, tell
+from paired_servicebus.core.errors import DrainError
+from paired_servicebus.engine.draining import NO_SPARK, Draining
+from paired_servicebus.engine.drains import FRESH, News, fall_silent, latest, tell
 
 from .conftest import Engine, newest_snapshot
 
@@ -54,7 +54,7 @@ async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(eng
 STANDS_IN = """
 import json, signal, sys, time
 from pathlib import Path
-from console.engine.drains import News, tell
+from paired_servicebus.engine.drains import News, tell
 spool, end = Path(sys.argv[1]), sys.argv[2]
 if end == "refused":
     sys.exit("paired: orders@here syphons the same backlog queues")
@@ -149,5 +149,5 @@ def test_one_that_a_person_started_is_ended_too_unless_it_is_elsewhere(
 
 
 def test_without_spark_the_act_is_grey_and_says_so(drains: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.engine.draining.find_spec", lambda _: None)
+    monkeypatch.setattr("paired_servicebus.engine.draining.find_spec", lambda _: None)
     assert drains("at once").view(time.time()).trouble == NO_SPARK

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from console.core.events import Diverted, EngineStarted, EngineStopped, Event, Record, Warned
-from console.engine import earlier, records, spool
-from console.engine.client import ControlClient
-from console.engine.earlier import told_before
-from console.engine.protocol import Position
-from console.engine.unread import Unread
+from paired_servicebus.core.events import Diverted, EngineStarted, EngineStopped, Event, Record, Warned
+from paired_servicebus.engine import earlier, records, spool
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.earlier import told_before
+from paired_servicebus.engine.protocol import Position
+from paired_servicebus.engine.unread import Unread
 
 Engine = Callable[..., Any]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from console import cli
-from console.core.errors import ConfigurationError
-from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, PingSent, Record
-from console.engine import find as find_module
-from console.engine import records, spool
-from console.engine.find import as_json, as_lines, covered, find
+from paired_servicebus import cli
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, PingSent, Record
+from paired_servicebus.engine import find as find_module
+from paired_servicebus.engine import records, spool
+from paired_servicebus.engine.find import as_json, as_lines, covered, find
 
 DAY = 1_772_366_400.0
 """2026-03-01 12:00:00 UTC."""

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from console.core.actions import ACTIONS, ARMED_FOR, BY_ID, Action, Scope, why_not
-from console.core.entity import State
-from console.core.events import Commanded, CommandEnded, Event
-from console.core.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from console.engine.acts import ACTS, Reach
-from console.engine.guard import Guard
-from console.engine.protocol import Answer, Arm, Armed, Command, CommandDone
-from console.engine.standing import Orders
+from paired_servicebus.core.actions import ACTIONS, ARMED_FOR, BY_ID, Action, Scope, why_not
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import Commanded, CommandEnded, Event
+from paired_servicebus.core.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
+from paired_servicebus.engine.acts import ACTS, Reach
+from paired_servicebus.engine.guard import Guard
+from paired_servicebus.engine.protocol import Answer, Arm, Armed, Command, CommandDone
+from paired_servicebus.engine.standing import Orders
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous]
 SPARE = "contoso/x-servicebus-transfer/7"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from console.engine import client as client_module
-from console.engine import here, protocol
-from console.engine.here import engines_here, look_at, standing_of
-from console.engine.lock import Holder, leave, take
-from console.engine.places import Places, places_of
+from paired_servicebus.engine import client as client_module
+from paired_servicebus.engine import here, protocol
+from paired_servicebus.engine.here import engines_here, look_at, standing_of
+from paired_servicebus.engine.lock import Holder, leave, take
+from paired_servicebus.engine.places import Places, places_of
 
 Engine = Callable[..., Any]
 

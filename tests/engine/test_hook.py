@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from console.core.events import Event, PingSent, Record, StateChanged, Warned
-from console.engine import hook as hook_module
-from console.engine import records
-from console.engine.hook import WAITING, Hook
-from console.engine.identity import EngineIdentity
+from paired_servicebus.core.events import Event, PingSent, Record, StateChanged, Warned
+from paired_servicebus.engine import hook as hook_module
+from paired_servicebus.engine import records
+from paired_servicebus.engine.hook import WAITING, Hook
+from paired_servicebus.engine.identity import EngineIdentity
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 IDENTITY = EngineIdentity.of("orders", environment="production")

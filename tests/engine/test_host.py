@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from console.core.events import CommandEnded, Diverted, EngineStarted, EngineStopped, SendsCounted, Warned
-from console.core.options import Policy
-from console.core.snapshot import Snapshot, SyphonStatus
-from console.engine import journal as journal_module
-from console.engine import spool
-from console.engine.host import times_line
-from console.engine.spool import SpoolFile, read_records
+from paired_servicebus.core.events import CommandEnded, Diverted, EngineStarted, EngineStopped, SendsCounted, Warned
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.engine import journal as journal_module
+from paired_servicebus.engine import spool
+from paired_servicebus.engine.host import times_line
+from paired_servicebus.engine.spool import SpoolFile, read_records
 
 from .conftest import newest_snapshot
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from console.core.events import PingSent, Record
-from console.engine import journal as journal_module
-from console.engine import records, spool
-from console.engine.journal import Journal
-from console.engine.spool import SpoolFile, read_records
+from paired_servicebus.core.events import PingSent, Record
+from paired_servicebus.engine import journal as journal_module
+from paired_servicebus.engine import records, spool
+from paired_servicebus.engine.journal import Journal
+from paired_servicebus.engine.spool import SpoolFile, read_records
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -193,9 +193,9 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
     program = textwrap.dedent("""
         import asyncio, os, signal, sys
         from pathlib import Path
-        from console.core.events import PingSent, Record
-        from console.engine import records
-        from console.engine.journal import Journal
+        from paired_servicebus.core.events import PingSent, Record
+        from paired_servicebus.engine import records
+        from paired_servicebus.engine.journal import Journal
 
         async def main():
             async with Journal(Path(sys.argv[1]), engine="e") as journal:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from console.core.entity import State
-from console.engine.client import ControlClient
-from console.engine.lock import running
-from console.engine.spool import read_records
+from paired_servicebus.core.entity import State
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.lock import running
+from paired_servicebus.engine.spool import read_records
 
 from .test_process import ROOT, WAIT, Site, sandbox, site, state_of, watch  # noqa: F401 - two are fixtures
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from console.engine import logs
-from console.engine.logs import Repeats, log_to, new_log_file
+from paired_servicebus.engine import logs
+from paired_servicebus.engine.logs import Repeats, log_to, new_log_file
 
 FLOOD = """
 import logging, os, sys
 from pathlib import Path
-from console.engine import logs
+from paired_servicebus.engine import logs
 logs.MOST_BYTES = 20_000
 logs.log_to_file(Path(sys.argv[1]))
-log = logging.getLogger("console.engine")
+log = logging.getLogger("paired_servicebus.engine")
 for number in range(3000):
     log.warning("line %d of the log", number)
     print(f"line {number} of a library", file=sys.stderr)
@@ -30,7 +30,7 @@ os.write(2, b"the interpreter's own last words\\n")
 
 @pytest.fixture
 def record() -> logging.LogRecord:
-    return logging.LogRecord("console.engine", logging.WARNING, __file__, 1, "it failed: %s", ("why",), None)
+    return logging.LogRecord("paired_servicebus.engine", logging.WARNING, __file__, 1, "it failed: %s", ("why",), None)
 
 
 def test_the_log_and_standard_error_together_stay_below_a_bound(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_other_lines_pass_and_what_is_remembered_of_them_is_bounded(record: logg
 
 
 def test_the_log_folds(request: pytest.FixtureRequest) -> None:
-    root, ours = logging.getLogger(), logging.getLogger("console")
+    root, ours = logging.getLogger(), logging.getLogger("paired_servicebus")
     before = root.handlers[:], root.level, ours.level
 
     def restore() -> None:

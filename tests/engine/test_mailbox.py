@@ -7,8 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as some
 
-from console.engine.mailbox import Mailbox
-from console.engine.protocol import Skipped
+from paired_servicebus.engine.mailbox import Mailbox
+from paired_servicebus.engine.protocol import Skipped
 
 
 async def drained(box: Mailbox[str, int]) -> list[object]:

@@ -19,8 +19,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from console.core.entity import State
-from console.core.snapshot import (
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import (
     Answer,
     BilledView,
     DeadLettersView,
@@ -35,9 +35,9 @@ from console.core.snapshot import (
     SyphonStatus,
     SyphonView,
 )
-from console.engine import door, metrics
-from console.engine.metrics import Figures, families, serve
-from console.settings import Address
+from paired_servicebus.engine import door, metrics
+from paired_servicebus.engine.metrics import Figures, families, serve
+from paired_servicebus.settings import Address
 
 from .conftest import WAIT, entity
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from console.config import NamespaceConfig
-from console.core.namespaces import NamespaceInfo, Tier
-from console.engine.naming import primary_told
-from console.engine.places import Places
-from console.sandbox import Sandbox
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig
+from paired_servicebus.core.namespaces import NamespaceInfo, Tier
+from paired_servicebus.engine.naming import primary_told
+from paired_servicebus.engine.places import Places
+from paired_servicebus.secret import Secret
+from servicebus_sandbox import Sandbox
 
 
 @pytest.fixture

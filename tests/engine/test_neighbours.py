@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from console.core.errors import CleanUpError
-from console.core.queue_usage import QueueUsage
-from console.core.snapshot import QueueView, SyphonStatus, SyphonView
-from console.engine.lock import Holder, take
-from console.engine.neighbours import queues_used, usage_here
-from console.engine.places import places_of
+from paired_servicebus.core.errors import CleanUpError
+from paired_servicebus.core.queue_usage import QueueUsage
+from paired_servicebus.core.snapshot import QueueView, SyphonStatus, SyphonView
+from paired_servicebus.engine.lock import Holder, take
+from paired_servicebus.engine.neighbours import queues_used, usage_here
+from paired_servicebus.engine.places import places_of
 from tests.engine.conftest import FakePairing
 
 Engine = Callable[..., Any]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import ConfigurationError, EngineRunningError
-from console.engine.lock import Holder, fallen, leave, running, take
-from console.engine.places import LONGEST_SOCKET_PATH, Places, places_of
+from paired_servicebus.core.errors import ConfigurationError, EngineRunningError
+from paired_servicebus.engine.lock import Holder, fallen, leave, running, take
+from paired_servicebus.engine.places import LONGEST_SOCKET_PATH, Places, places_of
 
 HOLDER = Holder(pid=4711, socket="/run/x.sock", log="/x.log")
 
@@ -122,7 +122,7 @@ def test_a_second_engine_is_refused_with_the_firsts_pid(tmp_path: Path) -> None:
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from console.engine.lock import Holder, take;"
+        "import os, signal, sys; from pathlib import Path; from paired_servicebus.engine.lock import Holder, take;"
         "take(Path(sys.argv[1]), Holder(pid=os.getpid(), socket='', log='')); os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], timeout=30, check=False)

@@ -25,14 +25,14 @@ from pathlib import Path
 
 import pytest
 
-from console.core.entity import State
-from console.core.events import EngineStopped, Record, Warned
-from console.core.snapshot import Snapshot, SyphonStatus
-from console.engine.client import ControlClient, Update
-from console.engine.lock import Holder, running
-from console.engine.places import Places
-from console.engine.protocol import Goodbye
-from console.engine.spool import read_records
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import EngineStopped, Record, Warned
+from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.engine.client import ControlClient, Update
+from paired_servicebus.engine.lock import Holder, running
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.protocol import Goodbye
+from paired_servicebus.engine.spool import read_records
 
 WAIT = 60.0
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ class Sandbox:
 def sandbox() -> Iterator[Sandbox]:
     """One for all tests of this process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "console.cli", "sandbox", "--json"], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-m", "paired_servicebus.cli", "sandbox", "--json"], cwd=ROOT, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     told = json.loads(process.stdout.readline())
@@ -120,7 +120,7 @@ class Site:
         pytest.fail(f"paired {' '.join(arguments)} did not end within {WAIT:g} s\n{logs}")
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "console.cli", *arguments, "--config", str(self.config)]
+        return [sys.executable, "-m", "paired_servicebus.cli", *arguments, "--config", str(self.config)]
 
     def up(self) -> Holder:
         """Starts the engine."""
@@ -368,7 +368,7 @@ def test_two_at_once_make_one_engine(site: Site) -> None:
 def test_an_engine_is_ended_by_its_name_wherever_its_settings_are(site: Site) -> None:
     site.up()
     site.config.unlink()
-    command = [sys.executable, "-m", "console.cli", "down", "--engine", "orders"]
+    command = [sys.executable, "-m", "paired_servicebus.cli", "down", "--engine", "orders"]
     done = subprocess.run(
         command, env=site.environ, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL,
         check=False,
@@ -574,7 +574,7 @@ def test_one_namespace_paired_with_itself(site: Site) -> None:
 
 def test_a_taken_port_of_the_sandbox(sandbox: Sandbox) -> None:
     port = sandbox.control_url.rpartition(":")[2]
-    command = [sys.executable, "-m", "console.cli", "sandbox", "--control-port", port]
+    command = [sys.executable, "-m", "paired_servicebus.cli", "sandbox", "--control-port", port]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

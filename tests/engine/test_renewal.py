@@ -14,14 +14,14 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
-from console.config import load_config
-from console.core.verdict import FailureKind, judge
-from console.engine import renewal
-from console.engine.connecting import Clients, open_clients
-from console.engine.renewal import Renewal
-from console.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from console.sandbox import Sandbox
-from console.sandbox.broker.access import AuthorizationRule
+from paired_servicebus.config import load_config
+from paired_servicebus.core.verdict import FailureKind, judge
+from paired_servicebus.engine import renewal
+from paired_servicebus.engine.connecting import Clients, open_clients
+from paired_servicebus.engine.renewal import Renewal
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.access import AuthorizationRule
 
 NEW_KEY = "a-new-key="
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from console.core.events import Warned
-from console.engine.lock import Holder, running
-from console.engine.places import Places
-from console.engine.spool import read_records
-from console.sandbox import Sandbox
+from paired_servicebus.core.events import Warned
+from paired_servicebus.engine.lock import Holder, running
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.spool import read_records
+from servicebus_sandbox import Sandbox
 
 from .connect_proxy import ConnectProxy, connect_proxy
 
@@ -77,7 +77,7 @@ class Site:
             "AZURE_CLIENT_SECRET": CLIENT_SECRET,
         }
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "console.cli", *arguments, "--config", str(self.folder / "pairing.toml"),
+            sys.executable, "-m", "paired_servicebus.cli", *arguments, "--config", str(self.folder / "pairing.toml"),
             cwd=ROOT, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
@@ -172,7 +172,7 @@ async def test_a_life_with_a_changed_key_shows_no_secret(site: Site) -> None:
 
 CRASH = """
 import sys
-from console import cli, config
+from paired_servicebus import cli, config
 
 def broken(path):
     connection_string = config.load_config(path).primary.connection_string.reveal()

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from console import cli
-from console.core.errors import ConfigurationError, ControlError
-from console.core.events import Commanded, Event
-from console.core.options import Policy
-from console.engine import client as client_module
-from console.engine import control, services
-from console.engine.client import ControlClient
-from console.engine.here import closed_here, engines_here
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.engine.places import Places
+from paired_servicebus import cli
+from paired_servicebus.core.errors import ConfigurationError, ControlError
+from paired_servicebus.core.events import Commanded, Event
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine import client as client_module
+from paired_servicebus.engine import control, services
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.here import closed_here, engines_here
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.places import Places
 
 GROUP = grp.getgrgid(os.getgid())
 STRANGER = 54_321

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from console.core.actions import Scope
-from console.core.errors import IllegalEventError
-from console.core.events import Warned
-from console.core.options import Policy
-from console.core.snapshot import SyphonStatus
-from console.engine.acts import Deed
-from console.engine.client import ControlClient, user_name
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.engine.spool import read_records
-from console.engine.standing import Orders
+from paired_servicebus.core.actions import Scope
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.engine.acts import Deed
+from paired_servicebus.engine.client import ControlClient, user_name
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.spool import read_records
+from paired_servicebus.engine.standing import Orders
 from tests.engine.conftest import FakePairing
 
 FORCE = Deed(scope=Scope.ENTITY, target="orders", by="ada", why="drill")

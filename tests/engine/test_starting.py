@@ -16,15 +16,20 @@ from pathlib import Path
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from console.config import NamespaceConfig, PairingConfig
-from console.core.errors import ConfigurationError, EngineRunningError, EngineStartError, NamespaceUnreachableError
-from console.core.options import Policy
-from console.engine import connecting, first_contact
-from console.engine.launch import Failed, Launch, Ready, report
-from console.engine.logs import log_to, new_log_file
-from console.engine.places import Places
-from console.engine.process import _Starting
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig, PairingConfig
+from paired_servicebus.core.errors import (
+    ConfigurationError,
+    EngineRunningError,
+    EngineStartError,
+    NamespaceUnreachableError,
+)
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine import connecting, first_contact
+from paired_servicebus.engine.launch import Failed, Launch, Ready, report
+from paired_servicebus.engine.logs import log_to, new_log_file
+from paired_servicebus.engine.places import Places
+from paired_servicebus.engine.process import _Starting
+from paired_servicebus.secret import Secret
 
 STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 
@@ -32,7 +37,7 @@ STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root
 @pytest.fixture
 def root_logger() -> Iterator[None]:
     """The process's logging, put back as it was."""
-    root, ours = logging.getLogger(), logging.getLogger("console")
+    root, ours = logging.getLogger(), logging.getLogger("paired_servicebus")
     handlers, level, our_level = root.handlers[:], root.level, ours.level
     yield
     root.handlers[:] = handlers
@@ -47,11 +52,11 @@ def test_the_log_has_no_secret_and_libraries_only_from_warning_on() -> None:
     log_to(stream)
     logging.getLogger("azure.servicebus").info("chatter")
     logging.getLogger("azure.servicebus").warning("token %s", "SharedAccessSignature sr=x&sig=c4n4ry&se=1")
-    logging.getLogger("console.engine").info("serving")
+    logging.getLogger("paired_servicebus.engine").info("serving")
     try:
         raise ValueError(STRING)
     except ValueError:
-        logging.getLogger("console.engine").exception("failed")
+        logging.getLogger("paired_servicebus.engine").exception("failed")
     text = stream.getvalue()
     assert "chatter" not in text
     assert "serving" in text

@@ -13,14 +13,14 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.config import NamespaceConfig, PairingConfig
-from console.core.namespaces import Tier
-from console.core.options import Policy
-from console.engine import access, first_contact
-from console.engine.connecting import open_admin, open_clients
-from console.sandbox import Sandbox
-from console.sandbox.access.credentials import AsyncSandboxCredential
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig, PairingConfig
+from paired_servicebus.core.namespaces import Tier
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine import access, first_contact
+from paired_servicebus.engine.connecting import open_admin, open_clients
+from paired_servicebus.secret import Secret
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.credentials import AsyncSandboxCredential
 
 from .connect_proxy import ConnectProxy, connect_proxy
 

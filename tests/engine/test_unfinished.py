@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from console.core.events import Commanded, CommandEnded, Warned
-from console.engine import records, spool
-from console.engine.client import user_name
-from console.engine.spool import read_records
-from console.engine.unfinished import unfinished
-from console.engine.unread import Unread
+from paired_servicebus.core.events import Commanded, CommandEnded, Warned
+from paired_servicebus.engine import records, spool
+from paired_servicebus.engine.client import user_name
+from paired_servicebus.engine.spool import read_records
+from paired_servicebus.engine.unfinished import unfinished
+from paired_servicebus.engine.unread import Unread
 
 ROOT = Path(__file__).parents[2]
 KILLED_WHILE_ACTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from console.core.options import Policy
-from console.engine.client import ControlClient
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
+from paired_servicebus.core.options import Policy
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
 from tests.engine.conftest import FakePairing
 
 async def main(folder):

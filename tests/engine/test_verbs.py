@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from console import cli
-from console.core.snapshot import SyphonStatus
-from console.engine.lock import Holder, take
-from console.engine.places import places_of
+from paired_servicebus import cli
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.engine.lock import Holder, take
+from paired_servicebus.engine.places import places_of
 
 from .conftest import Engine, Hosted
 

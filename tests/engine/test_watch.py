@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from console.core.events import Event, QueuePulled, SendsCounted, Warned
-from console.core.readiness import Evidence
-from console.core.snapshot import Answer, SyphonStatus
-from console.engine import watch as watch_module
-from console.engine.watch import ReadinessWatch, nothing_more
+from paired_servicebus.core.events import Event, QueuePulled, SendsCounted, Warned
+from paired_servicebus.core.readiness import Evidence
+from paired_servicebus.core.snapshot import Answer, SyphonStatus
+from paired_servicebus.engine import watch as watch_module
+from paired_servicebus.engine.watch import ReadinessWatch, nothing_more
 
 from .conftest import FakePairing, evidence
 

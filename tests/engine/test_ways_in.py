@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from console import cli
-from console.core.actions import ACTIONS, Action, Scope
-from console.core.errors import CommandRefusedError
-from console.core.events import Commanded, CommandEnded
-from console.engine import protocol
-from console.engine.client import ControlClient
-from console.engine.lock import Holder, take
-from console.engine.places import places_of
-from console.ui import actions as screen
-from console.ui.app import PairedApp
-from console.ui.feed import EngineFeed
-from console.ui.view import Link
+from paired_servicebus import cli
+from paired_servicebus.core.actions import ACTIONS, Action, Scope
+from paired_servicebus.core.errors import CommandRefusedError
+from paired_servicebus.core.events import Commanded, CommandEnded
+from paired_servicebus.engine import protocol
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.lock import Holder, take
+from paired_servicebus.engine.places import places_of
+from paired_servicebus.ui import actions as screen
+from paired_servicebus.ui.app import PairedApp
+from paired_servicebus.ui.feed import EngineFeed
+from paired_servicebus.ui.view import Link
 
 from .conftest import Engine, Hosted
 

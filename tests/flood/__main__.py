@@ -29,9 +29,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from yarl import URL
 
-from console.core.snapshot import Snapshot
-from console.engine.client import ControlClient
-from console.engine.places import Places
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.places import Places
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 1024
@@ -95,7 +95,7 @@ async def run(*command: str, environ: dict[str, str]) -> float:
     """Runs `paired` to its end; the seconds it took. Raises RuntimeError when it failed."""
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.cli", *command, cwd=ROOT, env=environ, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        sys.executable, "-m", "paired_servicebus.cli", *command, cwd=ROOT, env=environ, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
         preexec_fn=lambda: allow(DESCRIPTORS),
     )  # fmt: skip
     async with asyncio.timeout(START):
@@ -112,7 +112,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         metrics = free.getsockname()[1]
     with (folder / "sandbox.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "console.cli", "sandbox", "--json", cwd=ROOT, stdout=PIPE, stderr=log,
+            sys.executable, "-m", "paired_servicebus.cli", "sandbox", "--json", cwd=ROOT, stdout=PIPE, stderr=log,
             preexec_fn=lambda: allow(DESCRIPTORS),
         )  # fmt: skip
     assert process.stdout is not None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from console.amqp.message import (
+from paired_servicebus.core.envelope import PATH, SESSION_ID, TIME_TO_LIVE
+from servicebus_amqp.message import (
     Properties,
     Sections,
     read_map,
@@ -13,10 +14,9 @@ from console.amqp.message import (
     write_data,
     write_properties,
 )
-from console.amqp.types import Described, Symbol
-from console.core.envelope import PATH, SESSION_ID, TIME_TO_LIVE
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.broker.message import StoredMessage
+from servicebus_amqp.types import Described, Symbol
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.broker.message import StoredMessage
 
 from .conftest import World
 

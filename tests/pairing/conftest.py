@@ -13,15 +13,15 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from console.core.events import Event
-from console.pairing import (
+from paired_servicebus.core.events import Event
+from paired_servicebus.pairing import (
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
     pump,
     tls_context,
 )
-from console.sandbox import Sandbox
+from servicebus_sandbox import Sandbox
 
 PATIENCE = 15.0
 TRUST = tls_context()

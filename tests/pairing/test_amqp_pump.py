@@ -10,8 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.amqp.codec import described, encode
-from console.amqp.message import (
+from paired_servicebus.core.envelope import PATH
+from paired_servicebus.core.errors import WireRequestError, WireUnavailableError
+from paired_servicebus.core.events import DeadLettered, Moved, Warned
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.pairing import amqp_pump, locks, moving
+from paired_servicebus.pairing.aside import Aside, SetAside
+from paired_servicebus.pairing.parcel import Parcel
+from paired_servicebus.pairing.pump import LOST_IN_THE_SDK
+from paired_servicebus.pairing.wire import Endpoint, Wire
+from servicebus_amqp.codec import described, encode
+from servicebus_amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
     FOOTER,
@@ -21,18 +30,20 @@ from console.amqp.message import (
     Sections,
     write_properties,
 )
-from console.amqp.types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Float, Symbol, Timestamp, UByte
-from console.core.envelope import PATH
-from console.core.errors import WireRequestError, WireUnavailableError
-from console.core.events import DeadLettered, Moved, Warned
-from console.core.snapshot import SyphonStatus
-from console.pairing import amqp_pump, locks, moving
-from console.pairing.aside import Aside, SetAside
-from console.pairing.parcel import Parcel
-from console.pairing.pump import LOST_IN_THE_SDK
-from console.pairing.wire import Endpoint, Wire
-from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.faults import FaultTerms, Operation
+from servicebus_amqp.types import (
+    Array,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Symbol,
+    Timestamp,
+    UByte,
+)
+from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections
 from .conftest import World, until
@@ -229,7 +240,7 @@ async def test_closing_leaves_nothing_half_done(world: World) -> None:
 
 
 async def test_many_destinations_share_a_bounded_number_of_links(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.pairing.amqp_courier.MOST_LINKS", 5)
+    monkeypatch.setattr("paired_servicebus.pairing.amqp_courier.MOST_LINKS", 5)
     paths = [f"queue-{number}" for number in range(40)]
     for path in paths:
         world.sandbox["primary"].node.namespace.create_queue(path)

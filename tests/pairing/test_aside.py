@@ -12,19 +12,19 @@ from uuid import UUID
 
 import pytest
 
-from console.core.engine import Pairing
-from console.core.events import Moved
-from console.core.options import Policy
-from console.core.verdict import judge
-from console.pairing import moving, recall, searching
-from console.pairing.amqp_courier import AmqpCourier
-from console.pairing.settling import Settling, received_again
-from console.pairing.steering import Steering
-from console.pairing.tasks import Tasks
-from console.pairing.wire import Wire
-from console.sandbox import Sandbox
-from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.faults import FaultTerms, Operation
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.events import Moved
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.pairing import moving, recall, searching
+from paired_servicebus.pairing.amqp_courier import AmqpCourier
+from paired_servicebus.pairing.settling import Settling, received_again
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.pairing.wire import Wire
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import bodies_in, lying_in, parked, put, queue_path
 from .conftest import World, until

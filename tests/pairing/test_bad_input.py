@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from console.amqp import Error
-from console.amqp.codec import described, encode
-from console.amqp.events import Opened
-from console.amqp.message import MESSAGE_ANNOTATIONS
-from console.amqp.types import Described, Symbol, ULong
-from console.core.events import DeadLettered, PumpStopped, Warned
-from console.sandbox.amqp_server.connection import AmqpServerProtocol
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.faults import FaultTerms, Operation
+from paired_servicebus.core.events import DeadLettered, PumpStopped, Warned
+from servicebus_amqp import Error
+from servicebus_amqp.codec import described, encode
+from servicebus_amqp.events import Opened
+from servicebus_amqp.message import MESSAGE_ANNOTATIONS
+from servicebus_amqp.types import Described, Symbol, ULong
+from servicebus_sandbox.amqp_server.connection import AmqpServerProtocol
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections
 from .conftest import World, until

@@ -8,9 +8,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from console.pairing import batches
-from console.pairing.batches import Batch
-from console.pairing.messages import Sendable, park
+from paired_servicebus.pairing import batches
+from paired_servicebus.pairing.batches import Batch
+from paired_servicebus.pairing.messages import Sendable, park
 
 
 def several() -> list[Sendable]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from console.pairing.beside import beside
+from paired_servicebus.pairing.beside import beside
 
 
 async def test_the_work_is_done_as_soon_as_there_is_something_to_wait_for() -> None:

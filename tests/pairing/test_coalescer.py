@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.core.errors import PairingClosedError
-from console.pairing.batches import Batch
-from console.pairing.coalescer import Coalescer, Parcel
-from console.pairing.messages import Sendable, id_of, likeness
-from console.pairing.tasks import Tasks
+from paired_servicebus.core.errors import PairingClosedError
+from paired_servicebus.pairing.batches import Batch
+from paired_servicebus.pairing.coalescer import Coalescer, Parcel
+from paired_servicebus.pairing.messages import Sendable, id_of, likeness
+from paired_servicebus.pairing.tasks import Tasks
 
 from .conftest import until
 

@@ -9,8 +9,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from console.core.events import Diverted
-from console.pairing import PairedSender
+from paired_servicebus.core.events import Diverted
+from paired_servicebus.pairing import PairedSender
 
 from .conftest import World
 

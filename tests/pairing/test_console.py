@@ -15,14 +15,14 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from textual.pilot import Pilot
 
-from console.core.entity import State
-from console.core.events import Moved
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.pairing import PairedServiceBusClient
-from console.ui.app import PairedApp
-from console.ui.feed import EngineFeed
-from console.ui.screens.arm import ArmDialog
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import Moved
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.ui.app import PairedApp
+from paired_servicebus.ui.feed import EngineFeed
+from paired_servicebus.ui.screens.arm import ArmDialog
 
 from .conftest import PATIENCE, World, until
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 
 import pytest
 
-from console.pairing.deadlines import AGAIN, Watch, bounded, end_all
-from console.pairing.tasks import Tasks
+from paired_servicebus.pairing.deadlines import AGAIN, Watch, bounded, end_all
+from paired_servicebus.pairing.tasks import Tasks
 
 SOON = 0.05
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.core.errors import BacklogUnavailableError, NamespaceUnreachableError
-from console.core.events import Warned
-from console.pairing import backlog, degraded, opening
+from paired_servicebus.core.errors import BacklogUnavailableError, NamespaceUnreachableError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.pairing import backlog, degraded, opening
 
 from .conftest import World, until
 from .test_opening import wrong_key

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from console.core.errors import ConfigurationError, PairingClosedError
-from console.pairing import PairedReceiver, PairedServiceBusClient
-from console.sandbox.broker.entities import QueueSettings
+from paired_servicebus.core.errors import ConfigurationError, PairingClosedError
+from paired_servicebus.pairing import PairedReceiver, PairedServiceBusClient
+from servicebus_sandbox.broker.entities import QueueSettings
 from tests.surface import differences, missing_parameters
 
 from .conftest import World

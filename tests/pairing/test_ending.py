@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.core.entity import State
-from console.core.errors import PairedClientError, PairingClosedError
-from console.core.events import InDoubt, Warned
-from console.pairing import PairedServiceBusClient
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import PairedClientError, PairingClosedError
+from paired_servicebus.core.events import InDoubt, Warned
+from paired_servicebus.pairing import PairedServiceBusClient
 
 from .conftest import World, until
 

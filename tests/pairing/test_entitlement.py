@@ -9,11 +9,11 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.core.errors import BacklogQueueError, NamespaceUnreachableError
-from console.core.events import Warned
-from console.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog
-from console.pairing.management import Management, QueueFacts, management_of
-from console.sandbox.broker.access import AuthorizationRule, Right
+from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog
+from paired_servicebus.pairing.management import Management, QueueFacts, management_of
+from servicebus_sandbox.broker.access import AuthorizationRule, Right
 
 from .conftest import World, until
 
@@ -181,7 +181,7 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a warning."""
-    monkeypatch.setattr("console.pairing.looks.SOONEST", 0.1)
+    monkeypatch.setattr("paired_servicebus.pairing.looks.SOONEST", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.warnings() == ()
     async with world.to_backlog() as sender:

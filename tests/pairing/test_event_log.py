@@ -15,12 +15,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.core import refusals
-from console.core.events import PingFailed, QueuePulled, StateChanged, Warned
-from console.core.options import Policy
-from console.pairing import event_log
-from console.pairing.event_log import FOLD_SECONDS, MOST, EventLog
-from console.pairing.sdk_log import LOGGERS, all_judged, judged
+from paired_servicebus.core import refusals
+from paired_servicebus.core.events import PingFailed, QueuePulled, StateChanged, Warned
+from paired_servicebus.core.options import Policy
+from paired_servicebus.pairing import event_log
+from paired_servicebus.pairing.event_log import FOLD_SECONDS, MOST, EventLog
+from paired_servicebus.pairing.sdk_log import LOGGERS, all_judged, judged
 
 from .conftest import World, until
 
@@ -29,8 +29,8 @@ PROGRAM = """
     from azure.servicebus import ServiceBusMessage
     from azure.servicebus.aio import ServiceBusClient
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as Admin
-    from console import SendAvailabilityPairedNamespaceOptions, pair_namespaces, tls_context
-    from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+    from paired_servicebus import SendAvailabilityPairedNamespaceOptions, pair_namespaces, tls_context
+    from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s|%(name)s|%(message)s")
 
@@ -70,15 +70,15 @@ PROGRAM = """
 
 
 OUTAGE = [
-    r"WARNING\|console\.pairing\|orders is suspect: [a-z ]+; fails over in 0\.3 s unless a send succeeds",
-    r"WARNING\|console\.pairing\|sends to orders are refused at their callers: [a-z ]+",
-    r"WARNING\|console\.pairing\|orders failed over, sends go to the backlog: no send accepted for 0\.3 s after .+",
-    r"WARNING\|console\.pairing\|backlog queue 0 left the rotation: [a-z ]+",
-    r"WARNING\|console\.pairing\|backlog queue 1 left the rotation: [a-z ]+",
-    r"INFO\|console\.pairing\|backlog queue 0 is in the rotation again",
-    r"INFO\|console\.pairing\|backlog queue 1 is in the rotation again",
-    r"INFO\|console\.pairing\|orders failed back, sends go to the primary: a ping was accepted",
-    r"INFO\|console\.pairing\|sends to orders are refused no longer: \d+ messages in [\d.]+ s \(.+ \d+\)",
+    r"WARNING\|paired_servicebus\.pairing\|orders is suspect: [a-z ]+; fails over in 0\.3 s unless a send succeeds",
+    r"WARNING\|paired_servicebus\.pairing\|sends to orders are refused at their callers: [a-z ]+",
+    r"WARNING\|paired_servicebus\.pairing\|orders failed over, sends go to the backlog: no send accepted for 0\.3 s after .+",
+    r"WARNING\|paired_servicebus\.pairing\|backlog queue 0 left the rotation: [a-z ]+",
+    r"WARNING\|paired_servicebus\.pairing\|backlog queue 1 left the rotation: [a-z ]+",
+    r"INFO\|paired_servicebus\.pairing\|backlog queue 0 is in the rotation again",
+    r"INFO\|paired_servicebus\.pairing\|backlog queue 1 is in the rotation again",
+    r"INFO\|paired_servicebus\.pairing\|orders failed back, sends go to the primary: a ping was accepted",
+    r"INFO\|paired_servicebus\.pairing\|sends to orders are refused no longer: \d+ messages in [\d.]+ s \(.+ \d+\)",
 ]
 
 
@@ -91,8 +91,8 @@ def test_a_whole_outage_is_told_in_these_lines_and_in_no_traceback() -> None:
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
     assert "Traceback" not in ended.stderr
     lines = re.findall(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\|.*", ended.stderr, re.MULTILINE)
-    assert [line for line in lines if re.match(r"(WARNING|ERROR|CRITICAL)\|(?!console\.)", line)] == []
-    ours = [line for line in lines if line.split("|")[1].startswith("console")]
+    assert [line for line in lines if re.match(r"(WARNING|ERROR|CRITICAL)\|(?!paired_servicebus\.)", line)] == []
+    ours = [line for line in lines if line.split("|")[1].startswith("paired_servicebus")]
     found = Counter(next((each for each in OUTAGE if re.fullmatch(each, line)), line) for line in ours)
     assert found == Counter(OUTAGE)
 
@@ -103,7 +103,7 @@ def changed(was: str, now: str, at: float = 0.0, *, entity: str = "orders", why:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, logger="console.pairing")
+    caplog.set_level(logging.INFO, logger="paired_servicebus.pairing")
     return caplog
 
 

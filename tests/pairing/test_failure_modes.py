@@ -12,14 +12,14 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
-from console.core.entity import State
-from console.core.errors import BacklogUnavailableError
-from console.core.events import Diverted, Moved, QueuePulled
-from console.core.snapshot import SyphonStatus
-from console.pairing import PairedSender, PairedServiceBusClient
-from console.pairing.atom_admin import AtomAdmin
-from console.pairing.management import Depth
-from console.sandbox.faults import FaultTerms, Operation
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import BacklogUnavailableError
+from paired_servicebus.core.events import Diverted, Moved, QueuePulled
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
+from paired_servicebus.pairing.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management import Depth
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from console.pairing.gate import Gate
+from paired_servicebus.pairing.gate import Gate
 
 from .conftest import until
 

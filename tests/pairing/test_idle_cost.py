@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from console.core.billing import SEARCH_EVERY
-from console.core.engine import Pairing
-from console.core.options import Policy
-from console.core.verdict import judge
-from console.pairing import moving
-from console.pairing.amqp_pump import AmqpPump
-from console.pairing.management import Depth
-from console.pairing.moving import MISSED, SOON, Rescan
-from console.pairing.pump import Pump
-from console.pairing.soundings import Sounding
-from console.pairing.steering import Steering
-from console.pairing.syphon import Syphon
-from console.pairing.tasks import Tasks
-from console.sandbox.broker.settings import QueueSettings
+from paired_servicebus.core.billing import SEARCH_EVERY
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.pairing import moving
+from paired_servicebus.pairing.amqp_pump import AmqpPump
+from paired_servicebus.pairing.management import Depth
+from paired_servicebus.pairing.moving import MISSED, SOON, Rescan
+from paired_servicebus.pairing.pump import Pump
+from paired_servicebus.pairing.soundings import Sounding
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.syphon import Syphon
+from paired_servicebus.pairing.tasks import Tasks
+from servicebus_sandbox.broker.settings import QueueSettings
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -14,8 +14,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.pairing import lean as room
-from console.pairing.lean import hasten, lean
+from paired_servicebus.pairing import lean as room
+from paired_servicebus.pairing.lean import hasten, lean
 
 TEXT = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=djE="
 NAMES = sorted(vars(AmqpMessageProperties()).keys() - {"creation_time", "absolute_expiry_time", "group_sequence"})

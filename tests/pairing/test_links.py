@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.core.entity import State
-from console.core.events import PingAccepted, StateChanged, Warned
-from console.pairing import links, standby
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import PingAccepted, StateChanged, Warned
+from paired_servicebus.pairing import links, standby
 
 from .conftest import World, until
 from .test_outage import state

@@ -10,16 +10,16 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 
-from console.core import looking
-from console.core.events import QueueRead
-from console.core.snapshot import Snapshot
-from console.engine.client import ControlClient
-from console.engine.here import first_snapshot
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
-from console.pairing import PairedServiceBusClient, counts
-from console.pairing.management import Depth, Management, management_of
-from console.sandbox.atom import management as atom
+from paired_servicebus.core import looking
+from paired_servicebus.core.events import QueueRead
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.here import first_snapshot
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.pairing import PairedServiceBusClient, counts
+from paired_servicebus.pairing.management import Depth, Management, management_of
+from servicebus_sandbox.atom import management as atom
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple((reasons, seconds / FASTER) for reasons, seconds in looking.EVERY)
     monkeypatch.setattr(looking, "EVERY", rows)
-    monkeypatch.setattr("console.pairing.unused.EVERY", 300 / FASTER)
+    monkeypatch.setattr("paired_servicebus.pairing.unused.EVERY", 300 / FASTER)
 
 
 @pytest.fixture

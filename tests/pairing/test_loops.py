@@ -9,7 +9,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
-from console.core.errors import ForeignLoopError
+from paired_servicebus.core.errors import ForeignLoopError
 
 from .conftest import World
 
@@ -57,7 +57,7 @@ async def test_use_from_another_event_loop_is_refused_in_one_sentence(world: Wor
         assert isinstance(error, ForeignLoopError), what
         assert isinstance(error, RuntimeError)
         assert "belongs to the event loop in which it was made" in str(error)
-        assert "console.sync" in str(error)
+        assert "paired_servicebus.sync" in str(error)
     await sender.send_messages(ServiceBusMessage("here again"))
     assert world.depth("orders") == 2
     assert [view.path for view in paired.entity_views()] == ["orders", "audit"]

@@ -20,12 +20,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from console.core.errors import BacklogQueueError, NamespaceUnreachableError
-from console.core.events import Warned
-from console.core.namespaces import UNTOLD, NamespaceInfo, Tier
-from console.pairing import ArmAdmin, backlog
-from console.pairing.links import SenderLink
-from console.pairing.management import (
+from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo, Tier
+from paired_servicebus.pairing import ArmAdmin, backlog
+from paired_servicebus.pairing.links import SenderLink
+from paired_servicebus.pairing.management import (
     Depth,
     Management,
     QueueFacts,
@@ -35,9 +35,9 @@ from console.pairing.management import (
     is_transient,
     management_of,
 )
-from console.pairing.tasks import Tasks
-from console.sandbox.access.credentials import AsyncSandboxCredential
-from console.sandbox.broker.settings import EntityStatus, QueueSettings
+from paired_servicebus.pairing.tasks import Tasks
+from servicebus_sandbox.access.credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings
 
 from .conftest import World
 

@@ -14,8 +14,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.errors import EnvelopeError, ReservedPropertyError
-from console.pairing import messages
+from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
+from paired_servicebus.pairing import messages
 
 WORD = st.text(min_size=1, max_size=40)
 MOMENT = st.datetimes(min_value=datetime(2027, 1, 1), max_value=datetime(2090, 1, 1)).map(
@@ -79,7 +79,7 @@ def test_nothing_else_may_change_through_the_sdk(body: bytes, fields: dict[str, 
 
 
 VALUE = st.one_of(WORD, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.uuids())
-"""Not binary: the SDK makes a string of it, or fails (LOST_IN_THE_SDK of console.pairing.pump)."""
+"""Not binary: the SDK makes a string of it, or fails (LOST_IN_THE_SDK of paired_servicebus.pairing.pump)."""
 BODIES = st.one_of(
     st.builds(lambda body: {"data_body": body}, st.lists(st.binary(max_size=50), min_size=1, max_size=3)),
     st.builds(lambda body: {"value_body": body}, st.one_of(VALUE, st.lists(st.integers(0, 9), min_size=1, max_size=3))),

@@ -9,14 +9,14 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from console.config import NamespaceConfig
-from console.core.events import Warned
-from console.core.namespaces import first_label
-from console.engine.naming import looked_up, primary_told
-from console.engine.places import Places
-from console.pairing import naming, tls_context
-from console.pairing.naming import alias_remark, name_of
-from console.secret import Secret
+from paired_servicebus.config import NamespaceConfig
+from paired_servicebus.core.events import Warned
+from paired_servicebus.core.namespaces import first_label
+from paired_servicebus.engine.naming import looked_up, primary_told
+from paired_servicebus.engine.places import Places
+from paired_servicebus.pairing import naming, tls_context
+from paired_servicebus.pairing.naming import alias_remark, name_of
+from paired_servicebus.secret import Secret
 
 from .conftest import World, until
 
@@ -54,7 +54,7 @@ async def test_an_engine_and_an_application_agree_behind_an_alias(
         ca_file=world.sandbox.ca_file,
     )
     places = Places(state=tmp_path, socket=tmp_path / "s")
-    with caplog.at_level(logging.INFO, logger="console"):
+    with caplog.at_level(logging.INFO, logger="paired_servicebus"):
         application = await world.pair(primary_client=trusting(world), primary_name=None, failover_interval=0)
     engine = await world.pair(primary_name=await looked_up(engines, places), enable_syphon=True)
     assert first_label(engines.host) == "127.0.0.1"

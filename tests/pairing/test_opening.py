@@ -19,12 +19,12 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from console.core.errors import ConfigurationError, NamespaceUnreachableError
-from console.core.events import Warned
-from console.core.readiness import SEND
-from console.core.snapshot import Answer
-from console.pairing import SendAvailabilityPairedNamespaceOptions, backlog, opening, pair_namespaces, standby
-from console.pairing.management import management_of
+from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.core.readiness import SEND
+from paired_servicebus.core.snapshot import Answer
+from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, backlog, opening, pair_namespaces, standby
+from paired_servicebus.pairing.management import management_of
 
 from .backlogs import queue_path
 from .conftest import TRUST, World, until
@@ -219,7 +219,7 @@ OBJECTS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a synchronous client": (
         "primary_client",
         lambda: azure.servicebus.ServiceBusClient.from_connection_string(SECRET),
-        "primary_client is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or .* console.sync",
+        "primary_client is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or .* paired_servicebus.sync",
     ),
     "a synchronous secondary": (
         "secondary_client",

@@ -17,11 +17,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.core.entity import DIVERTING, State
-from console.core.errors import BacklogUnavailableError, ScheduledInBacklogError
-from console.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
-from console.pairing import PairedSender, PairedServiceBusClient
-from console.sandbox.faults import FaultTerms
+from paired_servicebus.core.entity import DIVERTING, State
+from paired_servicebus.core.errors import BacklogUnavailableError, ScheduledInBacklogError
+from paired_servicebus.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
+from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
+from servicebus_sandbox.faults import FaultTerms
 
 from .conftest import World, until
 

@@ -10,9 +10,9 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from console.core.errors import ConfigurationError, NamespaceUnreachableError, SameNamespaceError
-from console.core.events import Warned
-from console.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, SameNamespaceError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 from .conftest import World
 

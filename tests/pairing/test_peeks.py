@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from console.pairing import peeks as module
-from console.pairing.client import PairedServiceBusClient
-from console.pairing.peeks import Peeks, most_frequent
+from paired_servicebus.pairing import peeks as module
+from paired_servicebus.pairing.client import PairedServiceBusClient
+from paired_servicebus.pairing.peeks import Peeks, most_frequent
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

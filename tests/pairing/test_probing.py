@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from console.core.entity import State
-from console.core.events import StateChanged
-from console.pairing import PairedServiceBusClient
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import StateChanged
+from paired_servicebus.pairing import PairedServiceBusClient
 
 from .conftest import World, until
 

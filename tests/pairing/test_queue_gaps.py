@@ -12,14 +12,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from console.core.actions import Scope
-from console.core.errors import IllegalEventError
-from console.core.events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
-from console.engine.acts import Reach
-from console.engine.standing import Orders, StandingOrder
-from console.pairing import PairedServiceBusClient, backlog, orders
-from console.pairing import unused as module
-from console.pairing.orders import DEAD_LETTERS
+from paired_servicebus.core.actions import Scope
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
+from paired_servicebus.engine.acts import Reach
+from paired_servicebus.engine.standing import Orders, StandingOrder
+from paired_servicebus.pairing import PairedServiceBusClient, backlog, orders
+from paired_servicebus.pairing import unused as module
+from paired_servicebus.pairing.orders import DEAD_LETTERS
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

@@ -12,15 +12,15 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio._async_utils import close_handler_for_cleanup
 
-from console.pairing.links import _leave_closing_to_us
+from paired_servicebus.pairing.links import _leave_closing_to_us
 
 PROGRAM = """
     import asyncio, sys
     from azure.servicebus import ServiceBusMessage
     from azure.servicebus.aio import ServiceBusClient
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as Admin
-    from console.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
-    from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+    from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
+    from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
     async def main():
         specs = NamespaceSpec("contoso", queues=[QueueSpec("orders")]), NamespaceSpec("backup")

@@ -7,18 +7,18 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.engine import Pairing
-from console.core.events import Event, Moved
-from console.core.options import Policy
-from console.core.pace import Pace
-from console.core.verdict import judge
-from console.pairing.amqp_pump import AmqpPump
-from console.pairing.moving import Progress
-from console.pairing.ration import Bounded, Unrationed
-from console.pairing.steering import Steering
-from console.pairing.syphon import Wires
-from console.pairing.tasks import Tasks
-from console.sandbox.broker.settings import QueueSettings
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.events import Event, Moved
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.pace import Pace
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.pairing.amqp_pump import AmqpPump
+from paired_servicebus.pairing.moving import Progress
+from paired_servicebus.pairing.ration import Bounded, Unrationed
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.syphon import Wires
+from paired_servicebus.pairing.tasks import Tasks
+from servicebus_sandbox.broker.settings import QueueSettings
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

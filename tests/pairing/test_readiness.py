@@ -8,11 +8,11 @@ import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.readiness import ROOM, SECONDARY, SEND, TOKENS, judge
-from console.core.snapshot import Answer, Finding, Readiness
-from console.pairing import PairedServiceBusClient
-from console.pairing.management import management_of
-from console.pairing.readiness import Proofs, expiry, read_counts, validity
+from paired_servicebus.core.readiness import ROOM, SECONDARY, SEND, TOKENS, judge
+from paired_servicebus.core.snapshot import Answer, Finding, Readiness
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.management import management_of
+from paired_servicebus.pairing.readiness import Proofs, expiry, read_counts, validity
 
 from .conftest import World, until
 
@@ -40,8 +40,8 @@ async def test_a_pairing_that_would_work_says_so_and_leaves_nothing_in_the_queue
 async def test_a_secondary_that_does_not_answer_is_not_ready(
     world: World, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.pairing.readiness.ATTACH", 1.0)
-    monkeypatch.setattr("console.pairing.inspection.WAIT", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.readiness.ATTACH", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.inspection.WAIT", 1.0)
     paired = await world.pair(enable_syphon=True)
     world.fault(fault, namespace="secondary")
     readiness = await looked_at(paired)
@@ -75,7 +75,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
 async def test_many_queues_are_tried_in_turns_the_oldest_proof_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.pairing.readiness.AT_MOST", 2)
+    monkeypatch.setattr("paired_servicebus.pairing.readiness.AT_MOST", 2)
     paths = [f"q{index}" for index in range(3)]
     async with world.client("secondary") as client:
         proofs = Proofs(client, paths)

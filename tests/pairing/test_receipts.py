@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.core.events import (
+from paired_servicebus.core.events import (
     DeadLettered,
     Delivered,
     Diverted,
@@ -20,7 +20,7 @@ from console.core.events import (
     PingFailed,
     PingSent,
 )
-from console.sandbox import Sandbox
+from servicebus_sandbox import Sandbox
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

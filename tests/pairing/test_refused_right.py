@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.core.errors import BacklogUnavailableError
-from console.core.events import Diverted, QueuePulled, QueueRestored
-from console.pairing import PairedServiceBusClient
+from paired_servicebus.core.errors import BacklogUnavailableError
+from paired_servicebus.core.events import Diverted, QueuePulled, QueueRestored
+from paired_servicebus.pairing import PairedServiceBusClient
 
 from .backlogs import queue_path
 from .conftest import World, until

@@ -9,11 +9,11 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 
-from console.core.errors import BacklogUnavailableError
-from console.core.events import Warned
-from console.pairing import remaking
-from console.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Management, management_of
-from console.pairing.sender import PairedSender
+from paired_servicebus.core.errors import BacklogUnavailableError
+from paired_servicebus.core.events import Warned
+from paired_servicebus.pairing import remaking
+from paired_servicebus.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Management, management_of
+from paired_servicebus.pairing.sender import PairedSender
 
 from .backlogs import parked, put, queue_path
 from .conftest import PATIENCE, World, until

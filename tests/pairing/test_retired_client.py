@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.management import QueueProperties
 
-from console.amqp.message import read_header, read_map, read_properties
-from console.core.events import DeadLettered, Moved
-from console.sandbox import Sandbox
+from paired_servicebus.core.events import DeadLettered, Moved
+from servicebus_amqp.message import read_header, read_map, read_properties
+from servicebus_sandbox import Sandbox
 
 from .backlogs import lying_in, put, queue_path, sections
 from .conftest import World, until

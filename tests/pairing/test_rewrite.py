@@ -14,8 +14,11 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import described, encode, encoded_list
-from console.amqp.message import (
+from paired_servicebus.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from paired_servicebus.core.errors import EnvelopeError
+from paired_servicebus.pairing import messages, rewrite
+from servicebus_amqp.codec import described, encode, encoded_list
+from servicebus_amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -35,10 +38,7 @@ from console.amqp.message import (
     write_header,
     write_properties,
 )
-from console.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
-from console.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
-from console.core.errors import EnvelopeError
-from console.pairing import messages, rewrite
+from servicebus_amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 
 from ..amqp.values import SYMBOLS, TEXT, VALUES
 
@@ -164,8 +164,8 @@ def test_whatever_its_sender_wrote_comes_back_bit_for_bit(case: tuple[Sections, 
 
 def pairs_of(encoded: bytes | None) -> list[bytes]:
     """The pairs of a map section, each as its bytes, sorted: their order says nothing."""
-    from console.amqp.codec import skip
-    from console.amqp.message import _map_bounds
+    from servicebus_amqp.codec import skip
+    from servicebus_amqp.message import _map_bounds
 
     if encoded is None:
         return []

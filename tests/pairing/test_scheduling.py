@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.core.errors import ScheduledInBacklogError
+from paired_servicebus.core.errors import ScheduledInBacklogError
 
 from .backlogs import lying_in
 from .conftest import World, until

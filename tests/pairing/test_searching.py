@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from console.core.errors import WireError
-from console.pairing import searching
-from console.pairing.aside import SetAside
-from console.pairing.moving import SOON
-from console.pairing.searching import Search
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing import searching
+from paired_servicebus.pairing.aside import SetAside
+from paired_servicebus.pairing.moving import SOON
+from paired_servicebus.pairing.searching import Search
 
 
 async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from console.pairing.links import STANDARD_LIMIT, size_of
-from console.pairing.messages import park
-from console.pairing.survival import rough_size, too_large
+from paired_servicebus.pairing.links import STANDARD_LIMIT, size_of
+from paired_servicebus.pairing.messages import park
+from paired_servicebus.pairing.survival import rough_size, too_large
 
 from .conftest import World
 

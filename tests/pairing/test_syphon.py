@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from console.amqp.message import read_map
-from console.core import destinations
-from console.core.billing import PARKED_MESSAGE_OPERATIONS
-from console.core.entity import State
-from console.core.errors import IllegalEventError
-from console.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
-from console.core.paths import path_fault
-from console.core.queue_usage import QueueUsage
-from console.core.snapshot import SyphonStatus
-from console.pairing import PairedServiceBusClient
-from console.pairing.orders import DEAD_LETTERS, unused_index
-from console.pairing.syphon import Syphon
-from console.sandbox import Sandbox
-from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.faults import FaultTerms, Operation
+from paired_servicebus.core import destinations
+from paired_servicebus.core.billing import PARKED_MESSAGE_OPERATIONS
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
+from paired_servicebus.core.paths import path_fault
+from paired_servicebus.core.queue_usage import QueueUsage
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.orders import DEAD_LETTERS, unused_index
+from paired_servicebus.pairing.syphon import Syphon
+from servicebus_amqp.message import read_map
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
 from .conftest import World, until
@@ -320,7 +320,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
-    monkeypatch.setattr("console.pairing.syphon_status.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.syphon_status.STUCK_AFTER", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults

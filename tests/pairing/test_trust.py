@@ -8,7 +8,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from console.pairing import tls_context
+from paired_servicebus.pairing import tls_context
 
 
 def test_it_trusts_whom_the_sdk_trusts_and_checks_names() -> None:

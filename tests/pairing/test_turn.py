@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from console.pairing.turn import Turn
+from paired_servicebus.pairing.turn import Turn
 
 
 async def passes(count: int = 5) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from console.core.events import Warned
-from console.core.queue_usage import QueueUsage
+from paired_servicebus.core.events import Warned
+from paired_servicebus.core.queue_usage import QueueUsage
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -6,15 +6,15 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
-from console.core.engine import Pairing
-from console.core.entity import State
-from console.core.events import Event, SendAccepted, StateChanged
-from console.core.options import Policy
-from console.core.quiet import QUIET_AFTER
-from console.core.verdict import judge
-from console.pairing import PairedServiceBusClient
-from console.pairing.steering import Steering
-from console.pairing.tasks import Tasks
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.events import Event, SendAccepted, StateChanged
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.tasks import Tasks
 
 from .conftest import World
 

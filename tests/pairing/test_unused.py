@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ServiceRequestError
 
-from console.core.errors import CleanUpError, IllegalEventError
-from console.core.queue_usage import QueueUsage
-from console.pairing import unused as module
-from console.pairing.management import Depth, QueueStatus
+from paired_servicebus.core.errors import CleanUpError, IllegalEventError
+from paired_servicebus.core.queue_usage import QueueUsage
+from paired_servicebus.pairing import unused as module
+from paired_servicebus.pairing.management import Depth, QueueStatus
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

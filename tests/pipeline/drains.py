@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from console.config import PairingConfig, load_config
-from console.core.events import DeadLettered, Diverted, Moved, Record
-from console.engine.places import Places, places_of
-from console.engine.records import encode
-from console.engine.spool import SpoolFile, prepare, read_records
-from console.pipeline.drain.order import DrainOrder, write
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.broker.message import StoredMessage
-from console.sandbox.broker.settings import QueueSettings
+from paired_servicebus.config import PairingConfig, load_config
+from paired_servicebus.core.events import DeadLettered, Diverted, Moved, Record
+from paired_servicebus.engine.places import Places, places_of
+from paired_servicebus.engine.records import encode
+from paired_servicebus.engine.spool import SpoolFile, prepare, read_records
+from paired_servicebus.pipeline.drain.order import DrainOrder, write
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.broker.message import StoredMessage
+from servicebus_sandbox.broker.settings import QueueSettings
 from tests.pairing.backlogs import parked, queue_path
 
 QUEUES = 2

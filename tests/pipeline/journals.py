@@ -8,11 +8,11 @@ from typing import Any
 
 import duckdb
 
-from console.core.events import Event
-from console.pipeline import manifest as manifests
-from console.pipeline.manifest import File, Manifest, Span
-from console.pipeline.schema import TABLES, fields_of
-from console.pipeline.tables import Tables
+from paired_servicebus.core.events import Event
+from paired_servicebus.pipeline import manifest as manifests
+from paired_servicebus.pipeline.manifest import File, Manifest, Span
+from paired_servicebus.pipeline.schema import TABLES, fields_of
+from paired_servicebus.pipeline.tables import Tables
 
 ENGINE, BOOT = "e1", "b1"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 
-from console.core.events import Record
-from console.pipeline import audit, manifest
-from console.pipeline.manifest import File, Manifest, Span
-from console.pipeline.schema import TABLES
+from paired_servicebus.core.events import Record
+from paired_servicebus.pipeline import audit, manifest
+from paired_servicebus.pipeline.manifest import File, Manifest, Span
+from paired_servicebus.pipeline.schema import TABLES
 
 WRITTEN_AT = 1_700_000_900.0
 MICROSECONDS = 1_000_000

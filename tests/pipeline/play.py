@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from console.core.options import Policy
-from console.demo.player import Player
-from console.demo.result import Result
-from console.demo.scenarios import scenario_named
-from console.demo.script import ENTITIES
-from console.demo.stage import pair_on, stage
-from console.engine.host import EngineHost
-from console.engine.identity import EngineIdentity
+from paired_servicebus.core.options import Policy
+from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.result import Result
+from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.script import ENTITIES
+from paired_servicebus.demo.stage import pair_on, stage
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
 
 
 async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> Result:

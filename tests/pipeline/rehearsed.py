@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from console.core.options import Policy
-from console.core.verdict import FailureKind
-from console.demo.application import RETRY_AFTER
-from console.demo.scenarios import SCENARIOS, scenario_named
-from console.demo.script import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, Break, Scenario
-from console.pipeline.rehearsal.grid import order_of, policies_of, run_chunk
-from console.pipeline.rehearsal.history import History, Outage, Span, Target
-from console.pipeline.rehearsal.recorded import read_history
-from console.pipeline.rehearsal.table import rehearsed
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.demo.application import RETRY_AFTER
+from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
+from paired_servicebus.demo.script import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, Break, Scenario
+from paired_servicebus.pipeline.rehearsal.grid import order_of, policies_of, run_chunk
+from paired_servicebus.pipeline.rehearsal.history import History, Outage, Span, Target
+from paired_servicebus.pipeline.rehearsal.recorded import read_history
+from paired_servicebus.pipeline.rehearsal.table import rehearsed
 from tests.pipeline.play import play
 
 DURATION = 60.0

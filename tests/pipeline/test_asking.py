@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.engine import spool
-from console.pipeline.asking import Asking, Before
+from paired_servicebus.engine import spool
+from paired_servicebus.pipeline.asking import Asking, Before
 
 
 def test_it_is_due_once_before_each_look_of_sparks() -> None:

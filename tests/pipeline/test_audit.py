@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from console.core.events import DeadLettered, Delivered, Diverted, Event, InDoubt, Moved, Received, Refused, Warned
-from console.core.ledger import Answer, Arrival, balance
-from console.pipeline import audit
-from console.pipeline.manifest import File, Manifest
+from paired_servicebus.core.events import (
+    DeadLettered,
+    Delivered,
+    Diverted,
+    Event,
+    InDoubt,
+    Moved,
+    Received,
+    Refused,
+    Warned,
+)
+from paired_servicebus.core.ledger import Answer, Arrival, balance
+from paired_servicebus.pipeline import audit
+from paired_servicebus.pipeline.manifest import File, Manifest
 from tests.pipeline.journals import as_rows, load, tables_of
 
 REST = 10_000 * 1_000_000

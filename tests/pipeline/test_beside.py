@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from console.core.errors import SparkFailedError
-from console.pipeline import beside, judging
-from console.pipeline.beside import Judge
-from console.pipeline.lake import Lake
-from console.pipeline.manifest import File, Manifest
+from paired_servicebus.core.errors import SparkFailedError
+from paired_servicebus.pipeline import beside, judging
+from paired_servicebus.pipeline.beside import Judge
+from paired_servicebus.pipeline.lake import Lake
+from paired_servicebus.pipeline.manifest import File, Manifest
 
 WITHIN = 30.0
 

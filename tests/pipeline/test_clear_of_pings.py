@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from console.core.options import Policy
-from console.demo.application import STREAMS
-from console.demo.scenarios import scenario_named
-from console.demo.script import ENTITIES, QUEUES
-from console.pipeline.rehearsal.history import History, Load, Span, Step
-from console.pipeline.rehearsal.replay import replay
+from paired_servicebus.core.options import Policy
+from paired_servicebus.demo.application import STREAMS
+from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.script import ENTITIES, QUEUES
+from paired_servicebus.pipeline.rehearsal.history import History, Load, Span, Step
+from paired_servicebus.pipeline.rehearsal.replay import replay
 from tests.pipeline.rehearsed import DURATION, known, policies_for
 
 FLAPPING = scenario_named("flapping")

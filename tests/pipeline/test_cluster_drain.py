@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from console.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
-from console.bench.journals import write_journal
-from console.core.events import Commanded, CommandEnded
-from console.engine.spool import CLOSED
-from console.pipeline.drain.order import attempts
-from console.pipeline.drain.receipts import Tally, progress_of
-from console.pipeline.launch import start_pipeline
-from console.pipeline.tables import Tables
+from paired_servicebus.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
+from paired_servicebus.bench.journals import write_journal
+from paired_servicebus.core.events import Commanded, CommandEnded
+from paired_servicebus.engine.spool import CLOSED
+from paired_servicebus.pipeline.drain.order import attempts
+from paired_servicebus.pipeline.drain.receipts import Tally, progress_of
+from paired_servicebus.pipeline.launch import start_pipeline
+from paired_servicebus.pipeline.tables import Tables
 from tests.pairing.backlogs import queue_path
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
@@ -53,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 async def drain(standing: Grounds, spark: Cluster, *options: str) -> asyncio.subprocess.Process:
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console", "drain", "--config", str(standing.config.path), "--master", spark.master,
+        sys.executable, "-m", "paired_servicebus", "drain", "--config", str(standing.config.path), "--master", spark.master,
         "--yes", standing.config.name, "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from console.bench.cluster import ROOT, cluster, with_descendants
+from paired_servicebus.bench.cluster import ROOT, cluster, with_descendants
 
 pytest.importorskip("pyspark")
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
 def rehearsed(folder: Path, master: str) -> bytes:
     done = subprocess.run(
         [
-            sys.executable, "-m", "console", "rehearse", "--json", "--master", master, "--seeds", "15",
+            sys.executable, "-m", "paired_servicebus", "rehearse", "--json", "--master", master, "--seeds", "15",
             "--failover-interval", "0s,30s", "--failback-pings", "1", "--ping-interval", "60s",
         ],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False, timeout=300,
@@ -47,7 +47,7 @@ def test_one_executor_and_two_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_one_that_is_ended_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "console", "rehearse", "--seeds", "20000"]
+    command = [sys.executable, "-m", "paired_servicebus", "rehearse", "--seeds", "20000"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as rehearsal:
         while not list(tmp_path.glob("paired-rehearse-*/spark.log")):

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from console.pipeline.contents import Contents, look_into
-from console.pipeline.manifest import Manifest, Span
+from paired_servicebus.pipeline.contents import Contents, look_into
+from paired_servicebus.pipeline.manifest import Manifest, Span
 from tests.pipeline.journals import put
 
 

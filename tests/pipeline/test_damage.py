@@ -16,23 +16,23 @@ from hypothesis import strategies as some
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from console.core.errors import DamagedTablesError
-from console.core.events import PingSent, Received, StateChanged
-from console.core.options import Policy
-from console.pipeline import audit, manifest, partials
-from console.pipeline.contents import look_into
-from console.pipeline.episodes import History, as_row
-from console.pipeline.judging import write_arrow
-from console.pipeline.lake import Lake
-from console.pipeline.lines import events_of
-from console.pipeline.manifest import File, Manifest
-from console.pipeline.rehearsal.recorded import read_history
-from console.pipeline.report.command import as_object
-from console.pipeline.report.plots import plots_of
-from console.pipeline.report.prose import as_markdown
-from console.pipeline.report.reading import last_report, report_since
-from console.pipeline.schema import EPISODES, TABLES
-from console.pipeline.tables import Tables
+from paired_servicebus.core.errors import DamagedTablesError
+from paired_servicebus.core.events import PingSent, Received, StateChanged
+from paired_servicebus.core.options import Policy
+from paired_servicebus.pipeline import audit, manifest, partials
+from paired_servicebus.pipeline.contents import look_into
+from paired_servicebus.pipeline.episodes import History, as_row
+from paired_servicebus.pipeline.judging import write_arrow
+from paired_servicebus.pipeline.lake import Lake
+from paired_servicebus.pipeline.lines import events_of
+from paired_servicebus.pipeline.manifest import File, Manifest
+from paired_servicebus.pipeline.rehearsal.recorded import read_history
+from paired_servicebus.pipeline.report.command import as_object
+from paired_servicebus.pipeline.report.plots import plots_of
+from paired_servicebus.pipeline.report.prose import as_markdown
+from paired_servicebus.pipeline.report.reading import last_report, report_since
+from paired_servicebus.pipeline.schema import EPISODES, TABLES
+from paired_servicebus.pipeline.tables import Tables
 from tests.damaged import BOOT, ENGINE, GOOD, START, UNREADABLE, between, flipped, write
 from tests.pipeline.journals import put, tables_of
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from console.bench.cluster import with_descendants
-from console.demo import afterwards
-from console.demo.command import worker_process
-from console.demo.lines import Done, Line, Order, Said
-from console.demo.scenarios import SCENARIOS
+from paired_servicebus.bench.cluster import with_descendants
+from paired_servicebus.demo import afterwards
+from paired_servicebus.demo.command import worker_process
+from paired_servicebus.demo.lines import Done, Line, Order, Said
+from paired_servicebus.demo.scenarios import SCENARIOS
 
 pytest.importorskip("pyspark")
 ASKED = os.environ.get("PAIRED_SPARK", "")
@@ -40,7 +40,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def play(environment: dict[str, str], scenario: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "console", "demo", "--headless", "--json", "--duration", "20"]
+    command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", "--json", "--duration", "20"]
     done = subprocess.run(
         [*command, "--scenario", scenario], env=environment, capture_output=True, text=True, timeout=500, check=False
     )
@@ -110,7 +110,7 @@ def _kill_pipeline(worker: int) -> list[int]:
     """Kill the pipeline below the worker, if it runs; its process."""
     for pid in with_descendants(worker):
         command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"console.pipeline.process" in command.read_bytes():
+        if command.exists() and b"paired_servicebus.pipeline.process" in command.read_bytes():
             os.kill(pid, signal.SIGKILL)
             return [pid]
     time.sleep(0.1)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import DrainError
-from console.core.events import Moved, Record
-from console.engine import records
-from console.pipeline.drain import task as drain_task
-from console.pipeline.drain.order import End, Report, attempts, is_stopped
-from console.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
-from console.pipeline.drain.task import report
-from console.sandbox.amqp_server.wire_messages import read_message
+from paired_servicebus.core.errors import DrainError
+from paired_servicebus.core.events import Moved, Record
+from paired_servicebus.engine import records
+from paired_servicebus.pipeline.drain import task as drain_task
+from paired_servicebus.pipeline.drain.order import End, Report, attempts, is_stopped
+from paired_servicebus.pipeline.drain.receipts import Receipts, Tally, gather, left_by_others, progress_of
+from paired_servicebus.pipeline.drain.task import report
+from servicebus_sandbox.amqp_server.wire_messages import read_message
 from tests.pairing.backlogs import parked, queue_path
 from tests.pipeline.drains import Grounds, grounds, until
 
@@ -135,8 +135,8 @@ async def test_a_namespace_that_cannot_be_reached_ends_a_task_with_the_reason(
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from console.core.events import Moved
-from console.pipeline.drain.receipts import Receipts
+from paired_servicebus.core.events import Moved
+from paired_servicebus.pipeline.drain.receipts import Receipts
 async def main():
     async with Receipts(Path(sys.argv[1]), "drained") as receipts:
         for number in range(100):

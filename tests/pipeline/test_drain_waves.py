@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.errors import DrainError
-from console.pipeline.drain.command import Found as Looked
-from console.pipeline.drain.command import refusal, retrying
-from console.pipeline.drain.order import End, Report
-from console.pipeline.drain.waves import LOCKED, PATIENCE, Depth, Depths, Waves, World, dealt
+from paired_servicebus.core.errors import DrainError
+from paired_servicebus.pipeline.drain.command import Found as Looked
+from paired_servicebus.pipeline.drain.command import refusal, retrying
+from paired_servicebus.pipeline.drain.order import End, Report
+from paired_servicebus.pipeline.drain.waves import LOCKED, PATIENCE, Depth, Depths, Waves, World, dealt
 
 WAVE = 10.0
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from console.pipeline.drain import command as drain
-from console.pipeline.drain import process
-from console.pipeline.drain.order import DrainOrder
-from console.pipeline.environment import DEFAULTS, for_spark, withheld, write_defaults
-from console.pipeline.launch import start_pipeline
+from paired_servicebus.pipeline.drain import command as drain
+from paired_servicebus.pipeline.drain import process
+from paired_servicebus.pipeline.drain.order import DrainOrder
+from paired_servicebus.pipeline.environment import DEFAULTS, for_spark, withheld, write_defaults
+from paired_servicebus.pipeline.launch import start_pipeline
 
 WITHIN = 30.0
 STRING = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"

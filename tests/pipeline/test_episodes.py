@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from console.pipeline.episodes import HORIZON, WITHDRAWN, History, as_row
-from console.pipeline.schema import EPISODES
+from paired_servicebus.pipeline.episodes import HORIZON, WITHDRAWN, History, as_row
+from paired_servicebus.pipeline.schema import EPISODES
 from tests.pipeline.rows import SECOND, T0, Row, Told, outage
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from console.pipeline import inbox as inboxes
-from console.pipeline.inbox import EMPTY, Inbox
+from paired_servicebus.pipeline import inbox as inboxes
+from paired_servicebus.pipeline.inbox import EMPTY, Inbox
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import JavaNotFoundError
-from console.pipeline import java
-from console.pipeline.java import find_java
+from paired_servicebus.core.errors import JavaNotFoundError
+from paired_servicebus.pipeline import java
+from paired_servicebus.pipeline.java import find_java
 
 
 def a_java(home: Path, version: str, *, release: bool = True) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from console.pipeline.launch import Pipeline, start_pipeline
+from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
 
 pytest.importorskip("pyspark")
 WITHIN = 30.0

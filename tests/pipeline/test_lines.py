@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from console.bench.journals import events
-from console.core.events import Record
-from console.engine import records
-from console.pipeline.lines import events_of
-from console.pipeline.schema import EVENTS
+from paired_servicebus.bench.journals import events
+from paired_servicebus.core.events import Record
+from paired_servicebus.engine import records
+from paired_servicebus.pipeline.lines import events_of
+from paired_servicebus.pipeline.schema import EVENTS
 from tests.pipeline.journals import as_rows
 
 GOOD: dict[str, Any] = {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from console.core.errors import NoTablesError
-from console.pipeline import manifest as manifests
-from console.pipeline.manifest import Gap, Manifest, Span, merged
-from console.pipeline.tables import Tables
+from paired_servicebus.core.errors import NoTablesError
+from paired_servicebus.pipeline import manifest as manifests
+from paired_servicebus.pipeline.manifest import Gap, Manifest, Span, merged
+from paired_servicebus.pipeline.tables import Tables
 
 
 def span(first: int, last: int, boot: str = "b") -> Span:

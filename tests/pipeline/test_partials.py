@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from console.core import events as e
-from console.pipeline import partials
-from console.pipeline.schema import TABLES
+from paired_servicebus.core import events as e
+from paired_servicebus.pipeline import partials
+from paired_servicebus.pipeline.schema import TABLES
 from tests.pipeline.journals import as_rows, put, tables_of
 
 EVENTS: list[e.Event] = [

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import PipelineError
-from console.engine import spool
-from console.engine.spool import CLOSED
-from console.pipeline import command
-from console.pipeline.command import run_pipeline
-from console.pipeline.lake import Lake
-from console.pipeline.source import require_files, require_whole_files
+from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.engine import spool
+from paired_servicebus.engine.spool import CLOSED
+from paired_servicebus.pipeline import command
+from paired_servicebus.pipeline.command import run_pipeline
+from paired_servicebus.pipeline.lake import Lake
+from paired_servicebus.pipeline.source import require_files, require_whole_files
 
 
 class Interrupted:

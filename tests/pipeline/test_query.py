@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from console.pipeline import query
-from console.pipeline.query import TRIES, Query
+from paired_servicebus.pipeline import query
+from paired_servicebus.pipeline.query import TRIES, Query
 
 Step = Callable[[], None]
 NOWHERE = Path("/no/checkpoint")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import ConfigurationError
-from console.core.events import (
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.events import (
     EngineStarted,
     EngineStopped,
     Event,
@@ -22,12 +22,12 @@ from console.core.events import (
     SendsCounted,
     StateChanged,
 )
-from console.core.options import Policy
-from console.core.verdict import FailureKind
-from console.engine import records, spool
-from console.pipeline.rehearsal.history import History, Span, Step, kind_of_reason
-from console.pipeline.rehearsal.recorded import history_of, read_history
-from console.pipeline.rehearsal.replay import replay
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.engine import records, spool
+from paired_servicebus.pipeline.rehearsal.history import History, Span, Step, kind_of_reason
+from paired_servicebus.pipeline.rehearsal.recorded import history_of, read_history
+from paired_servicebus.pipeline.rehearsal.replay import replay
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)

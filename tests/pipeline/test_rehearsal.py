@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from console.core.errors import ConfigurationError
-from console.core.options import Policy
-from console.core.verdict import FailureKind
-from console.pipeline.rehearsal.asked import Asked, history_for, order_asked
-from console.pipeline.rehearsal.grid import Order, Row, order_of, policies_of, run_chunk
-from console.pipeline.rehearsal.history import History, Load, Outage, Span, Step
-from console.pipeline.rehearsal.made_up import HOUR
-from console.pipeline.rehearsal.said import as_object, as_text
-from console.pipeline.rehearsal.table import FAILOVER, rehearsed
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.pipeline.rehearsal.asked import Asked, history_for, order_asked
+from paired_servicebus.pipeline.rehearsal.grid import Order, Row, order_of, policies_of, run_chunk
+from paired_servicebus.pipeline.rehearsal.history import History, Load, Outage, Span, Step
+from paired_servicebus.pipeline.rehearsal.made_up import HOUR
+from paired_servicebus.pipeline.rehearsal.said import as_object, as_text
+from paired_servicebus.pipeline.rehearsal.table import FAILOVER, rehearsed
 
 NOW = Policy(send_timeout=2.0, failover_interval=60.0, ping_primary_interval=30.0, ping_timeout=5.0)
 SMALL = History(

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from console.core.options import Policy
-from console.core.quiet import QUIET_AFTER
-from console.core.verdict import FailureKind
-from console.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step
-from console.pipeline.rehearsal.made_up import HOUR
-from console.pipeline.rehearsal.replay import LONGEST, SHORTEST, Outcome, Replay, plan_of, replay
-from console.simulation.letters import BEGAN
-from console.simulation.plan import Act, Crash
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.quiet import QUIET_AFTER
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step
+from paired_servicebus.pipeline.rehearsal.made_up import HOUR
+from paired_servicebus.pipeline.rehearsal.replay import LONGEST, SHORTEST, Outcome, Replay, plan_of, replay
+from paired_servicebus.simulation.letters import BEGAN
+from paired_servicebus.simulation.plan import Act, Crash
 
 QUICK = Policy(send_timeout=2.0, failover_interval=10.0, ping_primary_interval=10.0, ping_timeout=5.0)
 

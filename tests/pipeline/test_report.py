@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from console.core.billing import Price
-from console.core.errors import ConfigurationError, NoTablesError
-from console.core.events import (
+from paired_servicebus.core.billing import Price
+from paired_servicebus.core.errors import ConfigurationError, NoTablesError
+from paired_servicebus.core.events import (
     Commanded,
     CommandEnded,
     Delivered,
@@ -26,14 +26,14 @@ from console.core.events import (
     SendsCounted,
     StateChanged,
 )
-from console.core.verdict import FailureKind
-from console.pipeline.audit import IN_FLIGHT
-from console.pipeline.manifest import Span
-from console.pipeline.report.command import as_object, chooser, moment, run_report, write_report
-from console.pipeline.report.incident import TOGETHER, Episode, Report, incidents
-from console.pipeline.report.prose import as_markdown, percent, seconds
-from console.pipeline.report.reading import last_report, read_incidents, report_of, report_since
-from console.pipeline.tables import Tables
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.pipeline.audit import IN_FLIGHT
+from paired_servicebus.pipeline.manifest import Span
+from paired_servicebus.pipeline.report.command import as_object, chooser, moment, run_report, write_report
+from paired_servicebus.pipeline.report.incident import TOGETHER, Episode, Report, incidents
+from paired_servicebus.pipeline.report.prose import as_markdown, percent, seconds
+from paired_servicebus.pipeline.report.reading import last_report, read_incidents, report_of, report_since
+from paired_servicebus.pipeline.tables import Tables
 from tests.pipeline.made_tables import make_tables, micros
 
 T = 1_700_000_000.0

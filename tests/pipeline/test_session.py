@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from console.core.errors import SparkMissingError
-from console.pipeline import session
-from console.pipeline.java import Java
-from console.pipeline.session import first_line, open_session
+from paired_servicebus.core.errors import SparkMissingError
+from paired_servicebus.pipeline import session
+from paired_servicebus.pipeline.java import Java
+from paired_servicebus.pipeline.session import first_line, open_session
 
 FULL = """[STREAM_FAILED] Query [id = d378] ended: An exception was raised by the Python Proxy.
 Traceback (most recent call last):

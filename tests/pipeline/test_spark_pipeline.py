@@ -21,19 +21,19 @@ from typing import Any
 
 import pytest
 
-from console.bench.journals import write_journal
-from console.core.errors import NoTablesError
-from console.engine.spool import CLOSED
-from console.pipeline import judging, stream
-from console.pipeline import manifest as manifests
-from console.pipeline.beside import Judge
-from console.pipeline.command import summary
-from console.pipeline.inbox import Inbox
-from console.pipeline.java import find_java
-from console.pipeline.lake import Lake
-from console.pipeline.launch import Pipeline, start_pipeline
-from console.pipeline.session import open_session
-from console.pipeline.tables import Tables
+from paired_servicebus.bench.journals import write_journal
+from paired_servicebus.core.errors import NoTablesError
+from paired_servicebus.engine.spool import CLOSED
+from paired_servicebus.pipeline import judging, stream
+from paired_servicebus.pipeline import manifest as manifests
+from paired_servicebus.pipeline.beside import Judge
+from paired_servicebus.pipeline.command import summary
+from paired_servicebus.pipeline.inbox import Inbox
+from paired_servicebus.pipeline.java import find_java
+from paired_servicebus.pipeline.lake import Lake
+from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
+from paired_servicebus.pipeline.session import open_session
+from paired_servicebus.pipeline.tables import Tables
 from tests.damaged import GOOD, UNREADABLE
 
 pytestmark = [

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from console.pipeline.starter import ORPHANED
+from paired_servicebus.pipeline.starter import ORPHANED
 
 PROGRAM = """
 import threading
-from console.pipeline.starter import when_gone
+from paired_servicebus.pipeline.starter import when_gone
 when_gone(lambda: print("told", flush=True), within=0.0)
 print("up", flush=True)
 threading.Event().wait()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from console.core.billing import Price
-from console.core.events import Diverted, Moved
-from console.pipeline.tables import Tables
+from paired_servicebus.core.billing import Price
+from paired_servicebus.core.events import Diverted, Moved
+from paired_servicebus.pipeline.tables import Tables
 from tests.pipeline.journals import tables_of
 
 MINUTE = 60_000_000

@@ -10,8 +10,9 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
-from console.amqp.codec import NULL, described, encode, encoded_list, encoded_map
-from console.amqp.message import (
+from paired_servicebus.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from servicebus_amqp.codec import NULL, described, encode, encoded_list, encoded_map
+from servicebus_amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -22,7 +23,6 @@ from console.amqp.message import (
     VALUE,
     Sections,
 )
-from console.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
 
 KEYS: Final = 14_000
 """Colliding keys: some 250 kB, as large as a message may be."""

@@ -8,9 +8,9 @@ import random
 import sys
 from typing import Any
 
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.broker.message import Message
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.broker.message import Message
 from tests.pairing.backlogs import parked
 from tests.poison.kinds import damage, kinds
 

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from console.amqp.message import MESSAGE_ANNOTATIONS, write_annotations
-from console.core.errors import EnvelopeError
-from console.core.events import DeadLettered, Moved, PumpStopped
-from console.pairing import rewrite
-from console.sandbox import Sandbox
-from console.sandbox.broker.message import Message
+from paired_servicebus.core.errors import EnvelopeError
+from paired_servicebus.core.events import DeadLettered, Moved, PumpStopped
+from paired_servicebus.pairing import rewrite
+from servicebus_amqp.message import MESSAGE_ANNOTATIONS, write_annotations
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.message import Message
 from tests.pairing.backlogs import lying_in, parked, put, queue_path, reason_of
 from tests.pairing.conftest import World, until
 from tests.pairing.test_syphon import order

@@ -18,13 +18,13 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from prometheus_client.parser import text_string_to_metric_families
 
-import console
-from console.core.snapshot import Snapshot
-from console.engine.client import ControlClient
-from console.engine.here import look_at
-from console.engine.places import places_of
-from console.sandbox import Sandbox
-from console.ui.status import Health, health_of
+import paired_servicebus
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.here import look_at
+from paired_servicebus.engine.places import places_of
+from paired_servicebus.ui.status import Health, health_of
+from servicebus_sandbox import Sandbox
 
 ENTITIES: Final = ("orders", "audit")
 SENDERS: Final = 3
@@ -81,7 +81,7 @@ async def until(what: Callable[[], bool], patience: float = PATIENCE) -> float:
 
 
 async def pair(sandbox: Sandbox, *, metrics: int, on_change: str, name: str) -> Any:
-    trust = console.tls_context()
+    trust = paired_servicebus.tls_context()
     primary, secondary = (
         ServiceBusClient.from_connection_string(sandbox[one].connection_string, retry_total=0, ssl_context=trust)
         for one in ("primary", "secondary")
@@ -89,11 +89,11 @@ async def pair(sandbox: Sandbox, *, metrics: int, on_change: str, name: str) -> 
     admin = ServiceBusAdministrationClient.from_connection_string(
         sandbox["secondary"].connection_string, connection_verify=str(sandbox.ca_file)
     )
-    options = console.SendAvailabilityPairedNamespaceOptions(
+    options = paired_servicebus.SendAvailabilityPairedNamespaceOptions(
         secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=QUEUES,
         send_timeout=1.0, failover_interval=0.3, ping_primary_interval=1.0, ping_timeout=1.0,
     )  # fmt: skip
-    return await console.pair_namespaces(primary, options, control=name, metrics=metrics, on_change=on_change)
+    return await paired_servicebus.pair_namespaces(primary, options, control=name, metrics=metrics, on_change=on_change)
 
 
 def called(file: Path) -> str:

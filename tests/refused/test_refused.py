@@ -13,10 +13,15 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError, ServiceBusError
 
-from console.core.entity import State
-from console.core.errors import BacklogUnavailableError, PairedClientError, PairingClosedError, ReservedPropertyError
-from console.core.snapshot import EntityView
-from console.pairing import PairedServiceBusClient
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import (
+    BacklogUnavailableError,
+    PairedClientError,
+    PairingClosedError,
+    ReservedPropertyError,
+)
+from paired_servicebus.core.snapshot import EntityView
+from paired_servicebus.pairing import PairedServiceBusClient
 from tests.pairing.conftest import World, until, world
 
 from .__main__ import free_port

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from console.sandbox import Sandbox
-from console.sandbox.access.authorization import Authorization, root_rule
-from console.sandbox.atom.https import HttpsServer
-from console.sandbox.atom.management import Management
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.faults import FaultBoard
-from console.sandbox.serving.complaints import Complaints
-from console.sandbox.serving.listener import Listener
-from console.sandbox.serving.lobby import Lobby
-from console.sandbox.serving.tls import Certificates, make_certificates
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.authorization import Authorization, root_rule
+from servicebus_sandbox.atom.https import HttpsServer
+from servicebus_sandbox.atom.management import Management
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving.complaints import Complaints
+from servicebus_sandbox.serving.listener import Listener
+from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.tls import Certificates, make_certificates
 
 KEYS = {"Root": "top+secret/="}
 

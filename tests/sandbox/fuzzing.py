@@ -12,26 +12,26 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
+from tests.poison.kinds import damage, kinds
 from yarl import URL
 
-from console.amqp.connection import Connection
-from console.amqp.errors import AmqpError
-from console.amqp.events import Event, FlowReceived, SessionBegun
-from console.amqp.frames import AMQP_HEADER, SASL_HEADER, build_frame
-from console.amqp.message import (
+from servicebus_amqp.connection import Connection
+from servicebus_amqp.errors import AmqpError
+from servicebus_amqp.events import Event, FlowReceived, SessionBegun
+from servicebus_amqp.frames import AMQP_HEADER, SASL_HEADER, build_frame
+from servicebus_amqp.message import (
     Properties,
     Sections,
     write_application_properties,
     write_properties,
     write_value,
 )
-from console.amqp.session import Session
-from console.amqp.settings import Role, Settings
-from console.amqp.termini import Source, Target
-from console.amqp.types import Symbol
-from console.sandbox import Sandbox
-from console.sandbox.access.sas import sign
-from tests.poison.kinds import damage, kinds
+from servicebus_amqp.session import Session
+from servicebus_amqp.settings import Role, Settings
+from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.types import Symbol
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.sas import sign
 
 BATCH_FORMAT = 0x80013700
 POISON = list(kinds().values())

@@ -14,13 +14,13 @@ import aiohttp
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-
-from console.amqp.events import Closed, Detached, Event
-from console.amqp.frames import AMQP_HEADER, build_frame
-from console.amqp.termini import Source, Target
-from console.sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
-from console.sandbox.access.issuer import RESOURCE_MANAGER
 from tests.sandbox.fuzzing import Attacker, Client
+
+from servicebus_amqp.events import Closed, Detached, Event
+from servicebus_amqp.frames import AMQP_HEADER, build_frame
+from servicebus_amqp.termini import Source, Target
+from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
+from servicebus_sandbox.access.issuer import RESOURCE_MANAGER
 
 TIMES = 25
 SPEC = NamespaceSpec("primary", queues=[QueueSpec("good")], topics=[TopicSpec("feed", [SubscriptionSpec("all")])])
@@ -202,7 +202,7 @@ class State:
 async def test_nonsense_is_refused_said_once_and_forgotten(
     attacker: Attacker, caplog: pytest.LogCaptureFixture, attack: Attack, told: Told, times: int
 ) -> None:
-    caplog.set_level(logging.INFO, "console.sandbox")
+    caplog.set_level(logging.INFO, "servicebus_sandbox")
     connection_string = attacker.namespace.connection_string
     async with (
         asyncio.timeout(60),
@@ -226,7 +226,7 @@ async def test_nonsense_is_refused_said_once_and_forgotten(
         await others
         await state.returns_to(before)
         await goes_on()
-    said = Counter(record.getMessage() for record in caplog.records if record.name.startswith("console.sandbox"))
+    said = Counter(record.getMessage() for record in caplog.records if record.name.startswith("servicebus_sandbox"))
     assert not [text for text, count in said.items() if count > 1], said
     about_it = [text for text in said if "no reply link" not in text]  # the attacker's tokens ask for no reply
     assert len(about_it) == (attack is not half_a_handshake), said

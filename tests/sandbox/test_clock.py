@@ -13,10 +13,10 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageLockLostError
 
-from console.sandbox import Sandbox
-from console.sandbox.broker.settings import QueueSettings
-from console.sandbox.clock import Clock
-from console.sandbox.specs import NamespaceSpec, QueueSpec
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.clock import Clock
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 
 Advance = Callable[[float], Awaitable[None]]
 

@@ -14,13 +14,13 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox import Sandbox
-from console.sandbox.broker.access import Right
-from console.sandbox.broker.filters import CorrelationFilter, SqlFilter, TrueFilter
-from console.sandbox.broker.settings import EntityStatus, Pings, QueueSettings, Tier
-from console.sandbox.config import load_specs
-from console.sandbox.config_table import SandboxConfigError
-from console.sandbox.specs import NamespaceSpec
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.access import Right
+from servicebus_sandbox.broker.filters import CorrelationFilter, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.settings import EntityStatus, Pings, QueueSettings, Tier
+from servicebus_sandbox.config import load_specs
+from servicebus_sandbox.config_table import SandboxConfigError
+from servicebus_sandbox.specs import NamespaceSpec
 
 KB = 1024
 WHOLE = """

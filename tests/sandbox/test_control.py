@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from console.sandbox import Sandbox
-from console.sandbox.broker.message import Message
-from console.sandbox.faults import ConnectionVerdict
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.faults import ConnectionVerdict
 
 
 class Control:

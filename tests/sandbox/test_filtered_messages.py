@@ -14,7 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import CorrelationRuleFilter, FalseRuleFilter, SqlRuleAction, SqlRuleFilter
 
-from console.sandbox import Sandbox
+from servicebus_sandbox import Sandbox
 
 TOPIC, NAME = "filtered", "taken"
 

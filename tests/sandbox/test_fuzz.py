@@ -20,8 +20,9 @@ import aiohttp
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from tests.sandbox.fuzzing import Attacker
 
-from console.sandbox import (
+from servicebus_sandbox import (
     AsyncSandboxCredential,
     NamespaceSpec,
     QueueSettings,
@@ -30,8 +31,7 @@ from console.sandbox import (
     SubscriptionSpec,
     TopicSpec,
 )
-from console.sandbox.access.issuer import RESOURCE_MANAGER
-from tests.sandbox.fuzzing import Attacker
+from servicebus_sandbox.access.issuer import RESOURCE_MANAGER
 
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))

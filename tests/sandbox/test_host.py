@@ -20,8 +20,16 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from console.sandbox import ListenError, NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
-from console.sandbox.host import is_loopback
+from servicebus_sandbox import (
+    ListenError,
+    NamespaceSpec,
+    QueueSettings,
+    QueueSpec,
+    Sandbox,
+    SubscriptionSpec,
+    TopicSpec,
+)
+from servicebus_sandbox.host import is_loopback
 
 ROOT = Path(__file__).parents[2]
 SOON = 20.0
@@ -146,7 +154,9 @@ async def test_a_taken_port_leaves_nothing_half_started(tmp_path: Path, monkeypa
 
 @asynccontextmanager
 async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    call = f"import sys; from console.sandbox.entry import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
+    call = (
+        f"import sys; from servicebus_sandbox.entry import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
+    )
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", call, cwd=ROOT, stdout=pipe, stderr=pipe)
     try:

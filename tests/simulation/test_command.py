@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from console.cli import main
-from console.simulation import command
-from console.simulation.bugs import BUGS
-from console.simulation.world import AS_SHIPPED, Parts, Result, run_seed
+from paired_servicebus.cli import main
+from paired_servicebus.simulation import command
+from paired_servicebus.simulation.bugs import BUGS
+from paired_servicebus.simulation.world import AS_SHIPPED, Parts, Result, run_seed
 
 FEW = BUGS[:2]
 
@@ -18,7 +18,7 @@ FEW = BUGS[:2]
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PROCESSES", 1)
     monkeypatch.setattr(command, "BUGS", FEW)
-    monkeypatch.setattr("console.simulation.campaign.BUGS", FEW)
+    monkeypatch.setattr("paired_servicebus.simulation.campaign.BUGS", FEW)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_seed(seed, parts=BUGS[1].parts, traced=traced)
 
     monkeypatch.setattr(command, "run_seed", run)
-    monkeypatch.setattr("console.simulation.campaign.run_seed", run)
+    monkeypatch.setattr("paired_servicebus.simulation.campaign.run_seed", run)
 
 
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from console.core.entity import TABLE, State
-from console.core.ledger import Answer
-from console.core.options import Policy
-from console.simulation.campaign import Totals, run_some
-from console.simulation.plan import Act, Call, Condition, Crash, EntityPlan, Fault, Plan, QueuePlan
-from console.simulation.world import World, run_seed
+from paired_servicebus.core.entity import TABLE, State
+from paired_servicebus.core.ledger import Answer
+from paired_servicebus.core.options import Policy
+from paired_servicebus.simulation.campaign import Totals, run_some
+from paired_servicebus.simulation.plan import Act, Call, Condition, Crash, EntityPlan, Fault, Plan, QueuePlan
+from paired_servicebus.simulation.world import World, run_seed
 
 CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
 
@@ -53,7 +53,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
-    program = "from console.simulation.world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+    program = "from paired_servicebus.simulation.world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
     said = {
         subprocess.run(
             [sys.executable, "-c", program],

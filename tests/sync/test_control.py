@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.engine.client import ControlClient
-from console.engine.here import engines_here, look_at
-from console.engine.places import places_of
-from console.engine.spool import read_records
+from paired_servicebus.core.entity import State
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.here import engines_here, look_at
+from paired_servicebus.engine.places import places_of
+from paired_servicebus.engine.spool import read_records
 
 from .test_sync import pair
 
@@ -58,8 +58,8 @@ def test_a_console_lists_and_commands_it_until_it_is_closed(servicebus_sandbox: 
 
 PROGRAM = """
     import sys
-    from console.engine.here import engines_here
-    from console.sync import Namespace, pair_namespaces
+    from paired_servicebus.engine.here import engines_here
+    from paired_servicebus.sync import Namespace, pair_namespaces
 
     trust = {"connection_verify": sys.argv[3]}
     primary, secondary = (Namespace.from_connection_string(text, options=trust) for text in sys.argv[1:3])

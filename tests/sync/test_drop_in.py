@@ -8,9 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, _session_browser
 from azure.servicebus.aio import _session_browser_async
 
-from console.core.errors import ConfigurationError
-from console.sandbox.broker.entities import QueueSettings
-from console.sync import PairedServiceBusClient
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.sync import PairedServiceBusClient
+from servicebus_sandbox.broker.entities import QueueSettings
 from tests.surface import differences
 
 from .test_sync import pair

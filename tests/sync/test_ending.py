@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from console.sync.ending import _close_all, close_at_exit, forget
+from paired_servicebus.sync.ending import _close_all, close_at_exit, forget
 
 ROOT = Path(__file__).parents[2]
 
 BARE = """
     import sys, types
-    package = sys.modules["console.sync"] = types.ModuleType("console.sync")
-    package.__path__ = ["console/sync"]
+    package = sys.modules["paired_servicebus.sync"] = types.ModuleType("paired_servicebus.sync")
+    package.__path__ = ["paired_servicebus/sync"]
 """
 """The room without its front door: its thread needs the standard library alone, and so runs in any Python."""
 ON_ITS_THREAD = (
     BARE
     + """
     import asyncio, threading
-    from console.sync.ending import close_at_exit
-    from console.sync.portal import Portal
+    from paired_servicebus.sync.ending import close_at_exit
+    from paired_servicebus.sync.portal import Portal
 
     portal = Portal("left open")
     portal.call(asyncio.to_thread, print, "a thread for the executor")
@@ -42,7 +42,7 @@ NO_NEW_THREADS = (
     BARE
     + """
     import asyncio, threading
-    from console.sync.portal import Portal
+    from paired_servicebus.sync.portal import Portal
 
     portal = Portal("left open")
     portal.call(asyncio.to_thread, print, "a thread for the executor")
@@ -60,7 +60,7 @@ NO_NEW_THREADS = (
 def run(script: str, interpreter: str) -> tuple[int, str, str]:
     ended = subprocess.run(
         [interpreter, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
+        cwd=ROOT / "console",
         capture_output=True,
         text=True,
         timeout=60,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from console.core.errors import PairingClosedError
-from console.sync.portal import Portal
+from paired_servicebus.core.errors import PairingClosedError
+from paired_servicebus.sync.portal import Portal
 
 PATIENCE = 20.0
 

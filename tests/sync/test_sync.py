@@ -21,18 +21,18 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from console.core.entity import State
-from console.core.errors import (
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import (
     ConfigurationError,
     NamespaceUnreachableError,
     PairingClosedError,
     SameNamespaceError,
     ScheduledInBacklogError,
 )
-from console.core.events import Event, InDoubt
-from console.sandbox import SandboxCredential
-from console.sync import Namespace, PairedServiceBusClient, pair_namespaces
-from console.sync import portal as portals
+from paired_servicebus.core.events import Event, InDoubt
+from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_namespaces
+from paired_servicebus.sync import portal as portals
+from servicebus_sandbox import SandboxCredential
 
 PATIENCE = 15.0
 QUICK = {
@@ -214,7 +214,7 @@ def test_what_is_left_open_is_closed_when_the_program_ends(servicebus_sandbox: A
     script = """
         import os
         from azure.servicebus import ServiceBusMessage
-        from console.sync import Namespace, pair_namespaces
+        from paired_servicebus.sync import Namespace, pair_namespaces
         options = {"connection_verify": os.environ["CA"]}
         one, two = (Namespace.from_connection_string(os.environ[name], options=options) for name in ("ONE", "TWO"))
         paired = pair_namespaces(one, two, backlog_queue_count=1, enable_syphon=True)
@@ -259,7 +259,7 @@ class TestBadInput:
         text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c4n4ry="
         made: Any = {"text": text, "client": ServiceBusClient.from_connection_string(text), None: None}[given]
         with pytest.raises(
-            ConfigurationError, match=r"secondary is a \w+; it is a Namespace of console\.sync"
+            ConfigurationError, match=r"secondary is a \w+; it is a Namespace of paired_servicebus\.sync"
         ) as refused:
             pair_namespaces(Namespace.from_connection_string(text), made)
         assert "c4n4ry" not in str(refused.value)

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from console.core.entity import DIVERTING
-from console.core.events import Record, Warned
-from console.core.snapshot import Snapshot, SyphonStatus
-from console.engine.client import ControlClient
-from console.engine.places import Places
-from console.sandbox import Sandbox
+from paired_servicebus.core.entity import DIVERTING
+from paired_servicebus.core.events import Record, Warned
+from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.engine.places import Places
+from servicebus_sandbox import Sandbox
 
 ROOT: Final = Path(__file__).parents[2]
 ENGINES: Final = ("up", "application")
@@ -135,7 +135,15 @@ async def process(*command: str, environ: dict[str, str]) -> AsyncIterator[Proce
 async def paired(*command: str, environ: dict[str, str]) -> None:
     """Run a verb to its end. Raises RuntimeError."""
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.cli", *command, cwd=ROOT, env=environ, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        sys.executable,
+        "-m",
+        "paired_servicebus.cli",
+        *command,
+        cwd=ROOT,
+        env=environ,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
     )
     out, err = await running.communicate()
     if running.returncode:

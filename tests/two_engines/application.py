@@ -12,11 +12,11 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-import console
+import paired_servicebus
 
 
 async def application(given: argparse.Namespace) -> None:
-    trust = console.tls_context()
+    trust = paired_servicebus.tls_context()
     primary, secondary = (
         ServiceBusClient.from_connection_string(os.environ[name], retry_total=0, ssl_context=trust)
         for name in ("PRIMARY", "SECONDARY")
@@ -24,12 +24,12 @@ async def application(given: argparse.Namespace) -> None:
     admin = ServiceBusAdministrationClient.from_connection_string(
         os.environ["SECONDARY"], connection_verify=given.ca_file
     )
-    options = console.SendAvailabilityPairedNamespaceOptions(
+    options = paired_servicebus.SendAvailabilityPairedNamespaceOptions(
         secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=given.queues,
         enable_syphon=True, send_timeout=given.send_timeout, failover_interval=given.failover_interval,
         ping_primary_interval=given.ping_interval,
     )  # fmt: skip
-    async with await console.pair_namespaces(primary, options, control=given.name) as paired:
+    async with await paired_servicebus.pair_namespaces(primary, options, control=given.name) as paired:
         print("ready", flush=True)
         sending = asyncio.create_task(send(paired, given.each))
         await asyncio.to_thread(sys.stdin.read)
@@ -37,7 +37,7 @@ async def application(given: argparse.Namespace) -> None:
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def send(paired: console.PairedServiceBusClient, each: float) -> None:
+async def send(paired: paired_servicebus.PairedServiceBusClient, each: float) -> None:
     """One message after the other; a call that fails is one that the caller still owns."""
     async with paired.get_queue_sender("orders") as sender:
         while True:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from console.core import events as e
-from console.core.entity import State
-from console.core.errors import CommandRefusedError
-from console.core.options import Policy
-from console.core.snapshot import (
+from paired_servicebus.core import events as e
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.errors import CommandRefusedError
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.snapshot import (
     BilledView,
     EntityView,
     QueueView,
@@ -26,10 +26,10 @@ from console.core.snapshot import (
     UnusedQueue,
     UnusedView,
 )
-from console.engine.protocol import Armed
-from console.ui.app import PairedApp
-from console.ui.feed import NOT_ARMED, Fired, Tell
-from console.ui.view import News, Records, Unreachable
+from paired_servicebus.engine.protocol import Armed
+from paired_servicebus.ui.app import PairedApp
+from paired_servicebus.ui.feed import NOT_ARMED, Fired, Tell
+from paired_servicebus.ui.view import News, Records, Unreachable
 
 UNUSED = "contoso/x-servicebus-transfer/"
 BACKLOG_ROUTES = (

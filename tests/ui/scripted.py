@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from console.core.entity import State
-from console.core.snapshot import Answer, EntityView, Finding, ParkedView, Readiness, Snapshot, SyphonStatus
-from console.demo.script import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, Break, Scenario
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import Answer, EntityView, Finding, ParkedView, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.demo.script import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, Break, Scenario
 
 from .conftest import AT, MadeUp
 

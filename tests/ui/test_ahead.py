@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from textual import events
 
-from console.ui.ahead import make_ahead
-from console.ui.screens.prompt import Prompt
-from console.ui.view import Page
+from paired_servicebus.ui.ahead import make_ahead
+from paired_servicebus.ui.screens.prompt import Prompt
+from paired_servicebus.ui.view import Page
 
 
 @pytest.fixture

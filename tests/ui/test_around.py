@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from console.engine.here import Standing
-from console.engine.places import Places
-from console.ui import around
-from console.ui.around import FeedWithNeighbours
-from console.ui.view import Neighbour, Neighbours
+from paired_servicebus.engine.here import Standing
+from paired_servicebus.engine.places import Places
+from paired_servicebus.ui import around
+from paired_servicebus.ui.around import FeedWithNeighbours
+from paired_servicebus.ui.view import Neighbour, Neighbours
 
 
 class Silent:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.ui.bell import rings
-from console.ui.view import Link, Records, Silent, Unreachable, View, told
+from paired_servicebus.core.entity import State
+from paired_servicebus.ui.bell import rings
+from paired_servicebus.ui.view import Link, Records, Silent, Unreachable, View, told
 
 LIVE = View(pairing="orders", link=Link.LIVE)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.ui import choices
-from console.ui.listing import SORTS
-from console.ui.view import Page, View, told
+from paired_servicebus.core.entity import State
+from paired_servicebus.ui import choices
+from paired_servicebus.ui.listing import SORTS
+from paired_servicebus.ui.view import Page, View, told
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_in_the_backlog_the_selection_goes_from_queues_in_use_to_unused_ones(vie
 
 
 def test_commands_are_for_the_marked_ones(view: View) -> None:
-    from console.ui.actions import BY_ID
+    from paired_servicebus.ui.actions import BY_ID
 
     assert BY_ID["force"].aim(view).targets == ("payments",)
     marked = choices.marked(choices.marked(view))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from console.core.actions import BY_ID as ORDERS
-from console.core.actions import Scope
-from console.core.entity import State
-from console.core.snapshot import SyphonStatus
-from console.ui.actions import Aim
-from console.ui.consequences import ARMABLE, NOT_KNOWN, facts, title
+from paired_servicebus.core.actions import BY_ID as ORDERS
+from paired_servicebus.core.actions import Scope
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.ui.actions import Aim
+from paired_servicebus.ui.consequences import ARMABLE, NOT_KNOWN, facts, title
 
 UNUSED = "contoso/x-servicebus-transfer/12"
 

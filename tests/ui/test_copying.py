@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from console import cli
-from console.ui import asking
-from console.ui.actions import BY_ID
-from console.ui.app import PairedApp
-from console.ui.copying import MOST, Piece, file_name, pieces, write_new
-from console.ui.view import Answer, Page, Records, View, told
+from paired_servicebus import cli
+from paired_servicebus.ui import asking
+from paired_servicebus.ui.actions import BY_ID
+from paired_servicebus.ui.app import PairedApp
+from paired_servicebus.ui.copying import MOST, Piece, file_name, pieces, write_new
+from paired_servicebus.ui.view import Answer, Page, Records, View, told
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from textual.worker import WorkerFailed
 
-from console.ui.crash import CrashLog
+from paired_servicebus.ui.crash import CrashLog
 
 KEY = "c4n4ry"
 CANARY = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={KEY}"
 PROGRAM = """
 import sys
 from pathlib import Path
-from console.ui import app, run_dashboard
+from paired_servicebus.ui import app, run_dashboard
 
 def broken(*_):
     connection_string = sys.argv[2]
@@ -117,7 +117,7 @@ async def test_the_app_ends_with_1_and_prints_nothing(
 
     async def watch() -> None:
         async with app.run_test() as pilot:
-            monkeypatch.setattr("console.ui.widgets.header_line.HeaderClock.lines", broken)
+            monkeypatch.setattr("paired_servicebus.ui.widgets.header_line.HeaderClock.lines", broken)
             feed.tell(made.snapshot())
             await pilot.pause()
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from console.core.entity import State
-from console.core.snapshot import Answer, Finding, Readiness, SyphonStatus
-from console.ui.screens.dashboard import DashboardScreen
-from console.ui.view import Records
-from console.ui.widgets.entity_table import EntityTable
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import Answer, Finding, Readiness, SyphonStatus
+from paired_servicebus.ui.screens.dashboard import DashboardScreen
+from paired_servicebus.ui.view import Records
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
 
@@ -259,7 +259,7 @@ def strip_of(console: Any, y: int) -> list[Any]:
 
 
 def muted(console: Any) -> Any:
-    from console.ui.line import Role
+    from paired_servicebus.ui.line import Role
 
     table = console.app.screen.query_one(EntityTable)
     return table._style(Role.MUTED).color

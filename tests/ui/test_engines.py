@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-import console
-from console.core.entity import State
-from console.core.snapshot import Snapshot
-from console.engine.here import first_snapshot
-from console.engine.lock import Holder, take
-from console.engine.places import places_of
-from console.ui import around
-from console.ui.app import PairedApp
-from console.ui.around import FeedWithNeighbours, Said
-from console.ui.feed import EngineFeed
-from console.ui.view import Neighbour, Neighbours, Page
+import paired_servicebus
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine.here import first_snapshot
+from paired_servicebus.engine.lock import Holder, take
+from paired_servicebus.engine.places import places_of
+from paired_servicebus.ui import around
+from paired_servicebus.ui.app import PairedApp
+from paired_servicebus.ui.around import FeedWithNeighbours, Said
+from paired_servicebus.ui.feed import EngineFeed
+from paired_servicebus.ui.view import Neighbour, Neighbours, Page
 
-ROOT = Path(console.__file__).parents[1]
+ROOT = Path(paired_servicebus.__file__).parents[2]
 ENTITY = "entity-0001"
 
 
@@ -34,7 +34,7 @@ async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
     """An engine in a process of its own, and the lock that says where it is; its socket."""
     folder.mkdir()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "console.bench.screen_ends", "engine", str(folder), "3",
+        sys.executable, "-m", "paired_servicebus.bench.screen_ends", "engine", str(folder), "3",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert process.stdin is not None
@@ -119,7 +119,7 @@ class Elsewhere:
         raise NotImplementedError
 
     async def arm_at(self, names: Any, verb: str, *, targets: Any, scope: str, by: str) -> tuple[Said, ...]:
-        from console.engine.protocol import Armed
+        from paired_servicebus.engine.protocol import Armed
 
         armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
         return tuple(Said(name=name, ok=True, text="armed", armed=armed) for name in names)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from console.core import events as e
-from console.core.errors import CommandRefusedError, EngineNotRunningError
-from console.core.snapshot import Snapshot
-from console.engine import records
-from console.engine.client import user_name
-from console.engine.control import ControlServer
-from console.engine.protocol import CommandDone, Welcome
-from console.ui.feed import PAUSES, EngineFeed
-from console.ui.view import Missed, News, Reached, Records, Unreachable
+from paired_servicebus.core import events as e
+from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
+from paired_servicebus.core.snapshot import Snapshot
+from paired_servicebus.engine import records
+from paired_servicebus.engine.client import user_name
+from paired_servicebus.engine.control import ControlServer
+from paired_servicebus.engine.protocol import CommandDone, Welcome
+from paired_servicebus.ui.feed import PAUSES, EngineFeed
+from paired_servicebus.ui.view import Missed, News, Reached, Records, Unreachable
 
 
 class Told:

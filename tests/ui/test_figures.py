@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.ui import figures
-from console.ui.figures import BARS, sparkline
+from paired_servicebus.ui import figures
+from paired_servicebus.ui.figures import BARS, sparkline
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from console.core import events as e
-from console.engine.places import Places
-from console.ui import following
-from console.ui.following import Follower, follow
-from console.ui.view import Missed, Reached, Records, Unreachable
+from paired_servicebus.core import events as e
+from paired_servicebus.engine.places import Places
+from paired_servicebus.ui import following
+from paired_servicebus.ui.following import Follower, follow
+from paired_servicebus.ui.view import Missed, Reached, Records, Unreachable
 
 
 @pytest.fixture

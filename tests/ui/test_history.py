@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from console.core.events import StateChanged
-from console.ui import choices, history
-from console.ui.history import History, Incident, Past
-from console.ui.view import Neighbour, Neighbours, Page, View
-from console.ui.widgets.incident_list import IncidentList, IncidentReport
+from paired_servicebus.core.events import StateChanged
+from paired_servicebus.ui import choices, history
+from paired_servicebus.ui.history import History, Incident, Past
+from paired_servicebus.ui.view import Neighbour, Neighbours, Page, View
+from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from tests.pipeline.made_tables import make_tables, micros
 from tests.pipeline.test_report import EPISODE, EVENTS, records
 

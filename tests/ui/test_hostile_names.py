@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
 
-from console.core import events as e
-from console.core.actions import Scope
-from console.core.foreign_text import harmless
-from console.engine.protocol import Armed
-from console.ui import asking
-from console.ui.actions import BY_ID, Aim
-from console.ui.copying import pieces
-from console.ui.line import fit
-from console.ui.screens.arm import ArmDialog
-from console.ui.screens.palette import as_text
-from console.ui.view import Page, Records, View, told
+from paired_servicebus.core import events as e
+from paired_servicebus.core.actions import Scope
+from paired_servicebus.core.foreign_text import harmless
+from paired_servicebus.engine.protocol import Armed
+from paired_servicebus.ui import asking
+from paired_servicebus.ui.actions import BY_ID, Aim
+from paired_servicebus.ui.copying import pieces
+from paired_servicebus.ui.line import fit
+from paired_servicebus.ui.screens.arm import ArmDialog
+from paired_servicebus.ui.screens.palette import as_text
+from paired_servicebus.ui.view import Page, Records, View, told
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")

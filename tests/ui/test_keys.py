@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from textual.widgets import Button
 
-from console.core.actions import Scope
-from console.core.entity import State
-from console.core.snapshot import SyphonStatus
-from console.ui.actions import Aim, by_key
-from console.ui.consequences import facts
-from console.ui.feed import Fired
-from console.ui.screens.arm import ArmDialog
-from console.ui.screens.dashboard import DashboardScreen
-from console.ui.screens.help import HelpScreen
+from paired_servicebus.core.actions import Scope
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.ui.actions import Aim, by_key
+from paired_servicebus.ui.consequences import facts
+from paired_servicebus.ui.feed import Fired
+from paired_servicebus.ui.screens.arm import ArmDialog
+from paired_servicebus.ui.screens.dashboard import DashboardScreen
+from paired_servicebus.ui.screens.help import HelpScreen
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""

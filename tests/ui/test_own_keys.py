@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from console.ui.actions import ACTIONS, BY_ID
-from console.ui.keys import Keymap, keymap_of, read_key, written
-from console.ui.preferences import load_preferences
-from console.ui.screens.arm import ArmDialog
+from paired_servicebus.ui.actions import ACTIONS, BY_ID
+from paired_servicebus.ui.keys import Keymap, keymap_of, read_key, written
+from paired_servicebus.ui.preferences import load_preferences
+from paired_servicebus.ui.screens.arm import ArmDialog
 
 
 def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from console.ui.paint import Painted
+from paired_servicebus.ui.paint import Painted
 
 from .emulator import Emulator
 

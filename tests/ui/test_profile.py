@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from console.ui.plain import SIGNS, in_ascii
-from console.ui.preferences import Preferences, load_preferences
-from console.ui.profile import PROFILES, ProfileName, profile_for
+from paired_servicebus.ui.plain import SIGNS, in_ascii
+from paired_servicebus.ui.preferences import Preferences, load_preferences
+from paired_servicebus.ui.profile import PROFILES, ProfileName, profile_for
 
 PLAIN = PROFILES[ProfileName.PLAIN]
 SLOW = PROFILES[ProfileName.SLOW]

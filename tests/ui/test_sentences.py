@@ -7,11 +7,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from console.core import events as e
-from console.core.events import KINDS
-from console.ui import log
-from console.ui.line import Role
-from console.ui.sentences import ROUTINE, role, sentence
+from paired_servicebus.core import events as e
+from paired_servicebus.core.events import KINDS
+from paired_servicebus.ui import log
+from paired_servicebus.ui.line import Role
+from paired_servicebus.ui.sentences import ROUTINE, role, sentence
 
 
 def made_up(kind: type[e.Event]) -> e.Event:

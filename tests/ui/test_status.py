@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from console.core.entity import State
-from console.core.snapshot import Answer, DeadLettersView, Finding, OldestView, ParkedView, Readiness, SyphonStatus
-from console.engine.here import Standing
-from console.ui.status import Health, as_json, as_lines, complaints, health
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import (
+    Answer,
+    DeadLettersView,
+    Finding,
+    OldestView,
+    ParkedView,
+    Readiness,
+    SyphonStatus,
+)
+from paired_servicebus.engine.here import Standing
+from paired_servicebus.ui.status import Health, as_json, as_lines, complaints, health
 
 
 def standing(snapshot: Any) -> Standing:

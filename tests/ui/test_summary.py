@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from console.core.entity import State
-from console.core.snapshot import Answer, Finding, ParkedView, Readiness, SyphonStatus
-from console.ui.packing import elastic, named, packed
-from console.ui.summary import Level, summary
-from console.ui.sums import empty_at, parked
-from console.ui.view import Silent, Unreachable, View, told
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.snapshot import Answer, Finding, ParkedView, Readiness, SyphonStatus
+from paired_servicebus.ui.packing import elastic, named, packed
+from paired_servicebus.ui.summary import Level, summary
+from paired_servicebus.ui.sums import empty_at, parked
+from paired_servicebus.ui.view import Silent, Unreachable, View, told
 
 
 def view_of(snapshot: Any) -> View:

@@ -21,18 +21,18 @@ from typing import Any
 
 import pytest
 
-import console
-from console.engine.control import ControlServer
-from console.engine.protocol import Arm, Armed, Command, CommandDone, Welcome
+import paired_servicebus
+from paired_servicebus.engine.control import ControlServer
+from paired_servicebus.engine.protocol import Arm, Armed, Command, CommandDone, Welcome
 
 from .emulator import Emulator
 
-ROOT = Path(console.__file__).parents[1]
+ROOT = Path(paired_servicebus.__file__).parents[2]
 PROGRAM = """
 import sys
 from pathlib import Path
-from console.ui import run_dashboard
-from console.ui.profile import ProfileName, Wishes
+from paired_servicebus.ui import run_dashboard
+from paired_servicebus.ui.profile import ProfileName, Wishes
 sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=Wishes(profile=ProfileName(sys.argv[2]))))
 """
 FIRST_PAINT = {"full": 60_000, "plain": 12_000}

@@ -12,12 +12,12 @@ from rich.color import ColorSystem
 from textual.color import Color
 from textual.theme import Theme
 
-from console.core.entity import State
-from console.ui import theme
-from console.ui.line import Role
-from console.ui.plain import in_ascii
-from console.ui.states import LOOKS
-from console.ui.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
+from paired_servicebus.core.entity import State
+from paired_servicebus.ui import theme
+from paired_servicebus.ui.line import Role
+from paired_servicebus.ui.plain import in_ascii
+from paired_servicebus.ui.states import LOOKS
+from paired_servicebus.ui.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
 
 SHIPPED = load_all()
 TEXTS = [name for name in ROLES if name != "ground-selected"]
@@ -134,7 +134,7 @@ def test_states_differ_without_any_colour() -> None:
 
 @pytest.mark.parametrize("name", ROLES)
 def test_every_role_of_a_theme_is_used(name: str) -> None:
-    from console.ui.widgets.lines import ROLE_CSS
+    from paired_servicebus.ui.widgets.lines import ROLE_CSS
 
     kind, _, role = name.partition("-")
     assert f"${name}" in ROLE_CSS

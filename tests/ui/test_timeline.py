@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from console.core import events as e
-from console.ui import log, timeline
-from console.ui.log import Log
-from console.ui.view import Story
+from paired_servicebus.core import events as e
+from paired_servicebus.ui import log, timeline
+from paired_servicebus.ui.log import Log
+from paired_servicebus.ui.view import Story
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from console.core import events as e
-from console.ui import choices, view
-from console.ui.view import Link, Missed, Reached, Records, Silent, Unreachable, View
+from paired_servicebus.core import events as e
+from paired_servicebus.ui import choices, view
+from paired_servicebus.ui.view import Link, Missed, Reached, Records, Silent, Unreachable, View
 
 EMPTY = View(pairing="orders")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from console.demo.scenarios import SCENARIOS, scenario_named
+from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
 
 from .scripted import snapshot_of
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from console.amqp.events import DeliveryReceived, DispositionReceived
-from console.amqp.message import Properties, Sections, read_properties, split, write_data, write_properties
-from console.core.errors import WireError
-from console.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
+from servicebus_amqp.events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.message import Properties, Sections, read_properties, split, write_data, write_properties
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
 PATIENCE = 15.0
 

@@ -1,4 +1,4 @@
-"""A namespace of our own making: console.amqp in the server's role, doing what a test tells it and nothing else."""
+"""A namespace of our own making: servicebus_amqp in the server's role, doing what a test tells it and nothing else."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
 
-from console.amqp.connection import Connection
-from console.amqp.events import AttachRequested, DeliveryReceived, DispositionReceived
-from console.amqp.link import Link
-from console.amqp.message import (
+from paired_servicebus.pairing.wire import Endpoint
+from paired_servicebus.pairing.wire.endpoint import Transport
+from servicebus_amqp.connection import Connection
+from servicebus_amqp.events import AttachRequested, DeliveryReceived, DispositionReceived
+from servicebus_amqp.link import Link
+from servicebus_amqp.message import (
     Properties,
     Sections,
     read_properties,
@@ -21,12 +23,10 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.outcomes import ACCEPTED
-from console.amqp.receiver import ReceiverLink
-from console.amqp.sender import SenderLink
-from console.amqp.settings import Role, Settings
-from console.pairing.wire import Endpoint
-from console.pairing.wire.endpoint import Transport
+from servicebus_amqp.outcomes import ACCEPTED
+from servicebus_amqp.receiver import ReceiverLink
+from servicebus_amqp.sender import SenderLink
+from servicebus_amqp.settings import Role, Settings
 
 
 def reply_to(request: bytes, status: int = 200, body: Any = None, **more: Any) -> bytes:

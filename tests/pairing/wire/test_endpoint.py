@@ -11,9 +11,9 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.errors import WireUnavailableError
-from console.pairing.wire import Endpoint
-from console.pairing.wire.endpoint import Transport
+from paired_servicebus.core.errors import WireUnavailableError
+from paired_servicebus.pairing.wire import Endpoint
+from paired_servicebus.pairing.wire.endpoint import Transport
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=top+secret/="
 KEY = AzureNamedKeyCredential("Root", "top+secret/=")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from console.amqp import ACCEPTED
-from console.core.errors import WireConnectionError, WireError, WireLinkError, WireRequestError, WireTimeoutError
-from console.core.verdict import FailureKind, kind_of
-from console.pairing.wire import Wire, failure_of, management
-from console.sandbox.faults import FaultTerms
+from paired_servicebus.core.errors import (
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireRequestError,
+    WireTimeoutError,
+)
+from paired_servicebus.core.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.wire import Wire, failure_of, management
+from servicebus_amqp import ACCEPTED
+from servicebus_sandbox.faults import FaultTerms
 from tests.pairing.wire.conftest import Told, World, message, until
 
 SOON = 0.3

@@ -10,13 +10,19 @@ from typing import Any, NamedTuple
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
-from console.amqp import ACCEPTED
-from console.core.errors import WireAuthenticationError, WireError, WireLinkError, WireRequestError, WireTimeoutError
-from console.core.verdict import FailureKind, kind_of
-from console.pairing.wire import Endpoint, Wire, WireSender, grants
-from console.pairing.wire.failures import token_failure
-from console.pairing.wire.tokens import SCOPE, sign
-from console.sandbox import AsyncSandboxCredential
+from paired_servicebus.core.errors import (
+    WireAuthenticationError,
+    WireError,
+    WireLinkError,
+    WireRequestError,
+    WireTimeoutError,
+)
+from paired_servicebus.core.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.wire import Endpoint, Wire, WireSender, grants
+from paired_servicebus.pairing.wire.failures import token_failure
+from paired_servicebus.pairing.wire.tokens import SCOPE, sign
+from servicebus_amqp import ACCEPTED
+from servicebus_sandbox import AsyncSandboxCredential
 from tests.pairing.wire.conftest import Told, World, message, until
 from tests.pairing.wire.peer import listening, reply_to
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from console.amqp import ACCEPTED, RELEASED, Error, Modified, Rejected
-from console.amqp.events import DeliveryReceived
-from console.sandbox.amqp_server.wire_messages import read_message
+from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected
+from servicebus_amqp.events import DeliveryReceived
+from servicebus_sandbox.amqp_server.wire_messages import read_message
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 
 

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from console.amqp import Modified
-from console.amqp.message import read_map, split
-from console.core.errors import WireError, WireRequestError
-from console.core.verdict import FailureKind, kind_of
-from console.pairing.wire import Wire, WireReceiver, management
-from console.pairing.wire.management import Deferred
+from paired_servicebus.core.errors import WireError, WireRequestError
+from paired_servicebus.core.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.wire import Wire, WireReceiver, management
+from paired_servicebus.pairing.wire.management import Deferred
+from servicebus_amqp import Modified
+from servicebus_amqp.message import read_map, split
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 from tests.pairing.wire.peer import listening, reply_to
 

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from console.amqp import ACCEPTED, RELEASED, Error, Modified, ReceiverLink, Rejected, SenderLink, Settings
-from console.amqp.codec import described, encode
-from console.amqp.frames import SASL_FRAME, SASL_HEADER, build_frame
-from console.amqp.message import BATCH_FORMAT, batch, split
-from console.amqp.performatives import SaslMechanisms, write_performative
-from console.amqp.types import Described, Symbol, ULong
-from console.core.errors import (
+from paired_servicebus.core.errors import (
     WireConnectionError,
     WireError,
     WireLinkError,
@@ -23,8 +17,14 @@ from console.core.errors import (
     WireTimeoutError,
     WireUnavailableError,
 )
-from console.pairing.wire import Wire, failure_of
-from console.pairing.wire.transports import HIGH_WATER
+from paired_servicebus.pairing.wire import Wire, failure_of
+from paired_servicebus.pairing.wire.transports import HIGH_WATER
+from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, ReceiverLink, Rejected, SenderLink, Settings
+from servicebus_amqp.codec import described, encode
+from servicebus_amqp.frames import SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.message import BATCH_FORMAT, batch, split
+from servicebus_amqp.performatives import SaslMechanisms, write_performative
+from servicebus_amqp.types import Described, Symbol, ULong
 from tests.pairing.wire.conftest import Told, message, until
 from tests.pairing.wire.peer import Script, listening
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from console.amqp import ACCEPTED
-from console.amqp.events import DispositionReceived
-from console.amqp.types import Int
-from console.core.errors import WireConnectionError, WireError, WireLinkError
-from console.pairing.wire import Backoff, is_idle_detach
-from console.pairing.wire import wire as wiring
-from console.sandbox.faults import FaultTerms, Operation
+from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
+from paired_servicebus.pairing.wire import Backoff, is_idle_detach
+from paired_servicebus.pairing.wire import wire as wiring
+from servicebus_amqp import ACCEPTED
+from servicebus_amqp.events import DispositionReceived
+from servicebus_amqp.types import Int
+from servicebus_sandbox.faults import FaultTerms, Operation
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 
 FORCED = "amqp:link:detach-forced"

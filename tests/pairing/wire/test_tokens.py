@@ -9,9 +9,9 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 
-from console.core.errors import WireAuthenticationError
-from console.pairing.wire.tokens import JWT, SAS, SCOPE, Token, sign, token_for
-from console.sandbox.access.sas import read_token
+from paired_servicebus.core.errors import WireAuthenticationError
+from paired_servicebus.pairing.wire.tokens import JWT, SAS, SCOPE, Token, sign, token_for
+from servicebus_sandbox.access.sas import read_token
 
 AUDIENCE = "sb://contoso.servicebus.windows.net/x-servicebus transfer/0"
 NOW = 1_700_000_000.0

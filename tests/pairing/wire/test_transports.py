@@ -14,9 +14,9 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
 
-from console.amqp import ACCEPTED
-from console.core.errors import WireConnectionError, WireUnavailableError
-from console.pairing.wire import Endpoint
+from paired_servicebus.core.errors import WireConnectionError, WireUnavailableError
+from paired_servicebus.pairing.wire import Endpoint
+from servicebus_amqp import ACCEPTED
 from tests.pairing.wire.conftest import Told, World, message, until
 from tests.pairing.wire.peer import listening
 

@@ -15,8 +15,8 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 from azure.servicebus.management import ServiceBusAdministrationClient as SyncAdministrationClient
 
-from console.sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
-from console.sandbox.access.credentials import CredentialError
+from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
+from servicebus_sandbox.access.credentials import CredentialError
 
 SCOPE = "https://servicebus.azure.net//.default"
 SOON = 20.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.access.addresses import covers
-from console.sandbox.access.grants import MAX_GRANTS, Grants
-from console.sandbox.access.tokens import Access
-from console.sandbox.broker.access import ALL_RIGHTS, Right
+from servicebus_sandbox.access.addresses import covers
+from servicebus_sandbox.access.grants import MAX_GRANTS, Grants
+from servicebus_sandbox.access.tokens import Access
+from servicebus_sandbox.broker.access import ALL_RIGHTS, Right
 
 SEND, LISTEN = frozenset({Right.SEND}), frozenset({Right.LISTEN})
 

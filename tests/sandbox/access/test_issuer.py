@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.access.issuer import SERVICE_BUS, Issuer, Role, role_called
-from console.sandbox.access.tokens import TokenError
-from console.sandbox.broker.access import Right
+from servicebus_sandbox.access.issuer import SERVICE_BUS, Issuer, Role, role_called
+from servicebus_sandbox.access.tokens import TokenError
+from servicebus_sandbox.broker.access import Right
 
 NOW = 1_700_000_000.0
 SCOPE = f"{SERVICE_BUS}//.default"  # as the SDK asks for it

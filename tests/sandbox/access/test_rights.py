@@ -14,13 +14,13 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 
-from console.sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
-from console.sandbox.access.authorization import Authorization, root_rule
-from console.sandbox.access.sas import sign
-from console.sandbox.access.tokens import TokenError
-from console.sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, Right
-from console.sandbox.broker.errors import InvalidSettings
-from console.sandbox.broker.namespace import Namespace
+from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
+from servicebus_sandbox.access.authorization import Authorization, root_rule
+from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.tokens import TokenError
+from servicebus_sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, Right
+from servicebus_sandbox.broker.errors import InvalidSettings
+from servicebus_sandbox.broker.namespace import Namespace
 
 NOW = 1_700_000_000.0
 

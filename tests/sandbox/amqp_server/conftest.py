@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from console.amqp.connection import Connection
-from console.amqp.events import (
+from servicebus_amqp.connection import Connection
+from servicebus_amqp.events import (
     Attached,
     DeliveryReceived,
     Detached,
@@ -20,7 +20,7 @@ from console.amqp.events import (
     FlowReceived,
     SessionBegun,
 )
-from console.amqp.message import (
+from servicebus_amqp.message import (
     Properties,
     Sections,
     read_map,
@@ -31,12 +31,12 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.settings import Role, Settings
-from console.amqp.termini import Source, Target
-from console.sandbox.access.authorization import root_rule
-from console.sandbox.access.sas import sign
-from console.sandbox.amqp_server.node import Node
-from console.sandbox.broker.settings import QueueSettings
+from servicebus_amqp.settings import Role, Settings
+from servicebus_amqp.termini import Source, Target
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.amqp_server.node import Node
+from servicebus_sandbox.broker.settings import QueueSettings
 
 KEY_NAME, KEY = "Root", "a key"
 

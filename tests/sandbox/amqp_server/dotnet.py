@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from console.amqp.codec import decode, described, encode
-from console.amqp.frames import AMQP_FRAME, AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER, build_frame
-from console.amqp.frames import unpack_frame_header as unpack
-from console.amqp.types import Array, Described, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from console.sandbox.access.sas import sign
 from tests.sandbox.amqp_server.dotnet_values import Raw, composite, sections_of, source_of, target_of
+
+from servicebus_amqp.codec import decode, described, encode
+from servicebus_amqp.frames import AMQP_FRAME, AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.frames import unpack_frame_header as unpack
+from servicebus_amqp.types import Array, Described, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from servicebus_sandbox.access.sas import sign
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 MECHANISMS, INIT, OUTCOME = 0x40, 0x41, 0x44

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from console.amqp.codec import decode, described, encode, encoded_fields
-from console.amqp.message import Properties
-from console.amqp.types import Symbol
+from servicebus_amqp.codec import decode, described, encode, encoded_fields
+from servicebus_amqp.message import Properties
+from servicebus_amqp.types import Symbol
 
 
 def composite(code: int, *fields: Any) -> bytes:

@@ -3,10 +3,11 @@
 import struct
 from uuid import UUID
 
-from console.amqp.codec import decode, encode, skip
-from console.amqp.frames import build_frame, unpack_frame_header
-from console.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong, UShort, _Ranged
 from tests.sandbox.amqp_server.conftest import Peer
+
+from servicebus_amqp.codec import decode, encode, skip
+from servicebus_amqp.frames import build_frame, unpack_frame_header
+from servicebus_amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong, UShort, _Ranged
 
 AMQP_FRAME, OPEN, BEGIN = 0, 0x10, 0x11
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.sandbox.access.addresses import Address, NodeKind, covers, parse_address, path_of
+from servicebus_sandbox.access.addresses import Address, NodeKind, covers, parse_address, path_of
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,6 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-
-from console.amqp.types import Array, Int, Symbol, Timestamp, UByte, UInt
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME
 from tests.sandbox.amqp_server.dotnet import BATCH_FORMAT, DotNet, Refused
 from tests.sandbox.amqp_server.dotnet_values import (
@@ -21,6 +18,9 @@ from tests.sandbox.amqp_server.dotnet_values import (
     message,
     sections_of,
 )
+
+from servicebus_amqp.types import Array, Int, Symbol, Timestamp, UByte, UInt
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 VENDOR = "com.microsoft:"
 

@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.amqp.events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
-from console.amqp.message import Sections, write_data
-from console.amqp.outcomes import ACCEPTED, Accepted
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.faults import Direction, FaultBoard, FaultError, FaultTerms, Moment, Operation, Verdict
+from servicebus_amqp.events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
+from servicebus_amqp.message import Sections, write_data
+from servicebus_amqp.outcomes import ACCEPTED, Accepted
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.faults import Direction, FaultBoard, FaultError, FaultTerms, Moment, Operation, Verdict
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 SEND, RECEIVE, MANAGE, CONTACT = (frozenset({Operation(name)}) for name in ("send", "receive", "manage", "contact"))

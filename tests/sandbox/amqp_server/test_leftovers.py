@@ -3,14 +3,15 @@
 from datetime import timedelta
 from uuid import UUID
 
-from console.amqp.events import DeliveryReceived, Detached
-from console.amqp.message import BATCH_FORMAT, Sections, batch, write_data
-from console.amqp.outcomes import Accepted
-from console.amqp.types import Array, Int
-from console.sandbox.access.authorization import root_rule
-from console.sandbox.amqp_server.node import Node
-from console.sandbox.broker.settings import EntityStatus, QueueSettings, Tier, TopicSettings
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
+
+from servicebus_amqp.events import DeliveryReceived, Detached
+from servicebus_amqp.message import BATCH_FORMAT, Sections, batch, write_data
+from servicebus_amqp.outcomes import Accepted
+from servicebus_amqp.types import Array, Int
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.amqp_server.node import Node
+from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings, Tier, TopicSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 

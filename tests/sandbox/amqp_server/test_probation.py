@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from console.amqp.codec import encode
-from console.amqp.connection import LONGEST_OPEN
-from console.amqp.events import Closed
-from console.amqp.frames import AMQP_HEADER, build_frame
-from console.amqp.outcomes import Accepted
-from console.amqp.performatives import Open, Transfer, write_performative
-from console.amqp.termini import Source, Target
-from console.amqp.types import UInt
-from console.sandbox.amqp_server import probation
+from servicebus_amqp.codec import encode
+from servicebus_amqp.connection import LONGEST_OPEN
+from servicebus_amqp.events import Closed
+from servicebus_amqp.frames import AMQP_HEADER, build_frame
+from servicebus_amqp.outcomes import Accepted
+from servicebus_amqp.performatives import Open, Transfer, write_performative
+from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.types import UInt
+from servicebus_sandbox.amqp_server import probation
 
 ADVICE = "came without a good token; put one on $cbs first"
 
@@ -72,7 +72,7 @@ async def test_an_open_is_short(port):
 
 
 async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
-    monkeypatch.setattr("console.sandbox.amqp_server.connection.TOKEN_SECONDS", 0.05)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.TOKEN_SECONDS", 0.05)
     peer = await connect()
     ask_for_tokens(peer, "idle")
     peer.flush()
@@ -82,7 +82,7 @@ async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
 
 
 async def test_an_open_that_trickles_ends(port, monkeypatch):
-    monkeypatch.setattr("console.sandbox.amqp_server.connection.OPENING_SECONDS", 0.1)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.OPENING_SECONDS", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     writer.write(AMQP_HEADER + b"\x00\x00\x10\x00\x02\x00\x00\x00")
     ended = asyncio.ensure_future(reader.read())
@@ -96,7 +96,7 @@ async def test_an_open_that_trickles_ends(port, monkeypatch):
 
 async def test_a_good_token_ends_all_of_it(port, connect, monkeypatch):
     """SDKs open links, put tokens, and then idle for hours."""
-    monkeypatch.setattr("console.sandbox.amqp_server.connection.TOKEN_SECONDS", 0.3)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.TOKEN_SECONDS", 0.3)
     peer = await connect()
     await peer.authorize("orders")
     assert not len(port.node.lobby)
@@ -112,7 +112,7 @@ BIG = b"\x00\x53\x75" + encode(b"x" * 60_000)
 
 @pytest.mark.parametrize("count", [1, 7])
 async def test_the_longest_unproven_connection_gives_way(port, connect, monkeypatch, count):
-    monkeypatch.setattr("console.sandbox.serving.lobby.MOST_UNPROVEN", 5)
+    monkeypatch.setattr("servicebus_sandbox.serving.lobby.MOST_UNPROVEN", 5)
     proven = await connect()
     await proven.authorize("orders")
     silent = [await asyncio.open_connection("127.0.0.1", port.number) for _ in range(5 + count)]

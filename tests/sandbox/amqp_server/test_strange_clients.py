@@ -3,9 +3,11 @@
 from uuid import UUID
 
 import pytest
+from tests.sandbox.amqp_server.conftest import Peer
+from tests.sandbox.amqp_server.strange_peers import ShiftedPeer, WidePeer
 
-from console.amqp.codec import decode
-from console.amqp.events import (
+from servicebus_amqp.codec import decode
+from servicebus_amqp.events import (
     AttachRequested,
     DeliveryReceived,
     Detached,
@@ -13,7 +15,7 @@ from console.amqp.events import (
     FlowReceived,
     SessionBegun,
 )
-from console.amqp.message import (
+from servicebus_amqp.message import (
     BATCH_FORMAT,
     Header,
     Properties,
@@ -27,12 +29,10 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.outcomes import ACCEPTED, Accepted, Modified
-from console.amqp.performatives import Attach, Transfer, write_performative
-from console.amqp.termini import Source, Target
-from console.amqp.types import Array, Described, Int, Symbol, UInt, ULong
-from tests.sandbox.amqp_server.conftest import Peer
-from tests.sandbox.amqp_server.strange_peers import ShiftedPeer, WidePeer
+from servicebus_amqp.outcomes import ACCEPTED, Accepted, Modified
+from servicebus_amqp.performatives import Attach, Transfer, write_performative
+from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.types import Array, Described, Int, Symbol, UInt, ULong
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 NODE = "orders/$management"

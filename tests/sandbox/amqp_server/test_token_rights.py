@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from console.amqp.events import Detached
-from console.amqp.termini import Source, Target
-from console.amqp.types import Array, Int
-from console.sandbox.access.authorization import root_rule
-from console.sandbox.access.sas import sign
-from console.sandbox.amqp_server.attaching import MAX_LINKS
-from console.sandbox.broker.access import AuthorizationRule, Right
+from servicebus_amqp.events import Detached
+from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.types import Array, Int
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.amqp_server.attaching import MAX_LINKS
+from servicebus_sandbox.broker.access import AuthorizationRule, Right
 
 RULES = [
     AuthorizationRule(name=name, rights=frozenset({right}), primary_key="a", secondary_key="b")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.codec import described, encode, encoded_map
-from console.amqp.errors import DecodeError
-from console.amqp.message import (
+from servicebus_amqp.codec import described, encode, encoded_map
+from servicebus_amqp.errors import DecodeError
+from servicebus_amqp.message import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     HEADER,
@@ -30,9 +30,9 @@ from console.amqp.message import (
     write_properties,
     write_value,
 )
-from console.amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
-from console.sandbox.amqp_server.wire_messages import read_batch, read_message, show_message, write_message
-from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
+from servicebus_amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
+from servicebus_sandbox.amqp_server.wire_messages import read_batch, read_message, show_message, write_message
+from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
 
 TOKEN = bytes(range(16))
 texts = st.text(st.characters(codec="utf-8"), max_size=300)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.amqp.message import (
+from servicebus_amqp.message import (
     Header,
     Properties,
     Sections,
@@ -22,15 +22,15 @@ from console.amqp.message import (
     write_header,
     write_properties,
 )
-from console.amqp.types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
-from console.sandbox.amqp_server.wire_messages import read_message
-from console.sandbox.amqp_server.wire_properties import WireProperties
-from console.sandbox.broker.errors import EvaluationError
-from console.sandbox.broker.filters import SqlAction, SqlFilter
-from console.sandbox.broker.message import Message
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.properties import Value
-from console.sandbox.broker.rules import Rule
+from servicebus_amqp.types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
+from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.amqp_server.wire_properties import WireProperties
+from servicebus_sandbox.broker.errors import EvaluationError
+from servicebus_sandbox.broker.filters import SqlAction, SqlFilter
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.properties import Value
+from servicebus_sandbox.broker.rules import Rule
 
 ID = UUID(int=5)
 RAW = {

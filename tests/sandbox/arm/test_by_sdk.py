@@ -32,8 +32,8 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
-from console.sandbox.faults import FaultTerms, Operation
+from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 IN = ("group", "primary")

@@ -42,18 +42,18 @@ from azure.mgmt.servicebus.models import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.access.authorization import root_rule
-from console.sandbox.access.issuer import AccessToken, Issuer, Role
-from console.sandbox.amqp_server.node import Node
-from console.sandbox.arm.addresses import ArmAddress, read_address, resource_id
-from console.sandbox.arm.calls import Place
-from console.sandbox.arm.resource_manager import ResourceManager
-from console.sandbox.arm.server import ArmServer
-from console.sandbox.atom.management import Request
-from console.sandbox.broker.message import Message
-from console.sandbox.broker.settings import QueueSettings, Tier
-from console.sandbox.serving.tls import Certificates
-from console.sandbox.specs import NamespaceSpec
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.access.issuer import AccessToken, Issuer, Role
+from servicebus_sandbox.amqp_server.node import Node
+from servicebus_sandbox.arm.addresses import ArmAddress, read_address, resource_id
+from servicebus_sandbox.arm.calls import Place
+from servicebus_sandbox.arm.resource_manager import ResourceManager
+from servicebus_sandbox.arm.server import ArmServer
+from servicebus_sandbox.atom.management import Request
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.settings import QueueSettings, Tier
+from servicebus_sandbox.serving.tls import Certificates
+from servicebus_sandbox.specs import NamespaceSpec
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 BACKLOG = "contoso/x-servicebus-transfer/0"

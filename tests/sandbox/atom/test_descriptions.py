@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.atom.descriptions import QUEUE, TOPIC, DescriptionError, kind_of
-from console.sandbox.atom.durations import FOR_EVER, read_duration, write_duration, write_time
-from console.sandbox.atom.resources import (
+from servicebus_sandbox.atom.descriptions import QUEUE, TOPIC, DescriptionError, kind_of
+from servicebus_sandbox.atom.durations import FOR_EVER, read_duration, write_duration, write_time
+from servicebus_sandbox.atom.resources import (
     EntityAt,
     EntityList,
     Listed,
@@ -27,10 +27,10 @@ from console.sandbox.atom.resources import (
     resource_at,
     url_path,
 )
-from console.sandbox.broker.access import AuthorizationRule, Right
-from console.sandbox.broker.errors import InvalidSettings
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import (
+from servicebus_sandbox.broker.access import AuthorizationRule, Right
+from servicebus_sandbox.broker.errors import InvalidSettings
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.settings import (
     EntitySettings,
     EntityStatus,
     QueueSettings,

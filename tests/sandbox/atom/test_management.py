@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.access.authorization import Authorization, root_rule
-from console.sandbox.access.sas import sign
-from console.sandbox.atom.management import Answer, Management, Request
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import QueueSettings, Tier
-from console.sandbox.serving.complaints import Complaints
+from servicebus_sandbox.access.authorization import Authorization, root_rule
+from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.atom.management import Answer, Management, Request
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.settings import QueueSettings, Tier
+from servicebus_sandbox.serving.complaints import Complaints
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

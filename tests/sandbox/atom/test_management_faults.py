@@ -9,8 +9,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from console.sandbox import Sandbox
-from console.sandbox.faults import FaultTerms, Operation
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.faults import FaultTerms, Operation
 
 MANAGE = FaultTerms(operations=frozenset({Operation.MANAGE}))
 MESSAGING = FaultTerms(operations=frozenset(Operation) - {Operation.MANAGE, Operation.CONTACT})

@@ -22,11 +22,11 @@ from azure.servicebus.management import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.sandbox.atom.descriptions import DescriptionError
-from console.sandbox.atom.rule_descriptions import first_rule, read_rule, write_rule
-from console.sandbox.broker.errors import FilterSyntaxError
-from console.sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
-from console.sandbox.broker.rules import Rule
+from servicebus_sandbox.atom.descriptions import DescriptionError
+from servicebus_sandbox.atom.rule_descriptions import first_rule, read_rule, write_rule
+from servicebus_sandbox.broker.errors import FilterSyntaxError
+from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.rules import Rule
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from console.sandbox.broker.errors import BrokerError
-from console.sandbox.broker.lane import Consumer
-from console.sandbox.broker.message import Message, StoredMessage
-from console.sandbox.broker.message_queue import MessageQueue
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.session_queue import SessionQueue
+from servicebus_sandbox.broker.errors import BrokerError
+from servicebus_sandbox.broker.lane import Consumer
+from servicebus_sandbox.broker.message import Message, StoredMessage
+from servicebus_sandbox.broker.message_queue import MessageQueue
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.session_queue import SessionQueue
 
 
 class Clock:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from console.sandbox.broker.errors import EvaluationError, FilterSyntaxError
-from console.sandbox.broker.filter_expressions import Scene
-from console.sandbox.broker.filter_parser import parse_filter
-from console.sandbox.broker.filters import CorrelationFilter, SqlAction, SqlFilter
-from console.sandbox.broker.patterns import matches_pattern
-from console.sandbox.broker.properties import MessageProperties, Value
+from servicebus_sandbox.broker.errors import EvaluationError, FilterSyntaxError
+from servicebus_sandbox.broker.filter_expressions import Scene
+from servicebus_sandbox.broker.filter_parser import parse_filter
+from servicebus_sandbox.broker.filters import CorrelationFilter, SqlAction, SqlFilter
+from servicebus_sandbox.broker.patterns import matches_pattern
+from servicebus_sandbox.broker.properties import MessageProperties, Value
 
 ID = UUID(int=7)
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from console.sandbox.broker.errors import (
+from servicebus_sandbox.broker.errors import (
     EntityExists,
     EntityNotFound,
     InvalidOperation,
@@ -13,8 +13,8 @@ from console.sandbox.broker.errors import (
     MessageTooLarge,
     QuotaExceeded,
 )
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
 
 
 def test_paths_compare_without_case_and_keep_their_spelling(world):

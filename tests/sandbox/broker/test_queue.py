@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from console.sandbox.broker.errors import (
+from servicebus_sandbox.broker.errors import (
     EntityDisabled,
     EntityNotFound,
     InvalidOperation,
@@ -13,9 +13,9 @@ from console.sandbox.broker.errors import (
     MessageTooLarge,
     QuotaExceeded,
 )
-from console.sandbox.broker.message import PING_CONTENT_TYPE, MessageState
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import EntityStatus, Pings, QueueSettings
+from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.settings import EntityStatus, Pings, QueueSettings
 
 FIVE_SECONDS = timedelta(seconds=5)
 

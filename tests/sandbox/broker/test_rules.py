@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from console.sandbox.broker.errors import EntityExists, EntityNotFound, InvalidSettings
-from console.sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
-from console.sandbox.broker.message import Message
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.properties import MessageProperties, system_fields, with_fields
-from console.sandbox.broker.rules import DEFAULT_RULE, Rule
-from console.sandbox.broker.settings import SubscriptionSettings
+from servicebus_sandbox.broker.errors import EntityExists, EntityNotFound, InvalidSettings
+from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.properties import MessageProperties, system_fields, with_fields
+from servicebus_sandbox.broker.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.settings import SubscriptionSettings
 
 
 class DictCodec:

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from console.sandbox.broker.errors import SessionCannotBeLocked, SessionLockLost
-from console.sandbox.broker.lane import Consumer
-from console.sandbox.broker.message import Message
-from console.sandbox.broker.namespace import Namespace
-from console.sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.errors import SessionCannotBeLocked, SessionLockLost
+from servicebus_sandbox.broker.lane import Consumer
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.settings import QueueSettings
 
 LOCK, MAX_DELIVERIES = 10, 3
 SESSIONS = ("a", "b", "c")

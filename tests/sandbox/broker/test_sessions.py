@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from console.sandbox.broker.errors import (
+from servicebus_sandbox.broker.errors import (
     InvalidOperation,
     MessageNotFound,
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from console.sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.settings import QueueSettings
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from console.sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 IN_TIME = 1.0
 """For what is to have no answer. What is to have one waits longer: a machine may be busy."""

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from console.sandbox.faults import FaultBoard
-from console.sandbox.serving.listener import Listener, ListenError
-from console.sandbox.serving.lobby import Lobby
-from console.sandbox.serving.sniffing import Speech, told_apart
 from tests.sandbox.conftest import Echo
 
+from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving.listener import Listener, ListenError
+from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.sniffing import Speech, told_apart
+
 if TYPE_CHECKING:
-    from console.sandbox.serving.tls import Certificates
     from tests.sandbox.conftest import Port
+
+    from servicebus_sandbox.serving.tls import Certificates
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 SOON = 5.0
@@ -140,7 +141,7 @@ async def test_silence_inside_tls_ends_by_a_time_out(port: Port) -> None:
 
 
 async def test_a_flood_is_counted_and_logged_once(port: Port, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "console.sandbox"):
+    with caplog.at_level(logging.WARNING, "servicebus_sandbox"):
         for _ in range(20):
             reader, writer = await connect(port)
             writer.write(b"\x00" * 8)

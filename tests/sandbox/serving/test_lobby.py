@@ -15,9 +15,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from yarl import URL
 
-from console.sandbox import Sandbox
-from console.sandbox.serving import http_server, lobby
-from console.sandbox.serving.lobby import Lobby, is_scarce
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.serving import http_server, lobby
+from servicebus_sandbox.serving.lobby import Lobby, is_scarce
 
 MOST = 10
 WAIT = 10.0

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from console.sandbox import Sandbox
+from servicebus_sandbox import Sandbox
 
 SOON = 20.0
 BIG = b"x" * 200_000

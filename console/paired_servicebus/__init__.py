@@ -1,0 +1,115 @@
+"""Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and lose nothing.
+
+What applications import; names are looked up when they are first used, so that the command line stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paired_servicebus.application import pair_namespaces
+    from paired_servicebus.core.errors import (
+        BacklogMessageSizeError,
+        BacklogQueueError,
+        BacklogUnavailableError,
+        CleanUpError,
+        ConfigurationError,
+        EngineStartError,
+        ForeignLoopError,
+        IllegalEventError,
+        NamespaceUnreachableError,
+        PairedClientError,
+        PairedError,
+        PairingClosedError,
+        PairingError,
+        ReservedPropertyError,
+        SameNamespaceError,
+        ScheduledInBacklogError,
+        SendError,
+    )
+    from paired_servicebus.core.verdict import FailureKind, Judgement, Verdict, judge
+    from paired_servicebus.pairing import (
+        ArmAdmin,
+        PairedNamespaceOptions,
+        PairedReceiver,
+        PairedSender,
+        PairedServiceBusClient,
+        SendAvailabilityPairedNamespaceOptions,
+        tls_context,
+    )
+
+_ERRORS = "paired_servicebus.core.errors"
+_VERDICT = "paired_servicebus.core.verdict"
+_PAIRING = "paired_servicebus.pairing"
+_HOMES = {
+    "ArmAdmin": _PAIRING,
+    "BacklogMessageSizeError": _ERRORS,
+    "BacklogQueueError": _ERRORS,
+    "BacklogUnavailableError": _ERRORS,
+    "CleanUpError": _ERRORS,
+    "ConfigurationError": _ERRORS,
+    "EngineStartError": _ERRORS,
+    "FailureKind": _VERDICT,
+    "ForeignLoopError": _ERRORS,
+    "IllegalEventError": _ERRORS,
+    "Judgement": _VERDICT,
+    "NamespaceUnreachableError": _ERRORS,
+    "PairedClientError": _ERRORS,
+    "PairedError": _ERRORS,
+    "PairedNamespaceOptions": _PAIRING,
+    "PairedReceiver": _PAIRING,
+    "PairedSender": _PAIRING,
+    "PairedServiceBusClient": _PAIRING,
+    "PairingClosedError": _ERRORS,
+    "PairingError": _ERRORS,
+    "ReservedPropertyError": _ERRORS,
+    "SameNamespaceError": _ERRORS,
+    "ScheduledInBacklogError": _ERRORS,
+    "SendAvailabilityPairedNamespaceOptions": _PAIRING,
+    "SendError": _ERRORS,
+    "Verdict": _VERDICT,
+    "judge": _VERDICT,
+    "pair_namespaces": "paired_servicebus.application",
+    "tls_context": _PAIRING,
+}
+
+__all__ = [
+    "ArmAdmin",
+    "BacklogMessageSizeError",
+    "BacklogQueueError",
+    "BacklogUnavailableError",
+    "CleanUpError",
+    "ConfigurationError",
+    "EngineStartError",
+    "FailureKind",
+    "ForeignLoopError",
+    "IllegalEventError",
+    "Judgement",
+    "NamespaceUnreachableError",
+    "PairedClientError",
+    "PairedError",
+    "PairedNamespaceOptions",
+    "PairedReceiver",
+    "PairedSender",
+    "PairedServiceBusClient",
+    "PairingClosedError",
+    "PairingError",
+    "ReservedPropertyError",
+    "SameNamespaceError",
+    "ScheduledInBacklogError",
+    "SendAvailabilityPairedNamespaceOptions",
+    "SendError",
+    "Verdict",
+    "judge",
+    "pair_namespaces",
+    "tls_context",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,235 @@
+"""Pairing for applications: `pair_namespaces` as `console` exports it, with an engine around it where that is wanted.
+
+With `control` the application's own process is an engine: it has a journal and a control socket, consoles list it and
+command it, and it ends with the pairing. It is called after the primary namespace; where several processes of one
+machine pair the same, the next ones are NAME-2, NAME-3, …, and each finds its own journal again.
+
+Without `control` nothing here costs anything: it is the pairing's own function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.errors import ConfigurationError, EngineRunningError, EngineStartError
+from paired_servicebus.core.events import Event
+from paired_servicebus.core.namespaces import first_label
+from paired_servicebus.core.readiness import Evidence
+from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.verdict import Judge, judge
+from paired_servicebus.engine.crew import Crew
+from paired_servicebus.engine.hook import Hook
+from paired_servicebus.engine.host import EngineHost, nobody
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.lock import Holder, leave, take
+from paired_servicebus.engine.metrics import Figures, serve
+from paired_servicebus.engine.places import Places, places_of
+from paired_servicebus.engine.surroundings import syphons_here
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.pairing import pair_namespaces as pair
+from paired_servicebus.pairing.arguments import check_arguments
+from paired_servicebus.pairing.naming import host_of
+from paired_servicebus.settings import Address, Place, read_address, read_command
+
+MOST: Final = 100
+"""Engines of one name on a machine."""
+LOG: Final = "the application's own"
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+OnEvent = Callable[[Event], object]
+
+
+async def pair_namespaces(
+    primary_client: ServiceBusClient,
+    options: SendAvailabilityPairedNamespaceOptions,
+    *,
+    control: bool | str = False,
+    environment: str = "",
+    read_only: bool = False,
+    require_reason: bool = False,
+    metrics: int | str | None = None,
+    on_change: str = "",
+    on_event: OnEvent | None = None,
+    judge: Judge = judge,
+) -> PairedServiceBusClient:
+    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+
+    Where it raises, the clients are still the caller's, to be closed or used again.
+
+    Args:
+        primary_client: the namespace the application talks to.
+        options: the secondary namespace's clients, and how to behave.
+        control: have a journal and a control socket in this process, for consoles of this user on this machine; a
+            text names the engine, else it is named after the primary namespace.
+        environment, read_only, require_reason, metrics, on_change: with `control`, as in pairing.toml; a relative path
+            in `on_change` starts from the working directory.
+        on_event: told every journalled event, in order, at once; must not block.
+        judge: the verdict on failures, replaceable (SPEC.md section 5).
+
+    Raises:
+        ConfigurationError: an option out of range or without what it needs, a client that no pairing can be made of, or
+            no place for the control socket.
+        SameNamespaceError: both clients belong to one namespace.
+        NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
+        EngineStartError: journal or control socket cannot be made.
+    """
+    beside = _Beside.of(metrics, on_change)
+    if not control:
+        beside.refuse()
+        return await pair(primary_client, options, on_event=on_event, judge=judge)
+    check_arguments(primary_client, options)
+    options.policy()  # before anything is made
+    wanted = control if isinstance(control, str) else options.primary_name or first_label(host_of(primary_client))
+    places, fd = await asyncio.to_thread(_taken, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
+    identity = EngineIdentity.of(
+        places.name,
+        environment=environment,
+        read_only=read_only,
+        require_reason=require_reason,
+        own_process=False,
+    )
+    engine = _Engine(identity, places, fd, options, beside)
+    return await engine.around(lambda record: pair(primary_client, options, on_event=record, judge=judge), on_event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What runs beside the engine."""
+
+    metrics: Address | None
+    command: tuple[str, ...]
+
+    @classmethod
+    def of(cls, metrics: int | str | None, on_change: str) -> _Beside:
+        """Read the arguments. Raises ConfigurationError."""
+        address = read_address(_Argument("metrics"), metrics) if metrics is not None else None
+        return cls(address, read_command(_Argument("on_change"), on_change) if on_change else ())
+
+    def refuse(self) -> None:
+        """Raise ConfigurationError if anything was asked for: there is no engine."""
+        if self.metrics is not None or self.command:
+            name = "metrics" if self.metrics is not None else "on_change"
+            raise ConfigurationError(f"{name} is an engine's, and without control there is none: pass control=True")
+
+    def start(self, crew: Crew, host: EngineHost, hook: Hook | None) -> None:
+        """Start what was asked for."""
+
+        def warning(about: str) -> Callable[[str], None]:
+            return lambda text: host.warn(about, text)
+
+        if hook is not None:
+            crew.start(hook.run(warning("on_change")), name="the operator's command")
+        if self.metrics is not None:
+            crew.start(serve(self.metrics, host.scraped, warning("metrics")), name="the metrics")
+
+
+class _Argument(Place):
+    """An argument of `pair_namespaces`, which is read as a setting of pairing.toml."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(Path(), "", key, {})
+
+    def error(self, text: str) -> ConfigurationError:
+        """The error names the argument alone."""
+        return ConfigurationError(f"{self.key} {text}")
+
+
+class _Engine:
+    """The host of one pairing, and the lock that says where it is."""
+
+    def __init__(
+        self,
+        identity: EngineIdentity,
+        places: Places,
+        fd: int,
+        options: SendAvailabilityPairedNamespaceOptions,
+        beside: _Beside,
+    ) -> None:
+        self._places = places
+        self._fd = fd
+        self._beside = beside
+        self._crew = Crew()
+        self._ended = False
+        self._hook = Hook(beside.command, folder=Path.cwd(), identity=identity) if beside.command else None
+        self._host = EngineHost(
+            identity,
+            spool=places.spool,
+            socket=places.socket,
+            policy=options.policy(),
+            surroundings=self._neighbours,
+            note=self._hook.note if self._hook is not None else nobody,
+        )
+
+    async def around(
+        self, make: Callable[[OnEvent], Awaitable[PairedServiceBusClient]], on_event: OnEvent | None
+    ) -> PairedServiceBusClient:
+        """The pairing, hosted until it is closed."""
+
+        def record(event: Event) -> None:
+            self._host.record(event)
+            if on_event is not None:
+                on_event(event)
+
+        try:
+            await self._host.__aenter__()
+        except OSError as error:
+            self._left()
+            raise EngineStartError(
+                f"the journal in {self._places.spool} cannot be made: {error.strerror or error}"
+            ) from error
+        try:
+            paired = await make(record)
+        except BaseException:
+            await self._end()
+            raise
+        paired.when_closed(self._end)
+        try:
+            await self._host.adopt(paired)
+        except OSError as error:
+            await paired.close()
+            raise EngineStartError(f"the control socket {self._places.socket} cannot be made: {error}") from error
+        paired.figures = Figures(self._latest)
+        self._beside.start(self._crew, self._host, self._hook)
+        return paired
+
+    def _latest(self) -> Snapshot | None:
+        return None if self._ended else self._host.scraped()
+
+    async def _end(self) -> None:
+        self._ended = True
+        await self._crew.close()
+        self._host.stop("the application closed the pairing")
+        await self._host.__aexit__(None, None, None)
+        self._left()
+
+    def _left(self) -> None:
+        leave(self._fd)
+        os.close(self._fd)
+
+    async def _neighbours(self, evidence: Evidence) -> Evidence:
+        if evidence.syphon not in (None, SyphonStatus.OFF):
+            return evidence
+        syphons = await syphons_here(self._places, primary=evidence.primary, secondary=evidence.secondary)
+        return replace(evidence, syphons_elsewhere=syphons)
+
+
+def _taken(name: str) -> tuple[Places, int]:
+    """The first name that no running engine has, and its lock."""
+    for number in range(1, MOST + 1):
+        places = places_of(name if number == 1 else f"{name}-{number}")
+        places.prepare()
+        try:
+            return places, take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=LOG))
+        except EngineRunningError:
+            continue
+        except OSError as error:
+            raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror or error}") from error
+    raise EngineRunningError(f"{MOST} engines called {name} run on this machine already: name this one by control=")

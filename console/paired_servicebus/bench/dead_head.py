@@ -1,0 +1,122 @@
+"""What a dead destination at the head of a backlog queue costs the others behind it (SPEC.md section 8).
+
+In one run through the syphon as it is: many messages moved; a few alone; many for a destination that is disabled with
+the few behind them, and the few once more while the many are set aside; last the many, after their destination healed.
+Run by `python -m paired_servicebus.bench.dead_head [MANY [FEW]]`; the namespaces are sandboxes, since a real entity is nobody's
+to break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.bench.letters import Letters
+from paired_servicebus.bench.movers import fill
+from paired_servicebus.bench.venue import Venue, venue
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.events import Event, Moved
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import judge
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.syphon import Syphon
+from paired_servicebus.pairing.tasks import Tasks
+
+DEAD: Final = "bench-dead"
+LIVE: Final = "bench-live"
+SOURCE: Final = "bench-source"
+LONGEST: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadHeadFigures:
+    """Seconds. many and few: how many messages. plain, behind: from the start of the syphon; healed: from the healing;
+    alone, later: the few from their sender through a syphon that runs."""
+
+    many: int
+    few: int
+    plain: float
+    alone: float
+    behind: float
+    """Until the few behind the many arrived: what setting the many aside takes, too."""
+    later: float
+    """As alone, while the many lie aside."""
+    healed: float
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.moved = {DEAD: 0, LIVE: 0}
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Moved):
+            self.moved[event.entity] += 1
+
+    async def until(self, path: str, count: int) -> float:
+        """Seconds until so many have arrived there."""
+        began = time.perf_counter()
+        async with asyncio.timeout(LONGEST):
+            while self.moved[path] < count:  # noqa: ASYNC110 - looked at often, so that a thousand messages can be timed
+                await asyncio.sleep(0.002)
+        return time.perf_counter() - began
+
+
+async def measure_dead_head(many: int = 100_000, few: int = 1_000) -> DeadHeadFigures:
+    """One run. Raises BenchError, TimeoutError."""
+    async with venue(None, primary=(DEAD, LIVE), secondary=(SOURCE,), latency_ms=0) as where:
+        assert where.sandbox is not None
+        dead, live = Letters(1024, destination=DEAD), Letters(1024, destination=LIVE)
+        await fill(where, SOURCE, live, many)
+        async with _syphon(where) as counts:
+            plain = await counts.until(LIVE, many)
+            alone = await _through(where, counts, live, few)
+        fault = await where.sandbox.disable(DEAD)
+        await fill(where, SOURCE, dead, many)
+        await fill(where, SOURCE, live, few)
+        async with _syphon(where) as counts:
+            behind = await counts.until(LIVE, few)
+            later = await _through(where, counts, live, few)
+            await where.sandbox.mend(fault)
+            healed = await counts.until(DEAD, many)
+    return DeadHeadFigures(many=many, few=few, plain=plain, alone=alone, behind=behind, later=later, healed=healed)
+
+
+async def _through(where: Venue, counts: _Counts, letters: Letters, few: int) -> float:
+    """Seconds that a few take from their sender through a syphon that runs."""
+    before, began = counts.moved[LIVE], time.perf_counter()
+    await fill(where, SOURCE, letters, few)
+    await counts.until(LIVE, before + few)
+    return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def _syphon(where: Venue) -> AsyncIterator[_Counts]:
+    counts, tasks = _Counts(), Tasks()
+    await tasks.open()
+    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, counts.on_event)
+    syphon = Syphon(steering, where.primary, where.secondary, {0: SOURCE})
+    try:
+        syphon.start()
+        yield counts
+    finally:
+        await tasks.close()
+        await syphon.close()
+
+
+def main() -> None:
+    """Print the figures of one run."""
+    found = asyncio.run(measure_dead_head(*map(int, sys.argv[1:])))
+    sys.stdout.write(
+        f"{found.many:,} moved in {found.plain:.2f} s, {found.few:,} alone in {found.alone:.2f} s; behind as many for "
+        f"a dead destination in {found.behind:.2f} s ({found.plain / found.behind:.2f} of the plain rate), once those "
+        f"are set aside in {found.later:.2f} s; healed, the {found.many:,} arrived in {found.healed:.2f} s\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

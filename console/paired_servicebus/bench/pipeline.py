@@ -1,0 +1,240 @@
+"""How fast a journal becomes tables, and how far behind the tables are while one is written.
+
+`--once` is measured for two sizes, and for the smaller one on a cluster of one master and two workers on this machine
+besides: what is fixed and what grows can be told apart. Starting Spark is told apart from making the tables. Live, a
+journal as engines have it is written at its events' pace; the lag is from an event's own time to the manifest that has
+it, at its worst just before the next manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from paired_servicebus.bench.cluster import SETTINGS, cluster
+from paired_servicebus.bench.journals import events, write_journal
+from paired_servicebus.bench.plans import PipelinePlan
+from paired_servicebus.bench.process import BenchError
+from paired_servicebus.core.errors import NoTablesError
+from paired_servicebus.core.events import Record
+from paired_servicebus.engine import records
+from paired_servicebus.engine.journal import Journal
+from paired_servicebus.engine.spool import prepare
+from paired_servicebus.pipeline import manifest as manifests
+from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
+
+RATE_TARGET: Final = 25_000
+LAG_TARGET: Final = 10.0
+CORE_TARGET: Final = 0.5
+TRIGGER: Final = 5.0
+PLAYED: Final = 0.05
+"""Seconds between two looks at what is to be written."""
+WARM: Final = 40.0
+"""Seconds of following before anything is measured: a JVM is slow at first."""
+MOST: Final = 1_800.0
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """One journal made into all tables."""
+
+    events: int
+    bytes: int
+    start_s: float
+    """Until Spark stood."""
+    tables_s: float
+    per_second: float
+    """Events, while the tables were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A journal followed: lag in seconds, and the CPU of the pipeline's processes in cores."""
+
+    events_per_second: int
+    trigger_s: float
+    seconds: float
+    batches: int
+    lag_median_s: float
+    lag_max_s: float
+    cores: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFigures:
+    """What was found, None: not asked for; `growth`: the large journal's time for an event by the small one's."""
+
+    large: Once | None
+    small: Once | None
+    cluster: Once | None
+    growth: float | None
+    live: Live | None
+    load_average: float
+    """Of the machine, when the measurement began."""
+
+    @property
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """By name: what it should be, and whether it is."""
+        found: dict[str, tuple[float, bool]] = {}
+        if self.large is not None:
+            found["large.per_second"] = (RATE_TARGET, self.large.per_second >= RATE_TARGET)
+        if self.live is not None:
+            found["live.lag_max_s"] = (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET)
+            found["live.cores"] = (CORE_TARGET, self.live.cores <= CORE_TARGET)
+        return found
+
+    @property
+    def reached(self) -> bool:
+        """Whether all targets are."""
+        return all(reached for _, reached in self.targets.values())
+
+
+async def measure_pipeline(plan: PipelinePlan) -> PipelineFigures:
+    """Measure it in folders that are gone afterwards. Raises BenchError."""
+    if find_spec("pyspark") is None:
+        raise BenchError("Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it")
+    ended = threading.Event()
+    try:
+        return await asyncio.to_thread(_measured, plan, ended)
+    finally:
+        ended.set()
+
+
+def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="paired-bench-") as name:
+        folder = Path(name)
+        small = _once(folder / "small", plan.small, ended) if plan.has("once") else None
+        spread = _spread(folder, plan.small, ended) if plan.has("cluster") else None
+        large = _once(folder / "large", plan.events, ended) if plan.has("once") else None
+        live = _live(folder / "live", plan, ended) if plan.has("live") else None
+    growth = round(small.per_second / large.per_second, 3) if small and large else None
+    return PipelineFigures(
+        large=large, small=small, cluster=spread, growth=growth, live=live, load_average=round(load, 1)
+    )
+
+
+def _spread(folder: Path, count: int, ended: threading.Event) -> Once:
+    (folder / "daemons").mkdir()
+    with cluster(folder / "daemons", workers=2) as standing:
+        return _once(folder / "spread", count, ended, master=standing.master)
+
+
+def _once(folder: Path, count: int, ended: threading.Event, master: str | None = None) -> Once:
+    size = write_journal(folder / "journal", count)
+    settings = SETTINGS if master is not None else {}
+    pipeline = start_pipeline(
+        journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings
+    )
+    try:
+        until = time.monotonic() + MOST
+        while (status := pipeline.wait(0.5)) is None and not ended.is_set() and time.monotonic() < until:
+            continue
+    finally:
+        pipeline.stop()
+    took = pipeline.took()
+    if status != 0 or took is None:
+        raise BenchError(f"the pipeline did not make its tables: {pipeline.trouble() or 'it took too long'}")
+    found = sum(file.rows for file in manifests.read(folder / "tables").of("events"))
+    if found != count:
+        raise BenchError(f"of {count:,} events {found:,} are in the tables")
+    return Once(
+        events=count,
+        bytes=size,
+        start_s=round(took.start, 2),
+        tables_s=round(took.tables, 2),
+        per_second=round(count / took.tables, 1),
+    )
+
+
+def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
+    journal, over = folder / "journal", threading.Event()
+    prepare(journal)
+    pipeline = start_pipeline(journal=journal, tables=folder / "tables", trigger=TRIGGER)
+    with ThreadPoolExecutor(max_workers=1) as engine:
+        played = engine.submit(asyncio.run, _play(journal, plan.rate, over))
+        try:
+            return _followed(pipeline, folder / "tables", plan, ended)
+        finally:
+            pipeline.stop()
+            over.set()
+            played.result()
+
+
+def _followed(pipeline: Pipeline, tables: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
+    """Whenever the manifest changes, the lag just before was that of what it did not have yet."""
+    began = time.time()
+    lags: list[float] = []
+    batches, newest, cpu, at = 0, began, 0.0, began
+    while (now := time.time()) < began + WARM + plan.seconds and not ended.is_set():
+        if not pipeline.running:
+            raise BenchError(f"the pipeline ended: {pipeline.trouble()}")
+        if now < began + WARM:
+            cpu, at = _cpu(pipeline), now
+        if (reached := _newest(tables)) > newest:
+            if now >= began + WARM:
+                batches += 1
+                lags.append(now - newest)
+            newest = reached
+        time.sleep(0.05)
+    if not lags:
+        raise BenchError(f"the tables did not change in {plan.seconds:g} s")
+    return Live(
+        events_per_second=plan.rate,
+        trigger_s=TRIGGER,
+        seconds=round(now - at, 1),
+        batches=batches,
+        lag_median_s=round(median(lags), 2),
+        lag_max_s=round(max(lags), 2),
+        cores=round((_cpu(pipeline) - cpu) / (now - at), 3),
+    )
+
+
+async def _play(folder: Path, rate: int, over: threading.Event) -> None:
+    """An engine's journal: events from now on, each when its time has come."""
+    told = enumerate(events(1 << 62, per_second=rate, start=time.time()), start=1)
+    seq, event = next(told)
+    async with Journal(folder, engine="bench@here") as journal:
+        while not over.is_set():
+            with journal.together():
+                while event.at <= time.time():
+                    journal.append(records.encode(Record(engine="bench@here", boot="b0", seq=seq, event=event)))
+                    seq, event = next(told)
+            await asyncio.sleep(PLAYED)
+
+
+def _newest(tables: Path) -> float:
+    """The newest event in the tables, in seconds."""
+    try:
+        found = manifests.read(tables)
+    except NoTablesError:
+        return 0.0
+    return max((file.last_ts for file in found.of("events")), default=0) / 1e6
+
+
+def _cpu(pipeline: Pipeline) -> float:
+    """Seconds of CPU of the pipeline's processes, Spark's and its Python workers among them."""
+    parents: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        pid = int(stat.parent.name)
+        parents.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15]))  # its own, and its children's that ended
+    pids = [pipeline.process.pid]
+    for pid in pids:
+        pids += parents.get(pid, [])
+    return sum(used.get(pid, 0) for pid in pids) / _TICK

@@ -1,0 +1,62 @@
+"""What CI asks of the benches: that nothing has become several times slower. Ratios within one run, generously.
+
+    python -m paired_servicebus.bench.regression
+
+The exit status is 1, with a sentence for each, when a figure is beyond its bound. A machine that is busy with something
+else moves both sides of a ratio; the bounds leave room for what is left of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Final
+
+from paired_servicebus.bench.plans import SendPlan, SyphonPlan
+from paired_servicebus.bench.process import BenchError
+from paired_servicebus.bench.send import SendFigures, measure_send
+from paired_servicebus.bench.syphon import SyphonFigures, measure_syphon
+
+MESSAGES: Final = 4000
+SENT: Final = 64
+LEAST: Final = {"ratio_vs_raw": 0.25, "ratio_vs_naive": 8.0, "ratio_callers": 0.8}
+MOST: Final = {"added_us": 75.0}
+
+
+def complaints(syphon: SyphonFigures, send: SendFigures) -> list[str]:
+    """What is beyond its bound, a sentence each."""
+    found = {
+        "ratio_vs_raw": syphon.ratio_vs_raw,
+        "ratio_vs_naive": syphon.ratio_vs_naive,
+        "ratio_callers": send.ratio_callers,
+        "added_us": send.added_us,
+    }
+    low = [
+        f"{name} is {found[name]:g}; it must be {least:g} at least"
+        for name, least in LEAST.items()
+        if found[name] < least
+    ]
+    high = [
+        f"{name} is {found[name]:g}; it must be {most:g} at most" for name, most in MOST.items() if found[name] > most
+    ]
+    return low + high
+
+
+async def _measure() -> list[str]:
+    syphon = await measure_syphon(SyphonPlan(messages=MESSAGES))
+    return complaints(syphon, await measure_send(SendPlan(messages=SENT, rounds=3)))
+
+
+def main() -> int:
+    """The exit status."""
+    try:
+        found = asyncio.run(_measure())
+    except BenchError as error:
+        found = [str(error)]
+    for text in found:
+        sys.stderr.write(f"bench: {text}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

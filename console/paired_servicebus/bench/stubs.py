@@ -1,0 +1,97 @@
+"""Namespaces that are none: the SDK's clients and management replaced, so that what is measured is ours.
+
+Whatever is sent is accepted or refused after a moment; every backlog queue is there, and nothing is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
+from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo
+from paired_servicebus.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
+
+TRIP: Final = 0.005
+"""Seconds until a stub answers."""
+
+
+class StubSender:
+    """Refuses what is sent, after a moment; opens and closes at once."""
+
+    def __init__(self, is_up: bool) -> None:
+        self._is_up = is_up
+
+    async def __aenter__(self) -> StubSender:
+        return self
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def cancel_scheduled_messages(self, numbers: list[int]) -> None:
+        """It is not closed."""
+
+    async def create_message_batch(self) -> ServiceBusMessageBatch:
+        """As the Standard tier takes it."""
+        return ServiceBusMessageBatch(max_size_in_bytes=262_144)
+
+    async def send_messages(self, message: object, *, timeout: float) -> None:
+        """Fail as a lost connection does."""
+        await asyncio.sleep(TRIP)
+        if not self._is_up:
+            raise ServiceBusConnectionError(message="refused by the stub")
+
+
+class StubClient:
+    """A namespace's client without a namespace."""
+
+    def __init__(self, name: str, *, is_up: bool) -> None:
+        self.fully_qualified_namespace = f"{name}.servicebus.windows.net"
+        self._is_up = is_up
+
+    def get_queue_sender(self, path: str) -> StubSender:
+        """One of ours."""
+        return StubSender(self._is_up)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class StubManagement:
+    """Management of a namespace that has every queue and nothing in it."""
+
+    async def queues(self, prefix: str) -> list[QueueFacts]:
+        """All that are asked for."""
+        return [
+            QueueFacts(
+                path=f"{prefix}{index}",
+                max_size_mb=MAX_SIZE_MB,
+                max_deliveries=MAX_DELIVERIES,
+                lock=LOCK,
+                dead_letters_expired=True,
+                batched=True,
+                sessions=False,
+                status="Active",
+            )
+            for index in range(10)
+        ]
+
+    async def create_backlog_queue(self, path: str) -> None:
+        """All of them are there."""
+
+    async def depth(self, path: str) -> Depth:
+        """Nothing."""
+        return Depth(messages=0, dead_lettered=0, size_bytes=0)
+
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+        """Nothing, of any queue."""
+        return {f"{prefix}{index}".casefold(): await self.depth(prefix) for index in range(10)}
+
+    async def namespace(self) -> NamespaceInfo:
+        """Tells nothing."""
+        return UNTOLD
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,328 @@
+"""The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
+
+Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no, 3
+where how things stand was asked and nobody answers, 2 for anything a person can put right, with one sentence on
+standard error that says what, where and what would be right. Never a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+
+from paired_servicebus.config import PairingConfig, find_config, load_config
+from paired_servicebus.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
+from paired_servicebus.core.foreign_text import lines_apart
+from paired_servicebus.core.masking import masked
+from paired_servicebus.engine.identity import program_version
+from paired_servicebus.engine.launch import Launch, Ready
+from paired_servicebus.engine.lock import Holder, running
+from paired_servicebus.engine.places import Places, places_of
+from paired_servicebus.printing import complain, print_lines, print_object
+from paired_servicebus.ui.profile import Wishes
+from paired_servicebus.verbs import orders, spark
+from paired_servicebus.verbs.bench import bench
+from paired_servicebus.verbs.parameters import Config, Engines, JsonLine
+
+NOBODY_READS: Final = 128 + signal.SIGPIPE
+"""As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
+
+ReadOnly = Annotated[
+    bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
+]
+ScreenWishes = Annotated[Wishes | None, Parameter(name="*")]
+
+app = App(
+    name="paired",
+    help="Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and watch it.",
+    version=program_version,
+    default_parameter=Parameter(negative=()),
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,
+)
+app.command(bench)
+for _verb in (*orders.VERBS, *orders.GROUPS, *spark.VERBS):
+    app.command(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line (by default this process's); the exit status."""
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        return NOBODY_READS if _nobody_reads() else _failed(error)
+    except UnusedCliTokensError as error:
+        return complain(
+            f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
+        )
+    except CycloptsError as error:
+        return complain(f"{str(error).rstrip()} (paired --help lists what there is)")
+    except PairedError as error:
+        return complain(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
+        return _failed(error)
+    return status if isinstance(status, int) else 0
+
+
+@app.default
+def default(*, config: Config = None, read_only: ReadOnly = False, screen: ScreenWishes = None) -> int:
+    """Start or find the engine and open the dashboard: the same as paired up."""
+    return up(config=config, read_only=read_only, screen=screen)
+
+
+@app.command
+def up(
+    *,
+    config: Config = None,
+    headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+    foreground: Annotated[
+        bool, Parameter(help="The engine alone, in this process, for systemd or a container.")
+    ] = False,
+    read_only: ReadOnly = False,
+    screen: ScreenWishes = None,
+) -> int:
+    """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
+    settings = load_config(find_config(config))
+    places = places_of(settings.name)
+    if foreground:
+        from paired_servicebus.engine.process import run_here  # with the SDK behind it
+
+        return run_here(settings.path, read_only=read_only)
+    if headless:
+        ready = _start(settings, places, read_only=read_only)
+        queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"
+        serves = f"the engine of {settings.name} serves, {queues}"
+        print_lines([f"{serves}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"])
+        return 0
+    _needs_terminal("paired up --headless runs the engine without one")
+    socket = _find_or_start(settings, places, read_only=read_only)
+    return _dashboard(socket, places, screen, read_only=read_only)
+
+
+@app.command
+def attach(
+    *,
+    engines: Engines = Engines(),  # noqa: B008 - frozen
+    read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
+    screen: ScreenWishes = None,
+) -> int:
+    """Open the dashboard on a running engine."""
+    places = orders.asked_for(engines)[0]
+    _needs_terminal("a dashboard is nothing without one")
+    return _dashboard(orders.listening(places), places, screen, read_only=read_only)
+
+
+@app.command
+def check(*, config: Config = None, json: JsonLine = False) -> int:
+    """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
+    from paired_servicebus.engine.check import UNREACHABLE, as_json, as_lines
+    from paired_servicebus.engine.check import check as look  # with the SDK behind it
+
+    settings = load_config(find_config(config))
+    try:
+        checked = asyncio.run(look(settings, places_of(settings.name)))
+    except ControlError as error:
+        complain(str(error))
+        return UNREACHABLE
+    _tell(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
+    return checked.status
+
+
+@app.command
+def status(
+    *,
+    config: Annotated[
+        Path | None, Parameter(help="This pairing's engine alone; else all engines of this user here.")
+    ] = None,
+    json: JsonLine = False,
+    watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
+) -> int:
+    """How do the engines of this machine stand? Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
+    from paired_servicebus.ui.watching import run_status, run_watch
+
+    chosen = places_of(load_config(find_config(config)).name) if config is not None else None
+    if watch and json:
+        raise PairedError("--watch writes lines for people and --json one object: choose one of them")
+    return run_watch(chosen) if watch else run_status(chosen, json_line=json)
+
+
+@app.command
+def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
+    """The dashboard as a picture, as it would look now; needs no terminal."""
+    from paired_servicebus.ui.screenshot import picture  # with Textual behind it
+
+    settings = load_config(find_config(config))
+    holder = _running(settings, places_of(settings.name))
+    drawn = asyncio.run(picture(Path(holder.socket)))
+    try:
+        svg.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise PairedError(f"{svg} cannot be written: {error.strerror or error}") from error
+    print_lines([f"{svg} shows the engine of {settings.name}"])
+    return 0
+
+
+@app.command
+def find(
+    message_id: Annotated[str, Parameter(help="As its sender set it, or as the pairing gave it.")],
+    /,
+    *,
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
+    from paired_servicebus.engine.find import as_json, as_lines
+    from paired_servicebus.engine.find import find as look_for
+
+    settings = load_config(find_config(config))
+    found = look_for(places_of(settings.name).spool, message_id)
+    kind = settings.policy.journal
+    _tell(as_json(found, kind) if json else as_lines(found, kind))
+    return 0 if found.steps else 1
+
+
+@app.command
+def demo(
+    *,
+    scenario: Annotated[str, Parameter(help="What goes wrong; --list says what there is.")] = "datacenter-outage",
+    duration: Annotated[float, Parameter(help="Seconds of sending; draining comes on top.")] = 60.0,
+    seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
+    headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="Say what scenarios there are.")] = False,
+    spark: Annotated[
+        bool, Parameter(negative="--no-spark", help="Audit the journal and write the incident report, if it is there.")
+    ] = True,
+    json: JsonLine = False,
+) -> int:
+    """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
+    from paired_servicebus.demo.command import run_demo  # with what starts processes behind it
+    from paired_servicebus.demo.scenarios import scenario_list
+
+    if list_:
+        print(scenario_list())
+        return 0
+    if not headless:
+        _needs_terminal("paired demo --headless plays without one")
+    return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json, spark=spark)
+
+
+@app.command
+def simulate(
+    *,
+    seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
+    seed: Annotated[int | None, Parameter(help="This seed alone, with its trace if it breaks a rule.")] = None,
+    json: JsonLine = False,
+) -> int:
+    """The rules as shipped in a simulated world, under faults that seeds draw; nothing is contacted."""
+    from paired_servicebus.simulation.command import run_simulation
+
+    return run_simulation(seeds=seeds, seed=seed, json_line=json)
+
+
+@app.command
+def sandbox(
+    *,
+    json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
+    config: Annotated[
+        Path | None, Parameter(help="A TOML file with namespaces; else a primary and a secondary.")
+    ] = None,
+    listen: Annotated[
+        str, Parameter(help="The namespaces' address; beyond loopback, others can reach them.")
+    ] = "127.0.0.1",
+    primary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+    control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
+) -> int:
+    """The embedded namespaces alone, until SIGTERM or Ctrl-C."""
+    from servicebus_sandbox.entry import run_sandbox  # with cryptography and aiohttp behind it
+
+    return run_sandbox(
+        json_line=json,
+        config=config,
+        listen=listen,
+        primary_port=primary_port,
+        secondary_port=secondary_port,
+        control_port=control_port,
+    )
+
+
+def _start(settings: PairingConfig, places: Places, *, read_only: bool = False) -> Ready:
+    with Launch.begin(settings, places, read_only=read_only) as launch:
+        return launch.wait()
+
+
+def _find_or_start(settings: PairingConfig, places: Places, *, read_only: bool) -> Path:
+    """The engine's socket."""
+    holder = running(places.lock)
+    if holder is not None:
+        return Path(holder.socket)
+    try:
+        return Path(_start(settings, places, read_only=read_only).socket)
+    except EngineRunningError:  # somebody else was as quick
+        return places.socket
+
+
+def _running(settings: PairingConfig, places: Places) -> Holder:
+    holder = running(places.lock)
+    if holder is None:
+        raise EngineNotRunningError(
+            f"no engine of the pairing {settings.name} ({settings.path}) runs here: start one with paired up"
+        )
+    return holder
+
+
+def _dashboard(socket: Path, places: Places, screen: Wishes | None, *, read_only: bool = False) -> int:
+    from paired_servicebus.ui import run_dashboard  # with Textual behind it
+
+    return run_dashboard(socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables)
+
+
+def _needs_terminal(instead: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
+
+
+def _nobody_reads() -> bool:
+    """Whether whoever read standard output has gone, as `| head` does; then nothing more is said there."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    if not output.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+def _failed(error: Exception) -> int:
+    return complain(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+
+
+def _tell(said: str | list[str]) -> None:
+    """An object of JSON, or lines for a person."""
+    if isinstance(said, str):
+        print_object(said)
+    else:
+        print_lines(said)
+
+
+def _keep(error: Exception) -> str:
+    """Writes the traceback, without locals, where a person can find it; the file's name."""
+    with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
+        file.write(masked(lines_apart("".join(traceback.format_exception(error)))))
+    return file.name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

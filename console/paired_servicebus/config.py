@@ -1,0 +1,388 @@
+"""pairing.toml -> frozen values.
+
+Every key is a row of PAIRING_KEYS or NAMESPACE_KEYS: its name and how its value is read. Whatever cannot be used
+raises ConfigurationError with what, where (file, table, key) and what would be right. Secrets come from the
+environment or a file, never from pairing.toml itself, unless they open nothing but a sandbox on this machine. A file
+may be read again while an engine runs; the environment of a process never changes.
+
+Not here: what the options mean (paired_servicebus.core.options) and clients made from them (paired_servicebus.engine.connecting).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from paired_servicebus.connection_string import host_of, is_emulated, is_loopback, parts_of
+from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
+from paired_servicebus.core.foreign_toml import toml_of
+from paired_servicebus.core.options import PLAIN, RANGES, WHOLE, WORDS, Policy
+from paired_servicebus.ownership import foreign_access
+from paired_servicebus.secret import Secret
+from paired_servicebus.settings import (
+    Address,
+    Place,
+    Reader,
+    as_it_is,
+    one_of,
+    read_address,
+    read_arm_url,
+    read_command,
+    read_connection_string,
+    read_duration,
+    read_endpoint,
+    read_entities,
+    read_file,
+    read_flag,
+    read_host,
+    read_megabytes,
+    read_name,
+    read_proxy,
+    read_secret,
+    read_text,
+)
+
+FILE_NAME: Final = "pairing.toml"
+
+CredentialKind = Literal["default", "managed", "cli", "client-secret"]
+Management = Literal["atom", "arm"]
+Transport = Literal["amqp", "websocket"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceConfig:
+    """One namespace and how to get in: by connection string, or by host and identity."""
+
+    host: str
+    """Host, with ":port" where the connection string has one."""
+    connection_string: Secret | None = None
+    credential: CredentialKind = "default"
+    """Which identity, where there is no connection string, and for ARM."""
+    tenant: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    authority: str | None = None
+    """Host that gives tokens; None: as AZURE_AUTHORITY_HOST says, else the public cloud's."""
+    name: str | None = None
+    """What backlog queues are named after; None: as the namespace tells it."""
+    ca_file: Path | None = None
+    """Certificate authorities to trust: a sandbox's, or a private one."""
+    transport: Transport = "amqp"
+    proxy: Secret | None = None
+    """URL; it may carry a password."""
+    custom_endpoint: str | None = None
+    """Where messaging connects to in place of `host`: a gateway's or private link's address, `sb://HOST:PORT`."""
+    management: Management = "atom"
+    subscription: str | None = None
+    resource_group: str | None = None
+    arm_url: str | None = None
+    """Azure Resource Manager; None: the one of the cloud that `authority` belongs to."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether messaging is plain AMQP to a sandbox or emulator."""
+        return self.connection_string is not None and is_emulated(parts_of(self.connection_string.reveal()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingConfig:
+    """A pairing.toml, read and checked."""
+
+    path: Path
+    name: str
+    environment: str
+    read_only: bool
+    policy: Policy
+    entities: tuple[str, ...]
+    primary: NamespaceConfig
+    secondary: NamespaceConfig
+    journal_mb: int = 4096
+    """Of the journal's files so much is kept, the newest."""
+    require_reason: bool = False
+    """Whether an operator's act needs a reason."""
+    metrics: Address | None = None
+    """Where Prometheus may ask; None: nowhere."""
+    on_change: tuple[str, ...] = ()
+    """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
+    control_group: str = ""
+    """A group of this machine whose members may look at the engine and command it; empty: its own user alone."""
+    probe: tuple[str, ...] = ()
+    """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+    """What a person should hear of the file, though it is used."""
+
+
+def find_config(given: Path | None = None) -> Path:
+    """Find pairing.toml: as given, in this folder, or in the user's configuration folder.
+
+    A file that is not given is used only if no other user can change it: it may run commands, and names where
+    messages and tokens go.
+
+    Raises:
+        ConfigurationMissingError: in none of these places; they are named.
+        ConfigurationError: the given path is not a file, or another user can change the file that was found.
+    """
+    if given is not None:
+        if given.is_file():
+            return given.absolute()
+        raise ConfigurationError(f"{given} is not a file: --config names a pairing.toml")
+    places = (Path.cwd() / FILE_NAME, _config_home() / "paired" / FILE_NAME)
+    for place in places:
+        if place.is_file():
+            _refuse_foreign(place)
+            return place
+    looked = " and ".join(str(place) for place in places)
+    raise ConfigurationMissingError(
+        f"there is no pairing.toml: looked for {looked}; write one, or name it with --config"
+    )
+
+
+def _refuse_foreign(path: Path) -> None:
+    for place in dict.fromkeys((path, path.parent, path.resolve().parent)):
+        how = foreign_access(place)
+        if how:
+            what = "it" if place == path else f"its folder {place}"
+            raise ConfigurationError(
+                f"{path} is not used, since {what} {how} and a pairing.toml can run commands: "
+                f"let only its user change file and folder (chmod go-w), or name it with --config {path}"
+            )
+
+
+def refuse_foreign_command(config: PairingConfig) -> None:
+    """Refuse `on_change` from a file that another user can change, however the file was named.
+
+    Only for who runs the command. Readers of the other settings may be another user: an executor of Spark, say.
+
+    Raises:
+        ConfigurationError: another user can change the file.
+    """
+    if not config.on_change:
+        return
+    try:
+        how = foreign_access(config.path)
+    except OSError as error:
+        raise ConfigurationError(f"{config.path} cannot be looked at: {error.strerror}") from error
+    if how:
+        raise ConfigurationError(
+            f"{config.path}: [pairing] on_change is a command, and the file {how}: "
+            f"let only its user change it (chown, chmod go-w), or leave on_change out"
+        )
+
+
+def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> PairingConfig:
+    """Reads a pairing.toml, and the secrets that it points to.
+
+    Raises:
+        ConfigurationError: what cannot be used, where it stands, what would be right.
+    """
+    document = _parse(path)
+    unknown = [key for key in document if key not in _TABLES]
+    if unknown:
+        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], _TABLES)}")
+    remarks: list[str] = []
+    pairing = _read_table(Place(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
+    if "name" not in pairing:
+        raise ConfigurationError(
+            f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
+        )
+    chosen = {"enable_syphon": True} | {key: pairing[key] for key in _POLICY if key in pairing}
+    chosen["destinations"] = _destinations(path, pairing)
+    try:
+        policy = Policy(**cast("dict[str, Any]", chosen))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: [pairing] {error}") from error
+    return PairingConfig(
+        path=path,
+        name=pairing["name"],
+        environment=pairing.get("environment", ""),
+        read_only=pairing.get("read_only", False),
+        require_reason=pairing.get("require_reason", False),
+        journal_mb=pairing.get("journal_mb", 4096),
+        policy=policy,
+        entities=pairing.get("entities", ()),
+        metrics=pairing.get("metrics"),
+        on_change=pairing.get("on_change", ()),
+        control_group=pairing.get("control_group", ""),
+        probe=_probe(path, pairing),
+        primary=_namespace(Place(path, "primary", "", environ, remarks), document),
+        secondary=_namespace(Place(path, "secondary", "", environ, remarks), document),
+        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks)),
+    )
+
+
+def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:
+    probe: tuple[str, ...] = pairing.get("probe", ())
+    listed = {entity.casefold() for entity in pairing.get("entities", ())}
+    strange = [entity for entity in probe if entity.casefold() not in listed]
+    if strange:
+        raise ConfigurationError(f"{path}: [pairing] probe names {strange[0]!r}, which entities does not list")
+    return probe
+
+
+def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The entities that the syphon delivers to; None: any that its key reaches."""
+    if pairing.get("destinations", "any") == "any":
+        return None
+    entities: tuple[str, ...] = pairing.get("entities", ())
+    if not entities:
+        raise ConfigurationError(f'{path}: [pairing] destinations = "entities" needs entities to list some')
+    return entities
+
+
+def _config_home() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    return Path(home) if Path(home).is_absolute() else Path.home() / ".config"
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return toml_of(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except UnreadableError as error:
+        raise ConfigurationError(f"{path} {error}") from error
+
+
+def _policy_reader(key: str) -> Reader:
+    if key in WORDS:
+        return one_of(*WORDS[key])
+    if key == "destinations":
+        return one_of("any", "entities")
+    return read_duration if key in RANGES and key not in WHOLE and key not in PLAIN else as_it_is
+
+
+_POLICY: Final = tuple(field.name for field in fields(Policy))
+PAIRING_KEYS: Final[dict[str, Reader]] = {
+    "name": read_name,
+    "environment": read_text,
+    "read_only": read_flag,
+    "require_reason": read_flag,
+    "journal_mb": read_megabytes,
+    "entities": read_entities,
+    "probe": read_entities,
+    "metrics": read_address,
+    "on_change": read_command,
+    "control_group": read_text,
+    **{key: _policy_reader(key) for key in _POLICY},
+}
+NAMESPACE_KEYS: Final[dict[str, Reader]] = {
+    "connection_string": read_connection_string,
+    "namespace": read_host,
+    "credential": one_of("default", "managed", "cli", "client-secret"),
+    "tenant": read_text,
+    "client_id": read_text,
+    "client_secret": read_secret,
+    "authority": read_host,
+    "name": read_name,
+    "ca_file": read_file,
+    "transport": one_of("amqp", "websocket"),
+    "proxy": read_proxy,
+    "custom_endpoint": read_endpoint,
+    "management": one_of("atom", "arm"),
+    "subscription": read_text,
+    "resource_group": read_text,
+    "arm_url": read_arm_url,
+}
+_TABLES: Final = ("pairing", "primary", "secondary")
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def _read_table(place: Place, document: dict[str, Any], keys: dict[str, Reader]) -> dict[str, Any]:
+    path, table = place.path, place.table
+    values = document.get(table)
+    if values is None:
+        raise ConfigurationError(f"{path}: the section [{table}] is missing; a pairing has {', '.join(_TABLES)}")
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path}: {table} is {values!r}; it is a section, [{table}]")
+    for key in values:
+        if key not in keys:
+            raise ConfigurationError(f"{path}: [{table}] {key} is no setting{_nearest(key, keys)}")
+    return {key: keys[key](replace(place, key=key), value) for key, value in values.items()}
+
+
+def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _namespace(place: Place, document: dict[str, Any]) -> NamespaceConfig:
+    path, table = place.path, place.table
+    values = _read_table(place, document, NAMESPACE_KEYS)
+    secret, host = values.get("connection_string"), values.pop("namespace", None)
+    if (secret is None) == (host is None):
+        raise ConfigurationError(f"{path}: [{table}] has either a connection_string or a namespace, and not both")
+    if secret is not None:
+        host = host_of(parts_of(secret.reveal()))
+    _check_company(path, table, values)
+    _check_plain(path, table, values)
+    if values.get("credential") == "client-secret":
+        values |= _client_secret(path, table, values, place.environ)
+    return NamespaceConfig(host=host, **values)
+
+
+_IDENTITY: Final = ("credential", "tenant", "client_id", "client_secret", "authority")
+_COMPANY: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("tenant", "credential", ("cli", "client-secret")),
+    ("client_id", "credential", ("default", "managed", "client-secret")),
+    ("client_secret", "credential", ("client-secret",)),
+    ("authority", "credential", ("default", "client-secret")),
+    ("subscription", "management", ("arm",)),
+    ("resource_group", "management", ("arm",)),
+    ("arm_url", "management", ("arm",)),
+)
+"""A setting, and what another has to be for it to mean anything."""
+
+
+def _check_company(path: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Settings that mean nothing beside the others are mistakes, and are said."""
+    by_arm = values.get("management") == "arm"
+    lone = next((key for key in _IDENTITY if key in values), None)
+    if "connection_string" in values and lone is not None and not by_arm:
+        raise ConfigurationError(
+            f'{path}: [{table}] {lone} goes with namespace or management = "arm", not with a connection_string'
+        )
+    if by_arm and not (values.get("subscription") and values.get("resource_group")):
+        raise ConfigurationError(f'{path}: [{table}] management = "arm" needs subscription and resource_group')
+    for key, other, words in _COMPANY:
+        is_ = values.get(other, "atom" if other == "management" else "default")
+        if key in values and is_ not in words:
+            raise ConfigurationError(f"{path}: [{table}] {key} goes with {other} = {_either(words)}, not {is_}")
+
+
+def _check_plain(path: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Plain AMQP, which an emulator speaks, stays on this machine whatever it is led through."""
+    secret, endpoint = values.get("connection_string"), values.get("custom_endpoint")
+    is_plain = values.get("transport") != "websocket" and "proxy" not in values
+    if secret is None or endpoint is None or not is_plain or not is_emulated(parts_of(secret.reveal())):
+        return
+    if not is_loopback({"endpoint": endpoint}):
+        raise ConfigurationError(
+            f"{path}: [{table}] custom_endpoint is {endpoint}, which is not this machine, and "
+            "UseDevelopmentEmulator=true means plain AMQP: leave that part of the connection string out, and name the "
+            "sandbox's ca_file"
+        )
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(f'"{word}"' for word in words)
+
+
+def _client_secret(path: Path, table: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a client's secret is good for nothing without, from the environment where it does not stand in the file."""
+    found: dict[str, Any] = {}
+    for key, variable in (("tenant", "TENANT_ID"), ("client_id", "CLIENT_ID"), ("client_secret", "CLIENT_SECRET")):
+        if key in values:
+            continue
+        text = environ.get(f"AZURE_{variable}")
+        if not text:
+            raise ConfigurationError(
+                f'{path}: [{table}] credential = "client-secret" needs {key}, here or as AZURE_{variable}'
+            )
+        found[key] = Secret(text) if key == "client_secret" else text
+    return found

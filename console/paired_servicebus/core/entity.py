@@ -1,0 +1,237 @@
+"""The life of one entity under a pairing (SPEC.md section 6).
+
+Everything that moves an entity from one state to another is in TABLE; nothing else in the project decides it. What
+happened is first made a `Trigger` (its guards, such as "enough pings", are looked at there); then the table is asked.
+A pair that is not in the table cannot happen: `IllegalEventError`, and the state stays as it was.
+
+    unknown ──send accepted──▶ healthy ◀──send accepted── suspect ◀──a failure that counts── healthy, unknown
+                                  ▲                          │
+                                  └──enough pings── failed over ◀──the interval ended, no send accepted
+    any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ what is known says
+    healthy ──neither send, probe nor ping for long──▶ unknown
+
+Only sends, pings, operators and their long absence move the state. This file knows no clock, no timer and no other
+entity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.errors import IllegalEventError
+
+
+class State(StrEnum):
+    """Where an entity is. The values are the words on the screen."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed over"
+    FORCED = "forced"
+    PINNED = "pinned"
+
+
+DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
+"""In these states no send touches the primary, and pings go on."""
+
+WELL: Final = frozenset({State.HEALTHY, State.UNKNOWN})
+"""In these states nothing is held against the primary."""
+
+PROBED: Final = frozenset({State.UNKNOWN, State.HEALTHY, State.SUSPECT})
+"""In these states a probe may ask for an entity that nothing is sent to."""
+
+
+class Trigger(StrEnum):
+    """What can happen to an entity, its guards already looked at."""
+
+    SEND_ACCEPTED = "a send was accepted by the primary"
+    SEND_FAILED = "a send failed with a failure that counts"
+    INTERVAL_ENDED = "the failover interval ended with no send accepted"
+    PING_ACCEPTED = "a ping was accepted, and more are needed"
+    PINGS_ENOUGH = "enough pings in a row were accepted"
+    PING_FAILED = "a ping was not accepted"
+    FORCE = "an operator forced the failover"
+    PIN = "an operator pinned it to the primary"
+    RELEASE = "an operator released it; the primary's last answer was good"
+    RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or no ping was answered yet"
+    RELEASE_UNKNOWN = "an operator released it; the primary was never asked, or not for long"
+    QUIET = "neither a send nor a probe or ping for long"
+
+
+_UNKNOWN, _HEALTHY, _SUSPECT, _FAILED_OVER, _FORCED, _PINNED = State
+
+TABLE: Final[dict[tuple[State, Trigger], State]] = {
+    (_UNKNOWN, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_UNKNOWN, Trigger.SEND_FAILED): _SUSPECT,
+    (_UNKNOWN, Trigger.FORCE): _FORCED,
+    (_UNKNOWN, Trigger.PIN): _PINNED,
+    (_HEALTHY, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_HEALTHY, Trigger.SEND_FAILED): _SUSPECT,
+    (_HEALTHY, Trigger.QUIET): _UNKNOWN,
+    (_HEALTHY, Trigger.FORCE): _FORCED,
+    (_HEALTHY, Trigger.PIN): _PINNED,
+    (_SUSPECT, Trigger.SEND_ACCEPTED): _HEALTHY,
+    (_SUSPECT, Trigger.SEND_FAILED): _SUSPECT,  # later failures don't restart the timer
+    (_SUSPECT, Trigger.INTERVAL_ENDED): _FAILED_OVER,
+    (_SUSPECT, Trigger.FORCE): _FORCED,
+    (_SUSPECT, Trigger.PIN): _PINNED,
+    (_FAILED_OVER, Trigger.SEND_ACCEPTED): _FAILED_OVER,  # one in flight at failover: recorded, nothing more
+    (_FAILED_OVER, Trigger.SEND_FAILED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.PING_ACCEPTED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.PINGS_ENOUGH): _HEALTHY,
+    (_FAILED_OVER, Trigger.PING_FAILED): _FAILED_OVER,
+    (_FAILED_OVER, Trigger.FORCE): _FORCED,
+    (_FAILED_OVER, Trigger.PIN): _PINNED,
+    (_FAILED_OVER, Trigger.RELEASE): _HEALTHY,  # "fails back now"
+    (_FAILED_OVER, Trigger.RELEASE_UNPROVEN): _HEALTHY,
+    (_FORCED, Trigger.SEND_ACCEPTED): _FORCED,
+    (_FORCED, Trigger.SEND_FAILED): _FORCED,
+    (_FORCED, Trigger.PING_ACCEPTED): _FORCED,
+    (_FORCED, Trigger.PINGS_ENOUGH): _FORCED,  # shown, no automatic failback
+    (_FORCED, Trigger.PING_FAILED): _FORCED,
+    (_FORCED, Trigger.PIN): _PINNED,
+    (_FORCED, Trigger.RELEASE): _HEALTHY,
+    (_FORCED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # nothing is known against the primary: diverting would be a guess
+    (_PINNED, Trigger.SEND_ACCEPTED): _PINNED,
+    (_PINNED, Trigger.SEND_FAILED): _PINNED,
+    (_PINNED, Trigger.FORCE): _FORCED,
+    (_PINNED, Trigger.RELEASE): _HEALTHY,
+    (_PINNED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
+    (_PINNED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,
+}
+"""State and trigger to the next state. A ping that returns after its entity failed back is illegal here, as is an
+interval that ends twice: the caller tells them from real events by `Entity.pinging` and `Entity.fails_over_at`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """One entity of a pairing, as its engine knows it. Times are seconds since the epoch."""
+
+    path: str
+    state: State = State.UNKNOWN
+    since: float
+    fails_over_at: float | None = None
+    """When a suspect entity fails over unless a send succeeds."""
+    first_failure: str = ""
+    """The failure that made it suspect; empty since nothing was held against the primary."""
+    first_failure_at: float | None = None
+    """When that was; None as long as `first_failure` is empty."""
+    last_failure: str = ""
+    last_failure_at: float | None = None
+    left_primary_at: float | None = None
+    """When sends began to go to the backlog; None while they go to the primary."""
+    primary_good: bool | None = None
+    """The primary's last answer, to a send or a ping; None: none yet, or none for so long that it says nothing."""
+    quiet_since: float | None = None
+    """When the last send, probe or ping ended, of an entity that is unknown because none followed."""
+    pings: int = 0
+    """Pings since it left the primary."""
+    pings_in_a_row: int = 0
+    ping_due: float | None = None
+    """When the next ping leaves; None while none is to be sent, or while one is under way."""
+    ping_in_flight: bool = False
+    ping_rests_until: float | None = None
+    """After a throttled ping: no ping before this, whatever happens to the entity meanwhile (SPEC.md section 5)."""
+    last_ping_at: float | None = None
+    """When the latest answer came; this one and the next two belong together."""
+    last_ping_good: bool | None = None
+    last_ping_text: str = ""
+    by: str = ""
+    """Who forced or pinned it, and why."""
+    by_why: str = ""
+    probed_every: float | None = None
+    """Seconds between two probes while nothing is sent; None: it is not probed."""
+    probes_a_day: int = 0
+    """Billed operations, at most."""
+    failures_while_pinned: int = 0
+    failovers: int = 0
+    failbacks: int = 0
+    seconds_failed_over: float = 0.0
+    """Of the episodes that have ended."""
+
+    @property
+    def diverting(self) -> bool:
+        """Whether sends go to the backlog."""
+        return self.state in DIVERTING
+
+    @property
+    def settled(self) -> bool:
+        """Whether one more accepted send says nothing new: healthy, known to be, and nobody else asks for it."""
+        return self.state is State.HEALTHY and self.primary_good is True and self.probed_every is None
+
+    @property
+    def pinging(self) -> bool:
+        """Whether a ping is due or under way."""
+        return self.ping_in_flight or self.ping_due is not None
+
+    def release_trigger(self, *, quiet: bool = False) -> Trigger:
+        """Which release this is. quiet: nothing was heard of the primary for long. What was never asked, or not for
+        long, is unknown: it is not called healthy, and with nothing known against it diverting would be a guess."""
+        if self.state is State.PINNED:
+            return _OF_PINNED[None if quiet and self.primary_good else self.primary_good]
+        if self.last_ping_good:
+            return Trigger.RELEASE
+        is_unknown = self.state is State.FORCED and self.primary_good is None and self.last_ping_good is None
+        return Trigger.RELEASE_UNKNOWN if is_unknown else Trigger.RELEASE_UNPROVEN
+
+
+_OF_PINNED: Final = {True: Trigger.RELEASE, False: Trigger.RELEASE_UNPROVEN, None: Trigger.RELEASE_UNKNOWN}
+"""By the primary's last answer: a pinned entity is not pinged."""
+
+
+def next_state(entity: Entity, trigger: Trigger) -> State:
+    """What TABLE says.
+
+    Raises:
+        IllegalEventError: the trigger cannot happen in the entity's state.
+    """
+    found = TABLE.get((entity.state, trigger))
+    if found is None:
+        raise IllegalEventError(f"{entity.path} is {entity.state}: it cannot be that {trigger}")
+    return found
+
+
+def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> Entity:
+    """The entity in `state` from `at` on, with the counts and deadlines that belong to the change."""
+    was_diverting, diverts = entity.diverting, state in DIVERTING
+    is_well = state in WELL
+    changed = replace(
+        entity,
+        state=state,
+        since=at,
+        fails_over_at=None,
+        first_failure="" if is_well else entity.first_failure,
+        first_failure_at=None if is_well else entity.first_failure_at,
+        by=entity.by if state in (State.FORCED, State.PINNED) else "",
+        by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
+        failures_while_pinned=0,
+        quiet_since=entity.quiet_since if state is State.UNKNOWN else None,
+    )
+    if diverts and not was_diverting:
+        return replace(
+            changed,
+            failovers=entity.failovers + 1,
+            left_primary_at=at,
+            pings=0,
+            pings_in_a_row=0,
+            last_ping_at=None,
+            last_ping_good=None,
+            last_ping_text="",
+            ping_due=max(at + ping_interval, entity.ping_rests_until or 0.0),
+            ping_in_flight=False,
+        )
+    if was_diverting and not diverts:
+        left = entity.since if entity.left_primary_at is None else entity.left_primary_at
+        return replace(
+            changed,
+            failbacks=entity.failbacks + 1,
+            seconds_failed_over=entity.seconds_failed_over + (at - left),
+            left_primary_at=None,
+            ping_due=None,
+            ping_in_flight=False,
+        )
+    return changed

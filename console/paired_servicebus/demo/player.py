@@ -1,0 +1,196 @@
+"""Plays one scenario: the application sends, faults come and go, the backlog drains, the lists are compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from azure.servicebus import ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+
+from paired_servicebus.core.events import Event
+from paired_servicebus.core.ledger import Answer, balance
+from paired_servicebus.demo.application import Application
+from paired_servicebus.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, what_broke
+from paired_servicebus.demo.script import (
+    BACKLOG_IN_USE,
+    DRAIN_WITHIN,
+    ENTITIES,
+    ORDERS,
+    SECONDARY,
+    Break,
+    Caption,
+    Scenario,
+)
+from paired_servicebus.demo.stage import Faults, Stage
+from paired_servicebus.demo.stranger import poison
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.backlog import queue_path
+
+LOOK: Final = 0.25
+PEEK: Final = 10.0
+SETTLED: Final = 1.0
+"""Seconds with nothing new after which what was received twice has been counted."""
+
+
+class Player:
+    """One performance.
+
+    Args:
+        seed: of the application's sends.
+        say: told each caption as it changes.
+        pace: of the application.
+        record: takes the receivers' receipts.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        stage: Stage,
+        paired: PairedServiceBusClient,
+        *,
+        seed: int,
+        say: Callable[[str], None],
+        pace: float = 1.0,
+        record: Callable[[Event], object] = lambda _: None,
+    ) -> None:
+        self._scenario = scenario
+        self._stage = stage
+        self._paired = paired
+        self._seed = seed
+        self._say = say
+        self._application = Application(paired, seed=seed, pace=pace, record=record)
+        self._faults = Faults(stage.control_url)
+        self._queue_in_use: str | None = None
+
+    async def play(self, duration: float) -> Result:
+        """The whole scenario over `duration` seconds, and the draining after it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._application.receive_until_stopped())
+            sending = group.create_task(self._application.send_until_stopped())
+            await self._script(duration)
+            self._application.stop_sending()
+            await sending
+            await self._drain()
+            self._application.stop_receiving()
+        return await self._result()
+
+    # -- the script -------------------------------------------------------------------------------------------
+
+    async def _script(self, duration: float) -> None:
+        script = self._scenario
+        async with asyncio.TaskGroup() as group:
+            for broken in script.breaks:
+                group.create_task(self._break(broken, duration), name=f"{broken.fault} of {broken.namespace}")
+            for caption in script.captions:
+                group.create_task(self._caption(caption, duration), name="a caption")
+            for number, poison_ in enumerate(script.poison):
+                group.create_task(self._poison(number, poison_.at * duration), name="a stranger")
+            group.create_task(asyncio.sleep(duration), name="the end of sending")
+
+    async def _caption(self, caption: Caption, duration: float) -> None:
+        await asyncio.sleep(caption.at * duration)
+        self._say(caption.text)
+
+    async def _break(self, broken: Break, duration: float) -> None:
+        await asyncio.sleep(broken.begins * duration)
+        switched = await self._faults.on(broken, entities=[self._path(name) for name in broken.entities])
+        await asyncio.sleep((broken.ends - broken.begins) * duration)
+        await self._faults.off(switched)
+
+    async def _poison(self, round_: int, after: float) -> None:
+        await asyncio.sleep(after)
+        secondary = self._stage.connection_string(SECONDARY)
+        queues = self._paired.backlog_queue_indices
+        for name in await poison(secondary, self._paired.primary_name, queues=queues, round_=round_):
+            self._application.lists.answers[name] = Answer.ACCEPTED
+            self._application.lists.leads_nowhere.add(name)
+
+    def _path(self, name: str) -> str:
+        """The path of an entity of the script."""
+        if name != BACKLOG_IN_USE:
+            return name
+        if self._queue_in_use is None:
+            route = next(view.route for view in self._paired.entity_views() if view.path == ORDERS)
+            index = int(route.removeprefix("backlog/")) if route.startswith("backlog/") else 0
+            self._queue_in_use = queue_path(self._paired.primary_name, index)
+        return self._queue_in_use
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait until all has come to rest, at most as long as promised.
+
+        That is when every accepted message has arrived, or was dead-lettered if it leads nowhere, and nobody is failed
+        over. Depths are not asked: a backlog that looks empty need not be drained.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + DRAIN_WITHIN
+        while clock() < end:
+            if self._is_at_rest():
+                await asyncio.sleep(SETTLED)
+                return
+            await asyncio.sleep(LOOK)
+
+    def _is_at_rest(self) -> bool:
+        lists = self._application.lists
+        diverting = any(view.failovers != view.failbacks for view in self._paired.entity_views())
+        dead = self._paired.syphon_view().dead_lettered
+        return not diverting and lists.missing == 0 and dead >= len(lists.leads_nowhere)
+
+    async def _result(self) -> Result:
+        lists = self._application.lists
+        parked, dead = await self._left_behind()
+        ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
+        views = {view.path: view for view in self._paired.entity_views() if view.path in ENTITIES}
+        messages = Messages.of(ledger)
+        entities = {
+            name: EntityResult(
+                failovers=view.failovers,
+                failbacks=view.failbacks,
+                seconds_failed_over=round(view.seconds_failed_over, 3),
+            )
+            for name, view in views.items()
+        }
+        return Result(
+            scenario=self._scenario.name,
+            seed=self._seed,
+            messages=messages,
+            entities=entities,
+            pings=Pings(
+                sent=sum(view.pings_sent for view in views.values()),
+                accepted=sum(view.pings_accepted for view in views.values()),
+            ),
+            syphon=SyphonResult(moved=self._paired.syphon_view().moved),
+            billed_operations=self._paired.billed().total,
+            verdict=ledger.verdict,
+            lost_ids=list(ledger.lost_ids),
+            unexpected_ids=list(ledger.unexpected_ids),
+            broken=what_broke(self._scenario.holds, entities, messages),
+        )
+
+    async def _left_behind(self) -> tuple[set[str], set[str]]:
+        """What still lies in the backlog queues and in their dead-letter queues, seen from outside the pairing."""
+        queues = [queue_path(self._paired.primary_name, index) for index in self._paired.backlog_queue_indices]
+        dead_letters = ServiceBusSubQueue.DEAD_LETTER
+        async with ServiceBusClient.from_connection_string(self._stage.connection_string("secondary")) as client:
+            found = await asyncio.gather(
+                *(_peeked(client.get_queue_receiver(path)) for path in queues),
+                *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),
+            )
+        return set().union(*found[: len(queues)]), set().union(*found[len(queues) :])
+
+
+async def _peeked(receiver: ServiceBusReceiver) -> set[str]:
+    """The ids of every message in a queue, whatever its state."""
+    ids: set[str] = set()
+    number = 1
+    async with asyncio.timeout(PEEK), receiver:
+        while True:
+            messages = await receiver.peek_messages(250, sequence_number=number)
+            for message in messages:
+                ids.add(str(message.message_id))
+                number = max(number, (message.sequence_number or 0) + 1)
+            if not messages:
+                return ids

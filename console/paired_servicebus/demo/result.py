@@ -1,0 +1,152 @@
+"""What a demo ends with: the JSON object of its last line, and the same for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from paired_servicebus.core.ledger import Ledger
+from paired_servicebus.demo.script import Holds
+
+
+class Messages(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger's numbers."""
+
+    attempted: int
+    accepted: int
+    refused: int
+    in_doubt: int
+    recovered: int
+    delivered: int
+    dead_lettered: int
+    expired: int
+    parked: int
+    lost: int
+    unexpected: int
+    duplicates: int
+    out_of_order: int
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Messages:
+        """The numbers of a ledger."""
+        return cls(**{name: getattr(ledger, name) for name in cls.__struct_fields__})
+
+
+class EntityResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One entity's failovers."""
+
+    failovers: int
+    failbacks: int
+    seconds_failed_over: float
+
+
+class Pings(msgspec.Struct, frozen=True, kw_only=True):
+    """Pings of all entities."""
+
+    sent: int
+    accepted: int
+
+
+class SyphonResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the syphon moved."""
+
+    moved: int
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Spark finds in the journal, by the ledger's words; or why it was not asked."""
+
+    lost: int | None = None
+    unexpected: int | None = None
+    duplicates: int | None = None
+    out_of_order: int | None = None
+    skipped: str | None = None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A demo's outcome."""
+
+    scenario: str
+    seed: int
+    messages: Messages
+    entities: dict[str, EntityResult]
+    pings: Pings
+    syphon: SyphonResult
+    billed_operations: int
+    verdict: str
+    lost_ids: list[str] = []
+    unexpected_ids: list[str] = []
+    broken: list[str] = []
+    """What had to hold in this scenario and did not, a sentence each; beside the balance, which the verdict is."""
+    audit: Audit | None = None
+    """None: not yet."""
+    report: str | None = None
+    """Path of the incident report."""
+
+    @property
+    def balanced(self) -> bool:
+        """Nothing lost, nothing unexpected, and the audit says the same."""
+        return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
+
+
+def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Messages) -> list[str]:
+    """What had to hold and did not, a sentence each."""
+    said: list[str] = []
+    for name, entity in entities.items():
+        must = name in holds.fails_over
+        if must != bool(entity.failovers):
+            said.append(f"{name} had {'to fail over and did not' if must else 'no reason to fail over and did'}")
+        if entity.failovers != entity.failbacks:
+            said.append(f"{name} failed over {entity.failovers} times and back {entity.failbacks} times")
+    if messages.parked:
+        said.append(f"{messages.parked} messages are still parked")
+    if messages.dead_lettered != holds.dead_lettered:
+        said.append(f"{messages.dead_lettered} messages are dead-lettered instead of {holds.dead_lettered}")
+    return said
+
+
+def differs(audit: Audit, messages: Messages) -> list[str]:
+    """Where the audit of the journal and the application's lists disagree, a sentence each."""
+    if audit.skipped is not None:
+        return []
+    pairs = [(name, getattr(audit, name), getattr(messages, name)) for name in audit.__struct_fields__[:4]]
+    return [
+        f"the journal's audit counts {by_journal} {name.replace('_', ' ')}, the application's lists {by_lists}"
+        for name, by_journal, by_lists in pairs
+        if by_journal != by_lists
+    ]
+
+
+def for_a_person(result: Result) -> str:
+    """The result in a few lines."""
+    messages = result.messages
+    lines = [
+        f"{result.scenario}, seed {result.seed}: {result.verdict}",
+        f"  {messages.attempted} messages attempted, {messages.accepted} accepted, {messages.refused} refused, "
+        f"{messages.in_doubt} in doubt",
+        f"  {messages.delivered} delivered, {messages.parked} parked, {messages.dead_lettered} dead-lettered; "
+        f"{messages.lost} lost, {messages.unexpected} unexpected, {messages.duplicates} duplicates, "
+        f"{messages.out_of_order} out of order",
+    ]
+    for name, entity in result.entities.items():
+        lines.append(
+            f"  {name}: {entity.failovers} failovers, {entity.failbacks} failbacks, "
+            f"{entity.seconds_failed_over:.1f} s failed over"
+        )
+    lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
+    if result.audit is not None:
+        lines.append(f"  the journal's audit by Spark: {result.audit.skipped or _said(result.audit)}")
+    if result.report is not None:
+        lines.append(f"  the incident report: {result.report}")
+    lines += [f"  DID NOT HOLD: {sentence}" for sentence in result.broken]
+    lines += [f"  LOST {name}" for name in result.lost_ids]
+    lines += [f"  UNEXPECTED {name}" for name in result.unexpected_ids]
+    return "\n".join(lines)
+
+
+def _said(audit: Audit) -> str:
+    return (
+        f"{audit.lost} lost, {audit.unexpected} unexpected, {audit.duplicates} duplicates, "
+        f"{audit.out_of_order} out of order"
+    )

@@ -1,0 +1,293 @@
+"""The scripts: every failure mode of SPEC.md section 10, and some that people have met. Data alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.demo.script import (
+    AUDIT,
+    BACKLOG_IN_USE,
+    ENTITIES,
+    MALFORMED,
+    ORDERS,
+    PAYMENTS,
+    POLICY,
+    SECONDARY,
+    Break,
+    Caption,
+    Holds,
+    Poison,
+    Scenario,
+)
+
+NONE: Final[tuple[str, ...]] = ()
+
+SCENARIOS: Final = (
+    Scenario(
+        name="datacenter-outage",
+        about="the primary's data centre goes silent: everything fails over, and comes home",
+        mode="unable to contact the primary at all",
+        breaks=(Break(fault="black-holed", begins=0.15, ends=0.55),),
+        captions=(
+            Caption(0, "all is well; soon the data centre goes silent"),
+            Caption(0.15, "the data centre is silent: sends time out"),
+            Caption(0.3, "the data centre is silent: sends go to the backlog"),
+            Caption(0.55, "it answers again: sends return, the backlog drains"),
+        ),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="node-outage",
+        about="the node of one entity is down: that one alone fails over",
+        mode="unable to send",
+        breaks=(Break(fault="refused", begins=0.15, ends=0.55, entities=(ORDERS,)),),
+        captions=(
+            Caption(0, "all is well; soon the node of orders restarts"),
+            Caption(0.15, "the node of orders is down: orders alone fails over"),
+            Caption(0.55, "the node is back: orders returns, its backlog drains"),
+        ),
+        holds=Holds(fails_over=(ORDERS,)),
+    ),
+    Scenario(
+        name="throttling",
+        about="the primary is busy: senders wait, nothing fails over",
+        mode="throttling",
+        breaks=(Break(fault="busy", begins=0.15, ends=0.55),),
+        captions=(
+            Caption(0, "all is well; soon the primary is throttled"),
+            Caption(0.15, '"server busy": senders wait, nothing fails over'),
+            Caption(0.55, "no longer throttled: sends go on"),
+        ),
+        holds=Holds(fails_over=NONE),
+    ),
+    Scenario(
+        name="node-restart",
+        about="a node with two entities restarts, and is slow for a while afterwards",
+        mode="unable to send",
+        breaks=(
+            Break(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS, PAYMENTS)),
+            Break(fault="latency", begins=0.5, ends=0.7, entities=(ORDERS, PAYMENTS), delay=0.3),
+        ),
+        captions=(
+            Caption(0, "all is well; soon a node with two entities restarts"),
+            Caption(0.15, "orders and payments are down, audit is on another node"),
+            Caption(0.5, "the node is back, and slow: pings decide who returns"),
+            Caption(0.7, "as quick as before: the backlog drains"),
+        ),
+        holds=Holds(fails_over=(ORDERS, PAYMENTS)),
+    ),
+    Scenario(
+        name="entity-outage",
+        about="three entities fail for three reasons: disabled, full, and silent",
+        mode="unable to send",
+        breaks=(
+            Break(fault="disabled", begins=0.12, ends=0.5, entities=(ORDERS,)),
+            Break(fault="full", begins=0.18, ends=0.56, entities=(PAYMENTS,)),
+            Break(fault="black-holed", begins=0.24, ends=0.62, entities=(AUDIT,)),
+        ),
+        captions=(
+            Caption(0, "all is well; soon each entity fails for its own reason"),
+            Caption(0.12, "orders is disabled: it fails over, and says why"),
+            Caption(0.18, "payments is full: pings are refused as sends are"),
+            Caption(0.24, "audit does not answer: three failovers, three reasons"),
+            Caption(0.5, "orders is enabled again and returns by itself"),
+            Caption(0.62, "all have recovered, one after another"),
+        ),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="namespace-refused",
+        about="the primary refuses every connection",
+        mode="unable to send",
+        breaks=(Break(fault="refused", begins=0.15, ends=0.55),),
+        captions=(
+            Caption(0, "all is well; soon connections are refused"),
+            Caption(0.15, "connections are refused: suspect, then failed over"),
+            Caption(0.55, "connections are taken again: home, entity by entity"),
+        ),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="namespace-reset",
+        about="the primary takes connections and resets them",
+        mode="unable to send",
+        breaks=(Break(fault="reset", begins=0.15, ends=0.55),),
+        captions=(
+            Caption(0, "all is well; soon connections break"),
+            Caption(0.15, "connections are reset: what was on its way is in doubt"),
+            Caption(0.55, "connections last again; what came twice is counted"),
+        ),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="cannot-receive",
+        about="nobody can receive; sending goes on and nothing fails over",
+        mode="unable to receive",
+        breaks=(Break(fault="refused", begins=0.15, ends=0.55, operations=("receive", "settle")),),
+        captions=(
+            Caption(0, "all is well; soon nobody can receive"),
+            Caption(0.15, "orders are taken, none processed: no reason to fail over"),
+            Caption(0.55, "receivers are back and catch up"),
+        ),
+        holds=Holds(fails_over=NONE),
+    ),
+    Scenario(
+        name="cannot-manage",
+        about="management does not answer, and then an entity fails: it fails over all the same",
+        mode="unable to manage",
+        breaks=(
+            Break(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",)),
+            Break(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",), namespace=SECONDARY),
+            Break(fault="refused", begins=0.2, ends=0.5, entities=(ORDERS,)),
+        ),
+        captions=(
+            Caption(0, "all is well; soon management does not answer"),
+            Caption(0.1, "depths cannot be read: they grey and say how old they are"),
+            Caption(0.2, "now orders fails: failover needs no management"),
+            Caption(0.5, "orders is back: ping and syphon need none either"),
+            Caption(0.7, "management answers: depths are fresh again"),
+        ),
+        holds=Holds(fails_over=(ORDERS,)),
+    ),
+    Scenario(
+        name="both-down",
+        about="the secondary goes down as well: an honest error at once, recovery without a restart",
+        mode="the secondary as well",
+        breaks=(
+            Break(fault="black-holed", begins=0.12, ends=0.6),
+            Break(fault="refused", begins=0.32, ends=0.52, namespace=SECONDARY),
+        ),
+        captions=(
+            Caption(0, "all is well; soon both namespaces are down"),
+            Caption(0.12, "the primary is silent: sends go to the backlog"),
+            Caption(0.32, "the secondary as well: senders are told at once"),
+            Caption(0.52, "the secondary is back: the backlog takes messages again"),
+            Caption(0.6, "the primary too: nothing was restarted, nothing is lost"),
+        ),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="secondary-outage",
+        about="the secondary alone is down: nobody who sends notices",
+        mode="",
+        breaks=(Break(fault="refused", begins=0.15, ends=0.55, namespace=SECONDARY),),
+        captions=(
+            Caption(0, "all is well; soon the secondary is down"),
+            Caption(0.15, "the secondary is down: sends go on, a failover would not"),
+            Caption(0.55, "the secondary is back: ready to fail over again"),
+        ),
+        holds=Holds(fails_over=NONE),
+    ),
+    Scenario(
+        name="accepted-but-late",
+        about="the backlog accepts messages and shows them late: empty is not drained",
+        mode="accepted but late by up to 15 min",
+        breaks=(
+            Break(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS,)),
+            Break(fault="late", begins=0.1, ends=0.5, namespace=SECONDARY, delay=10.0),
+        ),
+        captions=(
+            Caption(0, "all is well; soon messages appear late"),
+            Caption(0.15, "orders fails over, and its messages cannot be seen yet"),
+            Caption(0.35, "the backlog looks empty: that does not mean drained"),
+            Caption(0.5, "orders is back, and parked messages still appear"),
+        ),
+        holds=Holds(fails_over=(ORDERS,)),
+    ),
+    Scenario(
+        name="backlog-queue-outage",
+        about="one backlog queue refuses: it leaves the rotation, the others go on",
+        mode="one backlog queue",
+        breaks=(
+            Break(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, AUDIT)),
+            Break(fault="refused", begins=0.36, ends=0.55, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
+        ),
+        captions=(
+            Caption(0, "all is well; soon orders and audit fail over"),
+            Caption(0.12, "orders and audit are down: each picks a backlog queue"),
+            Caption(0.36, "that queue fails: the same send goes on with another"),
+            Caption(0.55, "the queue is back: a probe returns it to the rotation"),
+            Caption(0.65, "the entities are back: every queue drains"),
+        ),
+        holds=Holds(fails_over=(ORDERS, AUDIT)),
+    ),
+    Scenario(
+        name="dying-backlog-queue",
+        about="a backlog queue dies by degrees: slow, then silent, then disabled until the end",
+        mode="",
+        breaks=(
+            Break(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, PAYMENTS)),
+            Break(fault="latency", begins=0.32, ends=0.4, namespace=SECONDARY, entities=(BACKLOG_IN_USE,), delay=0.4),
+            Break(fault="acknowledgement-lost", begins=0.4, ends=0.5, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
+            Break(fault="disabled", begins=0.5, ends=0.9, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
+        ),
+        captions=(
+            Caption(0, "all is well; soon a backlog queue dies by degrees"),
+            Caption(0.12, "orders and payments are down and go to the backlog"),
+            Caption(0.32, "one backlog queue is slow: its senders wait with it"),
+            Caption(0.4, "it takes messages and does not say so: sent once more"),
+            Caption(0.5, "it is disabled: what lies in it waits, the others move"),
+            Caption(0.65, "the primary is back: all but that queue drains"),
+            Caption(0.9, "it is enabled again: the last messages come home"),
+        ),
+        holds=Holds(fails_over=(ORDERS, PAYMENTS)),
+    ),
+    Scenario(
+        name="flapping",
+        about="the primary comes and goes: two accepted pings in a row lead back",
+        mode="",
+        breaks=(
+            Break(fault="refused", begins=0.1, ends=0.31),
+            Break(fault="refused", begins=0.4, ends=0.56),
+            Break(fault="refused", begins=0.67, ends=0.78),
+        ),
+        captions=(
+            Caption(0, "all is well; soon the primary comes and goes"),
+            Caption(0.1, "it is gone: everything fails over"),
+            Caption(0.31, "back? two accepted pings in a row are asked for"),
+            Caption(0.4, "gone again"),
+            Caption(0.56, "back again"),
+            Caption(0.67, "and gone once more"),
+            Caption(0.78, "back to stay: the backlog drains"),
+        ),
+        policy=replace(POLICY, failback_pings=2),
+        holds=Holds(fails_over=ENTITIES),
+    ),
+    Scenario(
+        name="poison-messages",
+        about="malformed messages in the backlog are dead-lettered with a reason; the others pass",
+        mode="",
+        breaks=(Break(fault="refused", begins=0.12, ends=0.5, entities=(ORDERS,)),),
+        poison=(Poison(0.3), Poison(0.6)),
+        captions=(
+            Caption(0, "all is well; soon a stranger sends to the backlog"),
+            Caption(0.12, "orders is down: its messages are parked"),
+            Caption(0.3, "a stranger parks messages that lead nowhere"),
+            Caption(0.36, "each is dead-lettered with its reason, none is dropped"),
+            Caption(0.5, "orders is back: its messages pass the poisoned ones"),
+            Caption(0.6, "and a second helping"),
+        ),
+        holds=Holds(fails_over=(ORDERS,), dead_lettered=2 * len(MALFORMED)),
+    ),
+)
+
+
+def scenario_named(name: str) -> Scenario:
+    """The scenario called `name`.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for scenario in SCENARIOS:
+        if scenario.name == name:
+            return scenario
+    known = ", ".join(scenario.name for scenario in SCENARIOS)
+    raise ConfigurationError(f"there is no scenario {name!r}; there are: {known}")
+
+
+def scenario_list() -> str:
+    """Every scenario in a line, for a person."""
+    width = max(len(scenario.name) for scenario in SCENARIOS)
+    return "\n".join(f"{scenario.name:{width}}  {scenario.about}" for scenario in SCENARIOS)

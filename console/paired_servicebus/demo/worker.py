@@ -1,0 +1,161 @@
+"""The demo's engine: a process that hosts the application, the pairing, its journal and its control socket.
+
+Started by command.py with one JSON line on standard input; ends when that input ends, so that nothing outlives a
+demo. Says on standard output, a JSON line each: what happens, and at last the result. Its log is standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.demo.leftovers import leave
+from paired_servicebus.demo.lines import Done, Failed, Line, Order, Said
+from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.result import Result
+from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.script import ENTITIES, Scenario
+from paired_servicebus.demo.stage import Stage, pair_on, stage
+from paired_servicebus.engine.host import EngineHost
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.logs import log_to
+from paired_servicebus.pairing.deadlines import end_all
+from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
+
+PAIRING: Final = "demo"
+STOP: Final = 10.0
+TABLES_STOP: Final = 5.0
+TABLES_AFTER: Final = 5.0
+"""Seconds after the dashboard is up that the pipeline starts: starting a JVM takes a while of the whole machine."""
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Play what standard input orders."""
+    log_to(sys.stderr)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    started_by = os.getppid()
+    try:
+        asyncio.run(_until_input_ends(order))
+    except PairedError as error:
+        tell(Failed(str(error)))
+        raise SystemExit(2) from error
+    finally:
+        if os.getppid() != started_by:  # whoever made the folder was ended, with its terminal perhaps
+            shutil.rmtree(order.folder, ignore_errors=True)
+
+
+def tell(line: Line) -> None:
+    """One line to whoever started the demo."""
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _until_input_ends(order: Order) -> None:
+    """Play, then stay for whoever looks at it; the end of standard input ends everything at once."""
+    playing = asyncio.create_task(_play(order), name="the demo")
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    watching = asyncio.create_task(reader.read(), name="the end of standard input")
+    await asyncio.wait([playing, watching], return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    if not playing.done():
+        playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+    if not playing.cancelled():
+        playing.result()
+
+
+async def _play(order: Order) -> None:
+    scenario = scenario_named(order.scenario)
+    folder = Path(order.folder)
+    async with AsyncExitStack() as stack:
+        standing = await stack.enter_async_context(stage(folder / "sandbox.log"))
+        await _perform(stack, order, scenario, standing)
+
+
+async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, standing: Stage) -> None:
+    caption = ""
+
+    def say(text: str) -> None:
+        nonlocal caption
+        caption = text
+        tell(Said(text))
+
+    host = EngineHost(
+        EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
+        spool=order.journal,
+        socket=Path(order.socket),
+        policy=scenario.policy,
+        caption=lambda: caption,
+    )
+    await stack.enter_async_context(host)
+    await leave(standing)
+    paired = await stack.enter_async_context(await pair_on(standing, scenario.policy, on_event=host.record))
+    for entity in ENTITIES:
+        paired.watch(entity)
+    await host.adopt(paired)
+    player = Player(scenario, standing, paired, seed=order.seed, say=say, record=host.record)
+    if order.with_tables and find_spec("pyspark") is not None:
+        await stack.enter_async_context(_followed(order))
+
+    async def played() -> None:
+        result = await player.play(order.duration)
+        say(_closing_words(result))
+        tell(Done(result))
+
+    playing = asyncio.create_task(played(), name="the performance")
+    try:
+        # The dashboard may be looked at until the person has seen enough, or orders the engine to end.
+        ending = asyncio.create_task(host.ended(), name="an order to end")
+        done, _ = await asyncio.wait([playing, ending], return_when=asyncio.FIRST_COMPLETED)
+        if playing in done:
+            await playing
+            await ending
+    finally:
+        await end_all([playing, ending], STOP)
+
+
+@asynccontextmanager
+async def _followed(order: Order) -> AsyncIterator[None]:
+    """The pipeline beside the demo, in a process of its own, from some seconds after the dashboard is up until this
+    ends. What becomes of it is nothing to the demo."""
+    started: list[Pipeline] = []
+
+    async def start() -> None:
+        await asyncio.sleep(TABLES_AFTER)
+        try:
+            started.append(start_pipeline(journal=order.journal, tables=order.tables))
+        except PairedError as error:
+            log.warning("no tables: %s", error)
+
+    starting = asyncio.create_task(start(), name="the start of the pipeline")
+    try:
+        yield
+    finally:
+        await end_all([starting], STOP)
+        for pipeline in started:
+            await asyncio.to_thread(pipeline.stop, TABLES_STOP)
+
+
+def _closing_words(result: Result) -> str:
+    messages = result.messages
+    return f"{result.verdict}: {messages.accepted} accepted, {messages.lost} lost; q ends the demo"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What a caller hands in, judged before anything is contacted: each refusal names the argument and what it has to be.
+
+A text that is handed in where a client belongs may be a connection string, so it is never repeated.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakSet
+
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
+
+_MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
+"""Of what takes the place of the SDK's management client: `paired_servicebus.pairing.management.Management`."""
+
+_paired: Final[WeakSet[Any]] = WeakSet()
+"""The clients of pairings that are not closed."""
+
+
+def check_arguments(primary_client: object, options: object) -> None:
+    """Raise ConfigurationError for what no pairing can be made of."""
+    if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
+        raise ConfigurationError(
+            f"options is {_kind(options)}; it is SendAvailabilityPairedNamespaceOptions(secondary_admin=..., "
+            "secondary_client=...)"
+        )
+    _check_client("primary_client", primary_client)
+    _check_client("secondary_client", options.secondary_client)
+    _check_admin(options.secondary_admin)
+
+
+@contextmanager
+def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
+    """Mark clients, by their arguments' names, as paired; where the block raises they are free again.
+
+    Raises:
+        ConfigurationError: one is paired already, and would be closed with that pairing.
+    """
+    taken = [client for client in clients.values() if type(client).__weakrefoffset__]
+    for name, client in clients.items():
+        if client in taken and client in _paired:
+            raise ConfigurationError(
+                f"{name} is part of another pairing, which closes it at its end: make a client of its own for this one"
+            )
+    _paired.update(taken)
+    try:
+        yield
+    except BaseException:
+        release(clients)
+        raise
+
+
+def release(clients: Mapping[str, Any]) -> None:
+    """Have the clients free again: their pairing was closed, or not made."""
+    for client in clients.values():
+        if type(client).__weakrefoffset__:
+            _paired.discard(client)
+
+
+def _check_client(name: str, client: object) -> None:
+    is_async = inspect.iscoroutinefunction(getattr(client, "close", None))
+    if hasattr(client, "backlog_queue_count"):
+        raise ConfigurationError(f"{name} is a paired client already: hand in the ServiceBusClient it was made from")
+    if hasattr(client, "get_queue_sender") and not is_async:
+        raise ConfigurationError(
+            f"{name} is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or pair_namespaces of "
+            "paired_servicebus.sync, which needs no asyncio"
+        )
+    is_client = isinstance(getattr(client, "fully_qualified_namespace", None), str)
+    if not (is_client and is_async and hasattr(client, "get_queue_sender")):
+        raise ConfigurationError(
+            f"{name} is {_kind(client)}; it is a ServiceBusClient of azure.servicebus.aio, such as "
+            "ServiceBusClient.from_connection_string(...)"
+        )
+
+
+def _check_admin(admin: object) -> None:
+    if isinstance(admin, ServiceBusAdministrationClient):
+        return
+    if all(inspect.iscoroutinefunction(getattr(admin, name, None)) for name in _MANAGEMENT):
+        return
+    kind = type(admin)
+    if kind.__name__ == "ServiceBusAdministrationClient":
+        todo = "take the one of azure.servicebus.aio.management"
+    elif kind.__name__ == "ServiceBusManagementClient":
+        todo = (
+            "hand in ArmAdmin(client, resource_group=..., namespace=...), and the client of azure.mgmt.servicebus.aio"
+        )
+    else:
+        todo = "it is a ServiceBusAdministrationClient of azure.servicebus.aio.management, or an ArmAdmin"
+    raise ConfigurationError(f"secondary_admin is {_kind(admin)}: {todo}")
+
+
+def _kind(thing: object) -> str:
+    """What something is, without its value."""
+    if isinstance(thing, str | bytes):
+        return "a text"
+    return (
+        f"the class {thing.__name__}"
+        if isinstance(thing, type)
+        else f"a {type(thing).__module__} {type(thing).__name__}"
+    )

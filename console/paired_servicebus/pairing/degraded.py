@@ -1,0 +1,103 @@
+"""A pairing that started although its secondary namespace did not answer: how it is completed.
+
+Until then its backlog queues are taken to be those it would make, and all are out of the rotation. So sends go to the
+primary as ever, and a send that needs the backlog is refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from paired_servicebus.core.effects import ProbeQueue
+from paired_servicebus.core.events import QueuePulled, Ticked, Warned
+from paired_servicebus.core.namespaces import NamespaceInfo
+from paired_servicebus.pairing import backlog
+from paired_servicebus.pairing.management import Management
+from paired_servicebus.pairing.steering import Steering
+
+PATIENCE: Final = 5.0
+"""Seconds that the secondary has to answer at the start."""
+PAUSE: Final = 5.0
+"""Seconds between two tries to complete the pairing."""
+TRY: Final = 10.0
+"""Seconds that one try goes on."""
+
+OnComplete = Callable[[backlog.Found, NamespaceInfo], object]
+
+log = logging.getLogger(__name__)
+
+
+class DegradedStart:
+    """Completes one pairing in the background.
+
+    Args:
+        admin: the secondary's management.
+        primary: the primary namespace's name.
+        host: the secondary's.
+        reason: why the secondary could not be paired at the start.
+    """
+
+    def __init__(self, steering: Steering, admin: Management, *, primary: str, host: str, reason: str) -> None:
+        self._steering = steering
+        self._admin = admin
+        self._primary = primary
+        self._host = host
+        self._reason = reason
+        self.found: Mapping[int, str] = {}
+        """The backlog queues that were found or made so far, by index."""
+        self._is_complete = False
+
+    @property
+    def alarm(self) -> str:
+        """That the pairing is not complete, and why; empty once it is."""
+        if self._is_complete:
+            return ""
+        return (
+            f"the pairing started degraded: {self._reason}; sends that need the backlog are refused until the "
+            "secondary answers"
+        )
+
+    def take_out(self) -> None:
+        """Take every backlog queue out of the rotation: a probe that succeeds brings it back."""
+        steering, reason = self._steering, f"{self._host} has not answered since the start"
+        now, rotation = steering.clock(), steering.machine.rotation
+        for index in rotation.indices:
+            rotation.pull(index, at=now, reason=reason)
+            steering.announce(QueuePulled(at=now, queue=index, reason=reason))
+        steering.tell(Ticked(at=now))  # sets the timer for the probes
+        self._say(self.alarm)
+
+    async def run(self, on_complete: OnComplete) -> None:
+        """Try until every backlog queue exists."""
+        policy = self._steering.policy
+        while True:
+            await asyncio.sleep(PAUSE)
+            try:
+                found = await backlog.ensure(
+                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY, host=self._host
+                )
+            except Exception as error:  # noqa: BLE001 - whatever was raised, the alarm says it and the next try comes
+                self._reason = str(error)
+                continue
+            self.found = found.paths
+            if len(found.paths) == policy.backlog_queue_count:
+                break
+            self._reason = found.warnings[-1]
+        self._is_complete = True
+        on_complete(found, await backlog.told(self._admin))
+        self._say("the secondary answers: the pairing is complete")
+        await self._probe()
+
+    async def _probe(self) -> None:
+        """Bring the queues back now, not with their next probe."""
+        steering = self._steering
+        pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
+        if steering.hands is not None:
+            await asyncio.gather(*(steering.hands.probe(ProbeQueue(index)) for index in pulled))
+
+    def _say(self, text: str) -> None:
+        log.warning("%s", text)
+        self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))

@@ -1,0 +1,190 @@
+"""How two namespaces are paired: what is checked, found and proven before a paired client exists (SPEC.md section 4).
+
+The clients stay the caller's until pairing has succeeded. Where it fails, what was opened over them is closed again,
+and they are left as they were found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.engine import Pairing
+from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError, PairingError, SameNamespaceError
+from paired_servicebus.core.events import Event, Warned
+from paired_servicebus.core.namespaces import first_label
+from paired_servicebus.core.options import Policy
+from paired_servicebus.core.verdict import Judge, judge
+from paired_servicebus.pairing import backlog, sdk_log
+from paired_servicebus.pairing.arguments import check_arguments, claimed, release
+from paired_servicebus.pairing.client import PairedServiceBusClient
+from paired_servicebus.pairing.deadlines import CLOSING, end_all
+from paired_servicebus.pairing.degraded import PATIENCE, DegradedStart
+from paired_servicebus.pairing.gate import Gate
+from paired_servicebus.pairing.management import Management, management_of
+from paired_servicebus.pairing.naming import alias_remark, host_of, name_of, reported_name
+from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.pairing.standby import Standby
+from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.pairing.tasks import Tasks
+
+PROOF: Final = 4.0
+"""Seconds that pairing waits for the first link to a backlog queue; one that is only slow hinders no pairing."""
+
+log = logging.getLogger(__name__)
+
+
+async def pair_namespaces(
+    primary_client: ServiceBusClient,
+    options: SendAvailabilityPairedNamespaceOptions,
+    *,
+    on_event: Callable[[Event], object] | None = None,
+    judge: Judge = judge,
+) -> PairedServiceBusClient:
+    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+
+    Where it raises, the clients are still the caller's, to be closed or used again.
+
+    Args:
+        primary_client: the namespace the application talks to.
+        options: the secondary namespace's clients, and how to behave.
+        on_event: told every journalled event, in order, at once; must not block.
+        judge: the verdict on failures, replaceable (SPEC.md section 5).
+
+    Raises:
+        ConfigurationError: an option out of range, or a client that no pairing can be made of.
+        SameNamespaceError: both clients belong to one namespace.
+        NamespaceUnreachableError: no answer of the secondary for 2 min; or, within seconds, a credential, host or
+            certificate that will not do.
+        BacklogQueueError: no backlog queue exists or could be created.
+    """
+    check_arguments(primary_client, options)
+    policy = options.policy()
+    hosts = host_of(primary_client), host_of(options.secondary_client)
+    if hosts[0].casefold() == hosts[1].casefold():
+        raise SameNamespaceError(
+            f"{hosts[0]} would be paired with itself: the secondary has to be another namespace, best in another region"
+        )
+    clients = {
+        "primary_client": primary_client,
+        "secondary_client": options.secondary_client,
+        "secondary_admin": options.secondary_admin,
+    }
+    with claimed(clients):
+        paired = await _Opening(primary_client, options, policy, hosts).pair(on_event, judge)
+
+    async def free() -> None:
+        release(clients)
+
+    paired.when_closed(free)
+    return paired
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """One pairing on its way. hosts: the primary's and the secondary's."""
+
+    primary: ServiceBusClient
+    options: SendAvailabilityPairedNamespaceOptions
+    policy: Policy
+    hosts: tuple[str, str]
+
+    async def pair(self, on_event: Callable[[Event], object] | None, judge: Judge) -> PairedServiceBusClient:
+        """The paired client, once a link to a backlog queue is open, or not each of them is refused for good."""
+        admin = management_of(self.options.secondary_admin)
+        name, info = await asyncio.gather(self._name(), backlog.told(admin))
+        found, missing = await self._find(admin, name)
+        sdk_log.all_judged(self.options.secondary_client)
+        info = info if info.name else replace(info, name=first_label(self.hosts[1]))
+        tasks = Tasks()
+        await tasks.open()
+        steering, gate = Steering(Pairing(self.policy, queues=found.paths), tasks, judge, on_event), Gate()
+        standby = Standby(steering, self.options.secondary_client, found.paths, gate, assumed=info.message_limit)
+        late = None
+        if missing is not None:
+            late = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
+            late.take_out()
+        await self._prove(standby, tasks, wait=late is None)
+        paired = PairedServiceBusClient(
+            self.primary,
+            self.options,
+            steering,
+            admin,
+            found,
+            primary=name,
+            secondary=info,
+            gate=gate,
+            standby=standby,
+            late=late,
+        )
+        for about, text in [*(("backlog queues", text) for text in found.warnings), *await self._remarks(admin, name)]:
+            steering.announce(Warned(at=steering.clock(), about=about, text=text))
+        return paired
+
+    async def _name(self) -> str:
+        configured, host = self.options.primary_name, self.hosts[0]
+        reported = "" if configured else await reported_name(self.primary)
+        remark = alias_remark(host, reported)
+        if remark:
+            log.info("%s", remark)
+        return name_of(host, configured=configured, reported=reported)
+
+    async def _find(self, admin: Management, name: str) -> tuple[backlog.Found, PairingError | None]:
+        """The backlog queues; with a degraded start those that there should be, and why they could not be found."""
+        count, host = self.policy.backlog_queue_count, self.hosts[1]
+        if not self.policy.start_degraded:
+            try:
+                return await backlog.ensure(admin, name, count, host=host), None
+            except NamespaceUnreachableError as error:
+                if not error.is_outage:
+                    raise
+                text = f"{error}; start_degraded=True pairs without waiting for it"
+                raise NamespaceUnreachableError(text, is_outage=True) from error
+        try:
+            return await backlog.ensure(admin, name, count, patience=PATIENCE, host=host), None
+        except (NamespaceUnreachableError, BacklogQueueError) as error:
+            if isinstance(error, NamespaceUnreachableError) and not error.is_outage:
+                raise
+            return backlog.Found({index: backlog.queue_path(name, index) for index in range(count)}, ()), error
+
+    async def _prove(self, standby: Standby, tasks: Tasks, *, wait: bool) -> None:
+        """Raise NamespaceUnreachableError where every link to a backlog queue is refused for good."""
+        opening = tasks.start(standby.run(), name="the links to the backlog queues")
+        if not wait:
+            return
+        try:
+            refusals = await standby.refusals(PROOF)
+            if refusals:
+                first = refusals[0]
+                raise NamespaceUnreachableError(
+                    f"the secondary {self.hosts[1]} lets secondary_client open no link to its {len(refusals)} backlog "
+                    f"queues: {first}"
+                )
+        except BaseException:
+            if opening is not None:
+                await end_all([opening], CLOSING)
+            await standby.close()
+            await tasks.finish(CLOSING)
+            await tasks.close()
+            raise
+
+    async def _remarks(self, admin: Management, name: str) -> list[tuple[str, str]]:
+        """What the owner should know: what a warning is about, and its sentence."""
+        said = [("options", text) for text in self.policy.remarks]
+        label = first_label(self.hosts[0])
+        others = await backlog.strangers(admin, label) if label.casefold() != name.casefold() else 0
+        if others:
+            said.append(
+                (
+                    "backlog queues",
+                    f"the secondary also has {others} backlog queues under {label}/{backlog.SEGMENT}/: a program that "
+                    f"names the primary after its host parks there, and no syphon here moves that; give it "
+                    f'primary_name="{name}"',
+                )
+            )
+        return said

@@ -1,0 +1,107 @@
+"""What a caller says when it pairs two namespaces (SPEC.md section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.options import JournalKind, PingKind, Policy, PumpKind, TtlPolicy
+from paired_servicebus.pairing.management import SecondaryAdmin
+
+DEFAULTS = Policy()
+Duration = timedelta | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedNamespaceOptions:
+    """The base of pairing kinds. The clients stay the caller's until pairing has succeeded, also when it fails; from
+    then on the pairing closes them with itself."""
+
+    secondary_admin: SecondaryAdmin
+    """Finds and makes the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""
+    secondary_client: ServiceBusClient
+    """Sends to the backlog queues; needs Send, and Listen with the syphon."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
+    """Keep the ability to send: park messages in the secondary namespace while the primary takes none.
+
+    Durations are `timedelta` or seconds (SPEC.md section 3). They are checked when the pairing is made.
+
+    Args:
+        secondary_admin, secondary_client: as of `PairedNamespaceOptions`; without defaults.
+        primary_name: what the backlog queues are named after; None: the name that the primary namespace reports, else
+            the first label of its host.
+        backlog_queue_count: queues `{primary}/x-servicebus-transfer/0…` in the secondary; 10; at least 1.
+        failover_interval: from the first failure that counts to the backlog; 1 min; 0 to 60 min. 0: in the same call.
+        enable_syphon: move parked messages home from here; False. At least one program has to.
+        ping_primary_interval: from one ping of an entity that failed over to the next; 1 min; 1 s to 30 min.
+        ping_timeout: what a ping may take; 2 min; 1 s to 2 min.
+        ping: "message"; or "link": only attach, no ping messages.
+        syphon_retry_interval: a pump's pause after a failure; 1 s; 1 s to 2 min.
+        syphon_receive_window: how long one receive waits at an empty queue; 15 min; 1 s to 60 min.
+        close_grace: what sends in hand have to finish when the pairing closes, and one side to follow the other;
+            5 s; 0 to 60 min.
+        send_timeout: one attempt; 30 s; 1 s to 5 min.
+        hold_until_failover: False; True: a send waits instead of raising while its entity is suspect.
+        failback_pings: accepted pings in a row until failback; 1; at least 1.
+        cool_down: what an entity stays failed over at least; 0; at least 0.
+        ttl_policy: what a parked message has to live when it arrives: "restart", its full time, or "elapsed", the rest.
+        undeliverable_after: how long a destination may be missing until its messages are dead-lettered; 15 min; at
+            least 0.
+        throttle_wait: after "server busy", which never fails over; 10 s; at least 10 s.
+        quiet_period: how long an unused backlog queue has to be inactive to be deleted; 15 min; at least 1 s.
+        journal: which messages it names: "diverted", those that left the direct path or are in doubt, or "all".
+        pump: how the syphon moves: "amqp", our own AMQP, bit for bit; "sdk", the SDK's; "auto": the first, or the
+            second with a warning.
+        syphon_rate: messages a second that this syphon moves at most; 0, no limit; at least 0.
+        syphon_live_share: the part of that rate, or of what throttling showed, that is left to this pairing's live
+            senders; 0.5; 0 to 0.9.
+        destinations: the only entities that this syphon delivers to; messages for others are dead-lettered in their
+            backlog queue. None: any entity that the primary client's key reaches, named by whoever may send to the
+            backlog.
+        start_degraded: False; True: pair though the secondary does not answer, and keep trying in the background.
+            Sends that need the backlog are refused until a backlog queue answers.
+    """
+
+    primary_name: str | None = None
+    backlog_queue_count: int = DEFAULTS.backlog_queue_count
+    failover_interval: Duration = DEFAULTS.failover_interval
+    enable_syphon: bool = DEFAULTS.enable_syphon
+    ping_primary_interval: Duration = DEFAULTS.ping_primary_interval
+    ping_timeout: Duration = DEFAULTS.ping_timeout
+    ping: PingKind = DEFAULTS.ping
+    syphon_retry_interval: Duration = DEFAULTS.syphon_retry_interval
+    syphon_receive_window: Duration = DEFAULTS.syphon_receive_window
+    close_grace: Duration = DEFAULTS.close_grace
+    send_timeout: Duration = DEFAULTS.send_timeout
+    hold_until_failover: bool = DEFAULTS.hold_until_failover
+    failback_pings: int = DEFAULTS.failback_pings
+    cool_down: Duration = DEFAULTS.cool_down
+    ttl_policy: TtlPolicy = DEFAULTS.ttl_policy
+    undeliverable_after: Duration = DEFAULTS.undeliverable_after
+    throttle_wait: Duration = DEFAULTS.throttle_wait
+    quiet_period: Duration = DEFAULTS.quiet_period
+    journal: JournalKind = DEFAULTS.journal
+    pump: PumpKind = DEFAULTS.pump
+    syphon_rate: float = DEFAULTS.syphon_rate
+    syphon_live_share: float = DEFAULTS.syphon_live_share
+    destinations: tuple[str, ...] | None = DEFAULTS.destinations
+    start_degraded: bool = DEFAULTS.start_degraded
+
+    def policy(self) -> Policy:
+        """The options that are values, checked.
+
+        Raises:
+            ConfigurationError (a ValueError): naming the option, its value and its range.
+        """
+        chosen: dict[str, Any] = {field.name: _seconds(getattr(self, field.name)) for field in fields(Policy)}
+        return Policy(**chosen)
+
+
+def _seconds(value: object) -> object:
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,173 @@
+"""The journal of a drain's tasks: written where a task runs, moved into the pairing's journal by who watches over it.
+
+Each attempt of a task is a boot of its own, in a folder of its own that it holds the lock of for as long as it lives;
+a receipt is with the operating system before the settlement that depends on it, as an engine's. `gather` moves whole
+files into the journal at any time, and what a killed attempt left once nobody holds its lock: torn at most in its
+last line, which is cut off. So no receipt of a task is lost with it, and none is there twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.events import DeadLettered, Event, Moved, Record
+from paired_servicebus.engine import records, spool
+from paired_servicebus.engine.foreign_json import read_json
+from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.journal import Journal
+from paired_servicebus.pipeline.drain.order import FOLDER, Progress, attempts, write
+
+LOCK: Final = "lock"
+PROGRESS: Final = "progress.json"
+_PROGRESS: Final = msgspec.json.Decoder(Progress)
+_MOVED: Final = f'"kind":"{Moved.kind}"'.encode()
+_BURIED: Final = f'"kind":"{DeadLettered.kind}"'.encode()
+
+
+class Receipts:
+    """One attempt's journal. An asynchronous context manager; `trouble` says why the disk does not take it.
+
+    Args:
+        on_change: called when it begins or ceases to be written.
+    """
+
+    def __init__(self, run: Path, pairing: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self._identity = EngineIdentity.of(f"{pairing}-drain")
+        self.folder = run / self._identity.boot
+        self._seq = 0
+        self._lock = -1
+        stem = f"{self._identity.engine}-{self._identity.boot}"
+        self._journal = Journal(self.folder, engine=stem, roll_after=5.0, on_change=on_change)
+
+    async def __aenter__(self) -> Self:
+        """Raises OSError: the folder cannot be made."""
+        self.folder.mkdir(mode=0o700)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        await self._journal.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._journal.__aexit__(kind, error, trace)
+        os.close(self._lock)
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not written at present; empty if it is."""
+        return self._journal.trouble
+
+    def record(self, event: Event) -> int:
+        """Write an event down; its number."""
+        self._seq += 1
+        identity = self._identity
+        self._journal.append(
+            records.encode(Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event))
+        )
+        return self._seq
+
+    def together(self) -> AbstractContextManager[None]:
+        """Events that are recorded inside are written as one, before it is left."""
+        return self._journal.together()
+
+    def tell(self, progress: Progress) -> None:
+        """How far the attempt is, for who watches. Raises OSError."""
+        write(self.folder / PROGRESS, progress)
+
+
+class Tally:
+    """What the receipts of a run say, counted as they are moved into the journal."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+        self.dead_lettered = 0
+        self.over = Progress()
+        """What attempts that are over had told; less than the receipts say, where one was killed."""
+
+    def count(self, lines: bytes) -> None:
+        """Add a whole file."""
+        self.moved += lines.count(_MOVED)
+        self.dead_lettered += lines.count(_BURIED)
+
+
+def gather(run: Path, into: Path, tally: Tally) -> bool:
+    """Move what is whole in a run's folder into the journal at `into`; whether attempts still live there.
+
+    Raises:
+        OSError: the disk refused; what is not moved yet stays, and is the next time.
+    """
+    lives = False
+    for folder in attempts(run):
+        with _held(folder) as is_ours:
+            if is_ours:
+                spool.recover(folder)
+            _move(folder, into, tally)
+            if is_ours:
+                tally.over += _told(folder)
+                shutil.rmtree(folder)
+            lives = lives or not is_ours
+    return lives
+
+
+def left_by_others(into: Path) -> int:
+    """Move what runs left that were killed as a whole into the journal, and clear away runs that are over; how many
+    files were moved. Raises OSError."""
+    found = 0
+    for run in attempts(into / FOLDER):
+        before = _whole(into)
+        if not gather(run, into, Tally()):
+            shutil.rmtree(run)
+        found += _whole(into) - before
+    return found
+
+
+def _whole(into: Path) -> int:
+    return sum(1 for _ in (into / spool.CLOSED).glob(f"*{spool.SUFFIX}"))
+
+
+def _move(folder: Path, into: Path, tally: Tally) -> None:
+    for path in sorted((folder / spool.CLOSED).glob(f"*{spool.SUFFIX}")):
+        lines = path.read_bytes()
+        path.rename(into / spool.CLOSED / path.name)
+        tally.count(lines)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether the attempt has ended, and we hold its lock."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # it is only beginning
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(lock)
+
+
+def progress_of(run: Path, tally: Tally) -> Progress:
+    """All attempts together, as far as they have told."""
+    return sum((_told(folder) for folder in attempts(run)), tally.over)
+
+
+def _told(folder: Path) -> Progress:
+    try:
+        return read_json(_PROGRESS, (folder / PROGRESS).read_bytes())
+    except (OSError, UnreadableError):  # it has told nothing yet, or has just been cleared away
+        return Progress()

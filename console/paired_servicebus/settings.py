@@ -1,0 +1,246 @@
+"""One setting of pairing.toml: read, or refused in one sentence with what, where and what would be right.
+
+No sentence quotes a secret; one that stands where none may is masked as well as it can be. Not here: which settings
+there are, and which go together (config.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+from paired_servicebus.connection_string import complaint, host_of, is_emulated, is_loopback, parts_of, split_url
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.masking import masked
+from paired_servicebus.core.paths import path_fault
+from paired_servicebus.secret import Secret
+
+LEAST_MB: Final = 64
+"""Eight files of a busy journal."""
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands, and what reading it may need."""
+
+    path: Path
+    table: str
+    key: str
+    environ: Mapping[str, str]
+    remarks: list[str] = field(default_factory=list)
+    """What a person should hear of the value, though it is used."""
+
+    def error(self, text: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
+
+
+def shown(value: object) -> str:
+    """A value as a message may show it: somebody may have put a secret in the wrong place."""
+    text = masked(repr(value))
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+Reader = Callable[[Place, object], object]
+
+
+def read_text(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise place.error(f"is {shown(value)}; it is a text that is not empty")
+    return value
+
+
+def read_flag(place: Place, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise place.error(f"is {shown(value)}; it is true or false")
+    return value
+
+
+def read_megabytes(place: Place, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MB:
+        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {LEAST_MB} at least")
+    return value
+
+
+def as_it_is(place: Place, value: object) -> object:
+    return value  # Policy checks it and knows better what to say
+
+
+def read_duration(place: Place, value: object) -> object:
+    """Seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    seconds = seconds_of(value) if isinstance(value, str) else None
+    if seconds is None:
+        raise place.error(f'is {shown(value)}; it is a time such as "30s", "1m", "500ms", "2h", or a number of seconds')
+    return seconds
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds in a written time; None where it is none."""
+    match = _DURATION.fullmatch(text.strip())
+    return None if match is None else float(match[1]) * _UNITS[match[2]]
+
+
+def one_of(*words: str) -> Reader:
+    def read(place: Place, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise place.error(f"is {shown(value)}; it is one of {', '.join(words)}")
+        return value
+
+    return read
+
+
+def read_name(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise place.error(f"is {shown(value)}; it has 1 to 64 letters, digits, dots, dashes or underscores")
+    return value
+
+
+def read_host(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise place.error(f'is {shown(value)}; it is a host such as "contoso.servicebus.windows.net"')
+    return value
+
+
+def read_entities(place: Place, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
+        raise place.error(f'is {shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
+    paths = tuple(cast("list[str]", value))
+    for path in paths:
+        fault = path_fault(path)
+        if fault:
+            raise place.error(f"has {shown(path)}, which {fault}")
+    if len({path.casefold() for path in paths}) != len(paths):
+        raise place.error("names an entity twice; paths are compared without case")
+    return paths
+
+
+def read_command(place: Place, value: object) -> tuple[str, ...]:
+    """A program and its arguments, split as a shell would; no shell is meant."""
+    try:
+        words = shlex.split(read_text(place, value))
+    except ValueError as error:
+        raise place.error(f"is {shown(value)}, which cannot be split into words: {error}") from error
+    if not words or not words[0] or "\0" in str(value):
+        raise place.error(f'is {shown(value)}; it is a command such as "/usr/local/bin/tell-us --urgent"')
+    return tuple(words)
+
+
+def read_proxy(place: Place, value: object) -> Secret:
+    given = Secret(value) if isinstance(value, str) else read_secret(place, value)
+    url = split_url(given.reveal())
+    if url is None or url.scheme not in ("http", "https") or not url.hostname or not url.port:
+        raise place.error('is no proxy; it is a URL with a port, such as "http://proxy.example.com:3128"')
+    if isinstance(value, str) and url.password:
+        raise place.error(
+            'carries a password, which may not stand in this file; say { env = "NAME" } or { file = "PATH" }'
+        )
+    return given
+
+
+def read_endpoint(place: Place, value: object) -> str:
+    text = read_text(place, value)
+    url = split_url(text if "//" in text else f"sb://{text}")
+    if url is None or url.scheme != "sb" or not url.hostname or url.path not in ("", "/"):
+        raise place.error(f'is {shown(value)}; it is an address such as "sb://gateway.example.com:443"')
+    return f"sb://{url.netloc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something of ours listens."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(place: Place, value: object) -> Address:
+    """A port alone is one of loopback."""
+    url = split_url(f"//127.0.0.1:{value}" if isinstance(value, int) else f"//{value}")
+    host, port = (url.hostname, url.port) if url is not None else (None, None)
+    try:
+        found = Address(host or "", port or 0)
+        if isinstance(value, bool) or not found.port or found.loopback is None:
+            raise ValueError
+    except ValueError as error:
+        raise place.error(
+            f'is {shown(value)}; it is a port of this machine such as 9464, or an address such as "127.0.0.1:9464"'
+        ) from error
+    return found
+
+
+def read_arm_url(place: Place, value: object) -> str:
+    url = split_url(read_text(place, value))
+    if url is None or url.scheme != "https" or not url.hostname:
+        raise place.error(f'is {shown(value)}; it is a URL such as "https://management.azure.com"')
+    return f"https://{url.netloc}"
+
+
+def read_file(place: Place, value: object) -> Path:
+    file = place.path.parent / read_text(place, value)
+    if not file.is_file():
+        raise place.error(f"names {file}, which is not a file")
+    return file
+
+
+def read_secret(place: Place, value: object) -> Secret:
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            found = place.environ.get(name)
+            if not found:
+                raise place.error(f"is to come from the environment variable {name}, which is not set: export {name}")
+            return Secret(found)
+        case {"file": str(name), **rest} if not rest:
+            file = place.path.parent / name
+            try:
+                found = file.read_text().strip()
+                if is_open_to_all(file):
+                    place.remarks.append(
+                        f"the secret of [{place.table}] {place.key} stands in {file}, which every user of this machine "
+                        "can read: chmod o-r it, or give it to the service as a credential"
+                    )
+            except (OSError, UnicodeDecodeError) as error:
+                raise place.error(f"is to come from the file {name}, which cannot be read: {error}") from error
+            if not found:
+                raise place.error(f"is to come from the file {name}, which is empty")
+            return Secret(found)
+    raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
+
+
+def is_open_to_all(file: Path) -> bool:
+    """Whether every user can read a file, and get as far as it."""
+    return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
+
+
+def read_connection_string(place: Place, value: object) -> Secret:
+    of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
+    found = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
+    parts = parts_of(found.reveal())
+    why_not = complaint(parts)
+    if why_not:
+        raise place.error(why_not)
+    if is_emulated(parts) and not is_loopback(parts):
+        raise place.error(
+            f"says UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
+            "would cross the network in plain AMQP; leave that part out, and reach a sandbox elsewhere by its "
+            "ca_file and a custom_endpoint"
+        )
+    return found

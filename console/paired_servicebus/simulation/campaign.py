@@ -1,0 +1,119 @@
+"""Many seeds, on as many processors as wanted, and every planted bug until it is caught.
+
+Speed is counted in events a second of one processor's time, so that it says the same on a busy machine.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from paired_servicebus.interpreter import SAFE_PATH
+from paired_servicebus.simulation.bugs import BUGS, WITHIN, Bug
+from paired_servicebus.simulation.world import Result, run_seed
+
+FEW: Final = 40
+"""So few seeds are not worth another process."""
+SHOWN: Final = 10
+"""Failing seeds that are told."""
+
+NUMBERS: Final = ("seeds", "events", "seconds", "accepted", "delivered", "duplicates", "lost", "unexpected", "stuck")
+
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+
+
+@dataclass(slots=True)
+class Totals:
+    """What came of many seeds; two can be added."""
+
+    seeds: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    """Of processor time."""
+    accepted: int = 0
+    delivered: int = 0
+    duplicates: int = 0
+    lost: int = 0
+    unexpected: int = 0
+    stuck: int = 0
+    failing: list[tuple[int, str]] = field(default_factory=list)
+    """Seeds that broke a rule, and the first rule they broke."""
+    reached: set[tuple[str, str]] = field(default_factory=set)
+
+    def count(self, result: Result) -> None:
+        """Add one run."""
+        ledger = result.ledger
+        self.seeds += 1
+        self.events += result.events
+        self.accepted += ledger.accepted
+        self.delivered += ledger.delivered
+        self.duplicates += ledger.duplicates
+        self.lost += ledger.lost
+        self.unexpected += ledger.unexpected
+        self.stuck += result.stuck
+        self.reached |= result.reached
+        if result.broken:
+            self.failing.append((result.seed, str(result.broken[0])))
+
+    def add(self, other: Totals) -> None:
+        """Add what another process did."""
+        for name in NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.failing += other.failing
+        self.reached |= other.reached
+
+
+def run_some(seeds: Sequence[int]) -> Totals:
+    """These seeds, one after the other."""
+    totals, began = Totals(), time.process_time()
+    for seed in seeds:
+        totals.count(run_seed(seed))
+    totals.seconds = time.process_time() - began
+    return totals
+
+
+def run_many(seeds: int, *, processes: int) -> Totals:
+    """The seeds 1 to `seeds`."""
+    every = range(1, seeds + 1)
+    chunks = [every[start : start + FEW] for start in range(0, seeds, FEW)]
+    totals = Totals()
+    with _mapped(processes if seeds > FEW else 1) as run:
+        for part in run(run_some, chunks):
+            totals.add(part)
+    totals.failing.sort()
+    return totals
+
+
+def catch(bug: Bug, *, within: int = WITHIN) -> Result | None:
+    """The first run that catches a bug; None when no seed does."""
+    for seed in range(1, within + 1):
+        result = run_seed(seed, parts=bug.parts)
+        if result.broken:
+            return result
+    return None
+
+
+def catch_all(*, processes: int) -> list[bool]:
+    """Whether each of BUGS is caught."""
+    with _mapped(processes) as run:
+        return list(run(_is_caught, range(len(BUGS))))
+
+
+def _is_caught(index: int) -> bool:
+    return catch(BUGS[index]) is not None
+
+
+@contextmanager
+def _mapped(processes: int) -> Iterator[Map]:
+    """Map in this process or in several."""
+    if processes < 2:
+        yield map
+        return
+    os.environ[SAFE_PATH] = "1"  # what it starts would import from the working directory first
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield pool.imap_unordered

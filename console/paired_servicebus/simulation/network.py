@@ -1,0 +1,110 @@
+"""One request's way to a namespace and back, and what a fault makes of it.
+
+A request is on its own once it has left: its sender may crash or give up, and it arrives all the same. What lands
+unheard is how duplicates come about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from random import Random
+from typing import Any, Final
+
+from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.simulation.clockwork import Clockwork, Process
+from paired_servicebus.simulation.namespaces import Target
+from paired_servicebus.simulation.plan import Condition
+
+ANSWERS: Final = {
+    Condition.REFUSED: FailureKind.CONNECTION,
+    Condition.INTERNAL: FailureKind.INTERNAL,
+    Condition.BUSY: FailureKind.BUSY,
+    Condition.DISABLED: FailureKind.DISABLED,
+    Condition.DELETED: FailureKind.NOT_FOUND,
+    Condition.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
+    Condition.FULL: FailureKind.FULL,
+}
+"""Conditions under which a request is answered with no more than a failure."""
+HARMLESS: Final = frozenset({Condition.HIDDEN, Condition.AWAY})
+ONLY_SENDS: Final = frozenset({Condition.FULL})
+"""A full queue can be read, settled and attached to."""
+
+Trip = Generator[None, Any, tuple[FailureKind | None, Any]]
+Act = Callable[[], Any]
+
+
+class Network:
+    """Between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
+
+    refusal = 0.0
+
+    def __init__(self, clock: Clockwork, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+
+    def request(
+        self,
+        target: Target,
+        condition: Condition | None,
+        timeout: float,
+        act: Act,
+        unheard: Callable[[], None] | None = None,
+    ) -> Trip:
+        """Ask `target` to `act`; the failure, or None and what the act gave. Part of the running process.
+
+        condition: what the request meets. timeout: seconds. unheard: told before an act whose result nobody will hear.
+        """
+        clock, random = self._clock, self._random
+        process, now = clock.current, clock.now
+        out, back = 0.002 + 0.05 * random.random(), 0.002 + 0.05 * random.random()
+        if condition is None or condition in HARMLESS:
+            if out + back < timeout:
+                clock.at(now + out, self._land, act, back, process, process.turn)
+            else:
+                self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+        elif condition is Condition.BLACK_HOLE or out + back >= timeout:
+            clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
+        elif condition in ANSWERS:
+            self._refuse(now + out, now + timeout, ANSWERS[condition])
+        elif condition is Condition.SLOW:
+            slow = timeout * (0.2 + random.random())
+            if slow + back < timeout:
+                clock.at(now + slow, self._land, act, back, process, process.turn)
+            else:
+                self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unheard)
+        elif condition is Condition.ACK_LOST:
+            self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+        elif condition is Condition.LANDS_LATE:
+            late = timeout + 60.0 * random.random()
+            self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unheard)
+        elif random.random() < 0.5:  # RESET, after it arrived or before
+            self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unheard)
+        else:
+            self._refuse(now + out, now + timeout, FailureKind.CONNECTION)
+        outcome: tuple[FailureKind | None, Any] = yield
+        return outcome
+
+    def _refuse(self, at: float, gives_up: float, failure: FailureKind) -> None:
+        process, told = self._clock.current, at + self.refusal
+        if told < gives_up or not self.refusal:
+            self._clock.wake(told, process, process.turn, (failure, None))
+        else:
+            self._clock.wake(gives_up, process, process.turn, (FailureKind.TIMEOUT, None))
+
+    def _land(self, act: Act, back: float, process: Process, turn: int) -> None:
+        answer = act()
+        failure = answer if isinstance(answer, FailureKind) else None
+        self._clock.wake(self._clock.now + back, process, turn, (failure, None if failure else answer))
+
+    def _cut(
+        self, lands: float, told: float, failure: FailureKind, act: Act, unheard: Callable[[], None] | None
+    ) -> None:
+        process = self._clock.current
+        self._clock.at(lands, _land_unheard, act, unheard)
+        self._clock.wake(told, process, process.turn, (failure, None))
+
+
+def _land_unheard(act: Act, unheard: Callable[[], None] | None) -> None:
+    if unheard is not None:
+        unheard()
+    act()

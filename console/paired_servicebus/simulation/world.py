@@ -1,0 +1,217 @@
+"""One run: a plan laid out in virtual time, then heal, quiet and the balance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.ledger import Answer, Ledger
+from paired_servicebus.simulation.clockwork import Clockwork
+from paired_servicebus.simulation.drawing import draw_plan
+from paired_servicebus.simulation.engine import CountingPairing, Engine, Reached
+from paired_servicebus.simulation.letters import BEGAN, Letter, draw_letter
+from paired_servicebus.simulation.moving import Moving
+from paired_servicebus.simulation.namespaces import BacklogQueue, Destination
+from paired_servicebus.simulation.network import Network
+from paired_servicebus.simulation.plan import Act, Call, Fault, Plan, Stranger
+from paired_servicebus.simulation.sending import Sending
+from paired_servicebus.simulation.watch import Broken, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a World is built of: the rules as shipped and the World's adapters. A planted bug replaces one."""
+
+    pairing: type[CountingPairing] = CountingPairing
+    engine: type[Engine] = Engine
+    sending: type[Sending] = Sending
+    moving: type[Moving] = Moving
+
+
+AS_SHIPPED = Parts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one run."""
+
+    seed: int
+    events: int
+    ledger: Ledger
+    stuck: int
+    broken: tuple[Broken, ...]
+    reached: frozenset[tuple[str, str]]
+    """States and triggers of the table that came about."""
+    trace: tuple[str, ...] = ()
+
+
+class World:
+    """Everything of one run, and its order of events.
+
+    Args:
+        plan: what happens.
+        seed: draws what the plan leaves open: the network's times, shares of faults, the machine's draws.
+    """
+
+    def __init__(self, plan: Plan, seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> None:
+        self.plan = plan
+        self.seed = seed
+        self.parts = parts
+        self.random = Random(f"world {seed}")
+        self.clock = Clockwork(BEGAN)
+        self.reached: Reached = set()
+        self.watch = Watch(plan, lambda: self.clock.now, [] if traced else None)
+        self.network = Network(self.clock, self.random)
+        watch = self.watch
+        self.destinations = {
+            entity.path.casefold(): Destination(
+                entity, self.clock, landed=watch.landed, received=watch.received, expired=watch.expired
+            )
+            for entity in plan.entities
+        }
+        self.queues = [
+            BacklogQueue(index, queue, self.clock, self._lock_ended(index)) for index, queue in enumerate(plan.queues)
+        ]
+        self.engines = [parts.engine(self, index, syphon=syphon) for index, syphon in enumerate(plan.syphons)]
+        self._letters = 0
+        self._to_come_back: list[tuple[Engine, str, int]] = []
+
+    def _lock_ended(self, index: int):  # type: ignore[no-untyped-def]
+        return lambda held: self.watch.lock_ended(index, held)
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """From the beginning to the balance."""
+        self._lay_out()
+        self.clock.run(BEGAN + self.plan.ends_at)
+        stuck = self.watch.stuck(self.queues)
+        for engine in self.engines:
+            engine.state_watch.all_on_time(self.clock.now)
+            self._look_at_end(engine)
+        ledger = self.watch.balance(self.queues)
+        return Result(
+            seed=self.seed,
+            events=self.clock.events,
+            ledger=ledger,
+            stuck=stuck,
+            broken=tuple(self.watch.broken),
+            reached=frozenset((str(state), trigger.name) for state, trigger in self.reached),
+            trace=tuple(self.watch.trace or ()),
+        )
+
+    def _lay_out(self) -> None:
+        at, plan = self.clock.at, self.plan
+        for engine in self.engines:
+            at(BEGAN, engine.start)
+        for call in plan.calls:
+            at(BEGAN + call.at, self._call, call)
+        for fault in plan.faults:
+            at(BEGAN + fault.at, self._begin, fault)
+            at(BEGAN + fault.ends, self._end, fault)
+        for crash in plan.crashes:
+            engine = self.engines[crash.engine]
+            at(BEGAN + crash.at, engine.crash)
+            at(BEGAN + crash.back, self._restart, engine)
+        for act in plan.acts:
+            at(BEGAN + act.at, self.engines[act.engine].operate, act)
+        for stranger in plan.strangers:
+            at(BEGAN + stranger[0], self._stranger, stranger)
+        at(BEGAN + plan.heals_at, self._heal)
+        at(BEGAN + plan.heals_at + plan.back_within, self._look_who_is_back)
+
+    def _call(self, call: Call) -> None:
+        engine = self.engines[call.engine]
+        if not engine.alive:
+            return
+        sessions = self.destinations[call.path.casefold()].plan.sessions
+        letters = [self._letter(call.path, sessions) for _ in range(call.messages)]
+        self.watch.offered(letters)
+        self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, letters), engine.processes)
+
+    def _letter(self, path: str, sessions: int) -> Letter:
+        self._letters += 1
+        return draw_letter(self.random, self._letters, path, sessions, self.clock.now)
+
+    def _stranger(self, stranger: Stranger) -> None:
+        """Somebody else's message in a backlog queue: accepted, so it counts."""
+        self._letters += 1
+        body = f"x{self._letters}"
+        path = "" if stranger.malformed else "nowhere"
+        letter = Letter(body, body, path, path, self._letters)
+        letter.properties = {"x-ms-path": path} if path else {"x-ms-path": 7}
+        if self.queues[stranger.queue].take([letter]) is None:
+            self.watch.offered([letter])
+            self.watch.told(letter, Answer.ACCEPTED)
+
+    # -- faults -----------------------------------------------------------------------------------------------------
+
+    def _targets(self, fault: Fault) -> Sequence[Destination | BacklogQueue]:
+        return [
+            self.queues[target] if isinstance(target, int) else self.destinations[target] for target in fault.targets
+        ]
+
+    def _begin(self, fault: Fault) -> None:
+        self.watch.say(f"{fault.condition.name} begins at {fault.targets}, share {fault.share}")
+        for target in self._targets(fault):
+            target.begin(fault)
+
+    def _end(self, fault: Fault) -> None:
+        self.watch.say(f"{fault.condition.name} ends at {fault.targets}")
+        for target in self._targets(fault):
+            target.end(fault)
+
+    @staticmethod
+    def _restart(engine: Engine) -> None:
+        if not engine.alive:
+            engine.start()
+
+    # -- afterwards -------------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Operators let everything go; who is failed over now has to come back in the stated time."""
+        self.watch.say("everything has healed")
+        for index, engine in enumerate(self.engines):
+            for entity in engine.machine.entities():
+                if entity.state in (State.FORCED, State.PINNED):
+                    engine.operate(Act(self.clock.now, index, "release", entity.path))
+            if engine.machine.pauses.all:
+                engine.operate(Act(self.clock.now, index, "resume"))
+            for entity in engine.machine.entities():
+                if entity.state is State.FAILED_OVER:
+                    self._to_come_back.append((engine, entity.path, entity.failbacks))
+
+    def _look_who_is_back(self) -> None:
+        """Each in the stated time after its entity healed; and nothing that is full has healed."""
+        now, within = self.clock.now, self.plan.back_within
+        waiting, self._to_come_back = self._to_come_back, []
+        later: list[float] = []
+        for engine, path, failbacks in waiting:
+            entity = engine.machine.entity(path, at=now)
+            due = self.destinations[path.casefold()].full_at + within
+            if entity.failbacks != failbacks:
+                continue
+            if due > now:
+                self._to_come_back.append((engine, path, failbacks))
+                later.append(due)
+            else:
+                self.watch.fail("back in time", f"{engine.name}: {path} is {entity.state} {within:g} s after it healed")
+        if later:
+            self.clock.at(min(later), self._look_who_is_back)
+
+    def _look_at_end(self, engine: Engine) -> None:
+        for entity in engine.machine.entities():
+            if entity.state not in (State.HEALTHY, State.UNKNOWN):
+                self.watch.fail("healthy in the end", f"{engine.name}: {entity.path} is {entity.state}")
+        for place in engine.machine.rotation.places:
+            if place.pulled:
+                self.watch.fail(
+                    "queues return", f"{engine.name}: backlog/{place.index} is still pulled: {place.reason}"
+                )
+
+
+def run_seed(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
+    """Draw a plan and run it; the same seed gives the same run."""
+    return World(draw_plan(Random(f"plan {seed}")), seed, parts=parts, traced=traced).run()

@@ -1,0 +1,117 @@
+"""The way into the event loop of a background thread, and out of it again with a result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, TypeVar
+
+from paired_servicebus.core.errors import PairingClosedError
+
+JOIN: Final = 10.0
+"""Seconds the thread has to end; it is a daemon, so it holds up no program."""
+
+T = TypeVar("T")
+
+
+class Portal:
+    """A thread with an event loop. Coroutines are made and run there, and the caller waits for what they return."""
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._entering = threading.Lock()
+        self._is_closing = False
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
+        self._thread.start()
+        ready.result()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made: the thread runs, in this process."""
+        return not self.is_foreign and not self._is_closing and self._thread.is_alive()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one with the thread."""
+        return os.getpid() != self._pid
+
+    def call(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any) -> T:
+        """What `work(*args, **options)` returns, or raises. A caller that is interrupted takes its work along.
+
+        Raises:
+            PairingClosedError: the thread has ended.
+            RuntimeError: in a fork of the process, or on the thread itself, which would wait for ever.
+        """
+        with self._entering:  # what enters before the loop is told to stop is ended by it, and nobody waits for ever
+            self._refuse()
+            future = asyncio.run_coroutine_threadsafe(_made_there(work, args, options), self._loop)
+        try:
+            return future.result()
+        except CancelledError as error:
+            if not self._is_closing:
+                raise
+            raise PairingClosedError("the pairing was closed during the call", in_doubt=True) from error
+        finally:
+            future.cancel()  # KeyboardInterrupt: nobody waits for it any more; else it is over
+
+    def run(self, act: Callable[..., T], *args: Any, **options: Any) -> T:
+        """What a plain function returns, run on the thread. Raises as `call`."""
+
+        async def acting() -> T:
+            return act(*args, **options)
+
+        return self.call(acting)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self.is_foreign or not self._thread.is_alive():
+            return
+        with self._entering:
+            if not self._is_closing:
+                self._is_closing = True
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(JOIN)
+
+    def _run(self, ready: Future[None]) -> None:
+        """Run the loop until the portal is closed.
+
+        `asyncio.run` would start a thread at its end, to wait for the executor. CPython 3.12.0 and 3.12.1 refuse to
+        start threads in a program that ends.
+        """
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._live(ready))
+        finally:
+            loop.close()
+
+    async def _live(self, ready: Future[None]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        ready.set_result(None)
+        await self._stop.wait()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=JOIN / 2)
+        await self._loop.shutdown_asyncgens()
+
+    def _refuse(self) -> None:
+        if self.is_foreign:
+            raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
+        if self._is_closing or not self._thread.is_alive():
+            raise PairingClosedError("the pairing was closed: nothing can be sent through it any more")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "this call would wait for itself: on_event runs on the pairing's thread and must not block"
+            )
+
+
+async def _made_there(work: Callable[..., Coroutine[Any, Any, T]], args: Any, options: Any) -> T:
+    """Make the coroutine on the loop's own thread: what a plain client makes may want the running loop."""
+    return await work(*args, **options)

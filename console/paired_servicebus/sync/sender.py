@@ -1,0 +1,85 @@
+"""A paired sender for applications without asyncio: the names of the synchronous `ServiceBusSender`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from paired_servicebus.pairing import PairedSender as AsyncSender
+from paired_servicebus.sync.portal import Portal
+
+
+class PairedSender:
+    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over. Made by the
+    paired client; any number of threads may share it. Raises what the asynchronous one raises."""
+
+    def __init__(self, portal: Portal, sender: AsyncSender) -> None:
+        self._portal = portal
+        self._sender = sender
+
+    @property
+    def entity_name(self) -> str:
+        """The entity's path."""
+        return self._sender.entity_name
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The primary namespace's host."""
+        return self._sender.fully_qualified_namespace
+
+    @property
+    def client_identifier(self) -> str:
+        """As `console.PairedSender.client_identifier`."""
+        return self._portal.run(lambda: self._sender.client_identifier)
+
+    def __str__(self) -> str:
+        return self._portal.run(str, self._sender)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._sender.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detach from the primary; a second time, or after the pairing was closed, nothing happens."""
+        if self._portal.is_open:
+            self._portal.call(self._sender.close)
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch as the entity takes it, of so many bytes at most. Raises ValueError: it does not take as many."""
+        return self._portal.call(self._sender.create_message_batch, max_size_in_bytes)
+
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
+
+        Args:
+            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            timeout: seconds for the whole call; None: `send_timeout` at the primary, then twice that at the backlog.
+
+        Raises: as `console.PairedSender.send_messages`.
+        """
+        self._portal.call(self._sender.send_messages, message, timeout=timeout)
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+
+        Raises: as `send_messages`.
+        """
+        return self._portal.call(self._sender.schedule_messages, messages, schedule_time_utc, timeout=timeout)
+
+    def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
+        """Cancel scheduled messages by the numbers the primary gave.
+
+        Raises:
+            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+        """
+        self._portal.call(self._sender.cancel_scheduled_messages, sequence_numbers, timeout=timeout)

@@ -1,0 +1,148 @@
+"""The backlog queues side by side: what is parked in each, whether senders may pick it, and when that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from paired_servicebus.core.moments import age
+from paired_servicebus.core.snapshot import QueueView, Snapshot
+from paired_servicebus.ui.figures import duration, short
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, rule
+from paired_servicebus.ui.sums import Parked, is_old, parked, parked_in
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+LABEL: Final = 10
+CELL: Final = 6
+WIDEST_CELL: Final = 11
+TOTAL: Final = 9
+MARGIN: Final = 1
+Draw = Callable[[QueueView, Snapshot, int], Span]
+Sum = Callable[[Sequence[QueueView], int], str]
+
+
+class BacklogStrip(Lines):
+    """A rule with the newest trouble and the time of reading, then a table with a column a queue.
+
+    Queues that have no room for a column of their own are summed up in the last one.
+    """
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """The rule and `height` - 1 rows."""
+        snapshot = view.snapshot
+        if snapshot is None:
+            return [rule("backlog", width), *[BLANK] * (height - 1)]
+        rows = _TALL_ROWS if height > len(_ROWS) + 1 else _ROWS[: height - 1]
+        shown, hidden, cell = _columns(snapshot.queues, width)
+        table = [_row(row, snapshot, shown, hidden, cell, width) for row in rows]
+        return [rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)), *table]
+
+
+def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueView], Sequence[QueueView], int]:
+    """The queues with a column, those without, and the columns' width."""
+    room = width - LABEL - TOTAL - MARGIN
+    fitting = max(1, room // CELL)
+    if len(queues) > fitting:
+        return queues[: fitting - 1], queues[fitting - 1 :], CELL
+    return queues, (), min(WIDEST_CELL, room // max(1, len(queues)))
+
+
+def _note(snapshot: Snapshot, now: float) -> Span:
+    """When the depths were read, and the newest trouble with a queue."""
+    pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
+    sums = parked(snapshot)
+    read = _read(snapshot.queues, sums, now)
+    if not pulled:
+        return Span(read, Role.SUSPECT if sums.old else Role.MUTED)
+    newest = max(pulled, key=lambda queue: queue.pulled_since or 0.0)
+    which = str(newest.index) if len(pulled) == 1 else f"{len(pulled)} of {len(snapshot.queues)}"
+    since = f" for {age(now - newest.pulled_since)}" if newest.pulled_since is not None else ""
+    before = f"{read} · " if sums.old else ""
+    return Span(f"{before}{which} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+
+
+def _read(queues: Sequence[QueueView], sums: Parked, now: float) -> str:
+    """How old the depths are, where they are old; otherwise how often they are read, which does not tick."""
+    if sums.read_at is None:
+        return "not read yet"
+    slowest = max(queue.read_every for queue in queues)
+    return f"read {age(now - sums.read_at)} ago, old" if sums.old else f"read every {duration(slowest)}"
+
+
+def _row(
+    row: tuple[str, Draw, Sum],
+    snapshot: Snapshot,
+    shown: Sequence[QueueView],
+    hidden: Sequence[QueueView],
+    cell: int,
+    width: int,
+) -> Line:
+    label, draw, total = row
+    spans = [Span(fit(f" {label}", LABEL), Role.MUTED)]
+    for queue in shown:
+        drawn = draw(queue, snapshot, cell - 1)
+        spans.append(Span(fit(drawn.text, cell, "right"), drawn.role))
+    if hidden:
+        text = f"+{len(hidden)}" if draw is _index else total(hidden, CELL)
+        spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
+    muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
+    sums = parked(snapshot)  # one figure for what is parked, whatever each depth was when it was read
+    text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.is_known else total(snapshot.queues, TOTAL)
+    spans.append(Span(fit(text, TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
+    return Line(cut(spans, width))
+
+
+def _index(queue: QueueView, _snapshot: Snapshot, _width: int) -> Span:
+    return Span(str(queue.index), Role.MUTED)
+
+
+def _depth(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
+    number = parked_in(queue)
+    if number is None:
+        return Span(short(None, width), Role.MUTED)
+    old = is_old(queue, snapshot.at)
+    return Span(short(number, width), Role.MUTED if old else Role.TITLE if number else Role.TEXT)
+
+
+def _dead(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
+    role = Role.MUTED if is_old(queue, snapshot.at) else Role.SUSPECT if queue.dead_lettered else Role.TEXT
+    return Span(short(queue.dead_lettered, width), role)
+
+
+def _moved(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
+    return Span(short(queue.moved, width))
+
+
+def _rotation(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
+    if queue.in_rotation:
+        return Span("in")
+    return Span("pulled" if width >= len("pulled") else "out", Role.FAILED_OVER)
+
+
+def _sum_of(value: Callable[[QueueView], int | None]) -> Sum:
+    def total(queues: Sequence[QueueView], width: int) -> str:
+        known = [number for queue in queues if (number := value(queue)) is not None]
+        return short(sum(known) if known else None, width - 1)
+
+    return total
+
+
+def _sum_in(queues: Sequence[QueueView], width: int) -> str:
+    share = f"{sum(queue.in_rotation for queue in queues)}/{len(queues)}"
+    return f"{share} in" if len(share) + len(" in") < width else share
+
+
+_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
+    ("queue", _index, lambda _queues, _width: "all"),
+    ("parked", _depth, _sum_of(parked_in)),
+    ("rotation", _rotation, _sum_in),
+)
+_READ: Final = (_depth, _dead)
+"""Read from the namespace, now and then: a sum is as old as the oldest figure in it."""
+_TALL_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
+    *_ROWS[:2],
+    ("dead", _dead, _sum_of(lambda queue: queue.dead_lettered)),
+    ("moved", _moved, _sum_of(lambda queue: queue.moved)),
+    _ROWS[2],
+)

@@ -1,0 +1,128 @@
+"""The engines of this machine, the one that is shown first: how each stands, its entities, and what it last answered.
+
+Those that commands are for carry a mark. One that cannot be reached is a full-width statement, never an old figure that
+looks like a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.moments import clock
+from paired_servicebus.core.snapshot import EntityView, Snapshot
+from paired_servicebus.ui.figures import count, plural, rate
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
+from paired_servicebus.ui.states import LOOKS, SYPHON_LOOKS
+from paired_servicebus.ui.sums import parked
+from paired_servicebus.ui.view import Answer, Neighbour, View
+from paired_servicebus.ui.widgets.lines import Lines
+
+NAME: Final = 24
+NARROW: Final = 12
+WIDE: Final = 100
+OLD_AFTER: Final = 20.0
+"""Seconds behind the engine that is shown, after which figures are old: twice the interval of looking (around.py)."""
+INDENT: Final = "     "
+
+
+class EngineHead(Lines):
+    """The rule, with how many engines commands are for."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        title = plural(1 + len(view.neighbours), "engine")
+        if not view.chosen:
+            return [rule(title, width, note=Span("commands are for the one that is shown", Role.MUTED))]
+        reached = 1 + sum(not one.unreachable for one in view.reach)
+        note = Span(f"commands reach {reached} of the {1 + len(view.reach)} marked", Role.SUSPECT)
+        return [rule(title, width, note=note)]
+
+
+class EngineTable(Lines):
+    """Three lines an engine; keeps the selected one in sight."""
+
+    DEFAULT_CSS = "EngineTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """The engine that is shown, then its neighbours, then chosen ones that are gone."""
+        outcomes = dict(view.outcomes)
+        said = _shown(view, width, outcomes.get(view.pairing))
+        for one in view.neighbours:
+            said += _neighbour(one, view, width, outcomes.get(one.name))
+        gone = {one.name for one in view.reach} - {one.name for one in view.neighbours}
+        for one in view.reach:
+            said += _neighbour(one, view, width, None) if one.name in gone else []
+        return said
+
+    def show(self, view: View) -> None:
+        """Shows the view, with the selected engine in sight."""
+        super().show(view)
+        names = ["", *(one.name for one in view.neighbours)]
+        first = EACH * (names.index(view.engine) if view.engine in names else 0)
+        top, rows = self.scroll_offset.y, self.size.height
+        if rows and not top <= first <= top + rows - EACH:
+            self.scroll_to(y=first if first < top else first - rows + EACH, animate=False, force=True)
+
+
+EACH: Final = 3
+
+
+def _shown(view: View, width: int, outcome: Answer | None) -> list[Line]:
+    mark = Span("*▸" if not view.engine else "* ", Role.KEY)
+    ground = Role.SELECTED if not view.engine else None
+    if view.snapshot is None:
+        return [line(mark, Span(f"○ {view.pairing}: nothing is known of it yet"), ground=ground), BLANK, BLANK]
+    return _engine(view, mark, view.pairing, view.snapshot, "shown here", width, outcome)
+
+
+def _neighbour(one: Neighbour, view: View, width: int, outcome: Answer | None) -> list[Line]:
+    selected = one.name == view.engine
+    mark = Span(("*" if one.name in view.chosen else " ") + ("▸" if selected else " "), Role.KEY)
+    ground = Role.SELECTED if selected else None
+    if one.snapshot is None:
+        text = f"{mark.text}✗ {one.name} is not reached: {one.unreachable}"
+        return [line(fit(text, width), ground=Role.STATEMENT), _outcome(outcome, width, ground), BLANK]
+    return _engine(view, mark, one.name, one.snapshot, one.trouble or "healthy", width, outcome)
+
+
+def _engine(
+    view: View, mark: Span, name: str, found: Snapshot, how: str, width: int, outcome: Answer | None
+) -> list[Line]:
+    ground = Role.SELECTED if "▸" in mark.text else None
+    worst = max((one.state for one in found.entities), key=lambda state: LOOKS[state].weight, default=None)
+    look = LOOKS[worst] if worst is not None else None
+    syphon = SYPHON_LOOKS[found.syphon.status]
+    sums = parked(found)
+    old = view.snapshot is not None and view.snapshot.at - found.at > OLD_AFTER
+    spans = [
+        mark,
+        Span(f"{look.glyph if look else '○'} ", look.role if look else Role.UNKNOWN),
+        Span(fit(name, NAME if width >= WIDE else NARROW), Role.TITLE),
+        Span(f" {how}", Role.MUTED if how in ("shown here", "healthy") else Role.SUSPECT),
+        Span(", read-only" if found.read_only else "", Role.SUSPECT),
+        Span(f" as of {clock(found.at)}, old · " if old else " · ", Role.MUTED),
+        Span(f"{rate(sum(one.sends_per_second for one in found.entities))}/s, "),
+        Span(f"{count(sums.messages if sums.is_known else None)} parked, "),
+        Span(f"syphon {found.syphon.status}", syphon.role if syphon.weight else Role.TEXT),
+        Span(f", {plural(len(found.entities), 'entity', 'entities')}"),
+    ]
+    lines = [Line(cut(spans, width), ground), Line(cut(_entities(found.entities), width), ground)]
+    return [*(one.greyed() if old else one for one in lines), _outcome(outcome, width, ground)]
+
+
+def _entities(entities: Sequence[EntityView]) -> list[Span]:
+    """Worst first, so that what is cut is what is well."""
+    spans = [Span(INDENT)]
+    for one in sorted(entities, key=lambda one: -LOOKS[one.state].weight)[:40]:
+        look = LOOKS[one.state]
+        spans += [Span(f"{look.glyph} ", look.role), Span(f"{one.path} {rate(one.sends_per_second)}/s  ")]
+    return spans
+
+
+def _outcome(outcome: Answer | None, width: int, ground: Role | None) -> Line:
+    if outcome is None:
+        return Line((), ground)
+    mark, role = ("✓", Role.HEALTHY) if outcome.good else ("✗", Role.FAILED_OVER)
+    spans = [Span(f"{INDENT}{mark} ", role), Span(f"{clock(outcome.at)} ", Role.MUTED), Span(outcome.text)]
+    return Line(cut(spans, width), ground)

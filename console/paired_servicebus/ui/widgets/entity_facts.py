@@ -1,0 +1,142 @@
+"""One entity in full: state and why-line, what would change it, pings, sends by route and outcome.
+
+Each part has its lines whatever the data, so that nothing moves when they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.moments import age, until
+from paired_servicebus.core.outlook import Change, outlook, pings
+from paired_servicebus.core.snapshot import EntityView, RouteView, Snapshot
+from paired_servicebus.ui.figures import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.situation import why_now
+from paired_servicebus.ui.states import LOOKS, ping_mark
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+LABEL: Final = 14
+WHY_LINES: Final = 2
+WAYS: Final = 2
+"""Ways out of a state that are told; none has more."""
+FIXED: Final = 11
+"""Lines of all parts but the routes'."""
+NUMBER: Final = 13
+
+
+class EntityFacts(Lines):
+    """The selected entity as it stands."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """As many lines as there is room for, the routes last."""
+        entity, snapshot = view.entity, view.snapshot
+        if entity is None or snapshot is None:
+            gone = f"this engine knows no {view.selected}" if view.selected else "no entity is known yet"
+            return [rule("entity", width), line(Span(f" {gone}", Role.MUTED)), *[BLANK] * (height - 2)]
+        said = [
+            rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
+            *_standing(entity, width, view.now),
+            *_ways(entity, snapshot, width, view.now),
+            *_pings(entity, width, view.now),
+            *_sends(entity, snapshot, width, rows=max(1, height - FIXED)),
+        ]
+        return [Line(cut(one.spans, width), one.ground) for one in said[:height]]
+
+
+def _place(view: View) -> str:
+    paths = [entity.path for entity in view.listed]
+    place = f"{paths.index(view.selected) + 1} of " if view.selected in paths else ""
+    return f"{place}{plural(len(paths), 'entity', 'entities')}"
+
+
+def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
+    look = LOOKS[entity.state]
+    state = line(
+        Span(f" {look.glyph} {entity.state}", look.role),
+        Span(" for ", Role.MUTED),
+        Span(age(now - entity.since)),
+        Span("  route ", Role.MUTED),
+        Span(entity.route),
+        Span("  sends ", Role.MUTED),
+        Span(f"{rate(entity.sends_per_second)}/s"),
+        Span(f"  {_episodes(entity)}", Role.MUTED),
+    )
+    return [state, *[line(f"   {text}") for text in wrap(why_now(entity, now), width - 4, lines=WHY_LINES)]]
+
+
+def _episodes(entity: EntityView) -> str:
+    if not entity.failovers:
+        return "never failed over"
+    return f"failed over {entity.failovers:,}×, {duration(entity.seconds_failed_over)}"
+
+
+def _ways(entity: EntityView, snapshot: Snapshot, width: int, now: float) -> list[Line]:
+    ways = [_way(change, width) for change in outlook(entity, snapshot.policy, now)[:WAYS]]
+    return [rule("next", width), *ways, *[BLANK] * (WAYS - len(ways))]
+
+
+def _way(change: Change, width: int) -> Line:
+    look = LOOKS[change.to]
+    text = shorten(change.when, width - LABEL - 3)
+    return line(Span(fit(f" {look.glyph} {change.to}", LABEL + 2), look.role), Span(text))
+
+
+def _pings(entity: EntityView, width: int, now: float) -> list[Line]:
+    sums = pings(entity.recent_pings)
+    sent = f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
+    title = rule("pings", width, note=Span(f"{sent} since the engine started", Role.MUTED))
+    if not sums.number:
+        return [title, line(Span(" none answered yet", Role.MUTED), Span(_next_ping(entity, now), Role.MUTED))]
+    row = entity.pings_in_a_row
+    strip = [ping_mark(took is not None) for took in entity.recent_pings]
+    figures = f"  p50 {milliseconds(sums.p50)}  p95 {milliseconds(sums.p95)}; {row:,} in a row"
+    last = f"; last {age(now - entity.last_ping_at)} ago" if entity.last_ping_at is not None else ""
+    return [title, line(" ", *strip, Span(figures), Span(last, Role.MUTED))]
+
+
+def _next_ping(entity: EntityView, now: float) -> str:
+    return f"; next {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else ""
+
+
+def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
+    since = f"since {when(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
+    head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "failed share")]
+    note = Span(since, Role.MUTED) if since else None
+    routes = _summed(entity.sends, rows)
+    large = f"   {plural(entity.too_large, 'message')} too large for the backlog" if entity.too_large else ""
+    return [
+        rule("sends", width, note=note),
+        line(Span(f" {fit('route', LABEL)}{''.join(head)}", Role.MUTED), Span(large, Role.SUSPECT)),
+        *[_route(route) for route in routes],
+        *[BLANK] * (rows - len(routes)),
+    ]
+
+
+def _summed(routes: Sequence[RouteView], rows: int) -> list[RouteView]:
+    """The routes, those that have no row of their own in the last one."""
+    if not routes:
+        return [RouteView(route="primary", accepted=0, failed=0)]
+    if len(routes) <= rows:
+        return list(routes)
+    rest = routes[rows - 1 :]
+    sums = RouteView(
+        route=f"{len(rest)} backlog queues" if rows > 1 else f"{len(rest)} routes",
+        accepted=sum(one.accepted for one in rest),
+        failed=sum(one.failed for one in rest),
+    )
+    return [*routes[: rows - 1], sums]
+
+
+def _route(route: RouteView) -> Line:
+    tried = route.accepted + route.failed
+    share = f"{route.failed / tried:.1%}" if tried else NOT_KNOWN
+    numbers = fit(count(route.accepted), NUMBER, "right")
+    return line(
+        f" {fit(route.route, LABEL)}",
+        Span(numbers, Role.TITLE),
+        Span(fit(count(route.failed), NUMBER, "right"), Role.SUSPECT if route.failed else Role.TEXT),
+        fit(share, NUMBER, "right"),
+    )

@@ -1,0 +1,327 @@
+"""The entities: a row each, and under it why it is where it is.
+
+With room for all why-lines each entity has its own. Without, the selected one has, and those that are not healthy where
+that leaves room for every row. Rows that are out of sight are counted in the last line, failed ones by their state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, overload
+
+from textual import events
+
+from paired_servicebus.core.entity import State
+from paired_servicebus.core.moments import age, clock, roughly, until
+from paired_servicebus.core.snapshot import EntityView
+from paired_servicebus.ui.figures import NOT_KNOWN, count, duration, plural, rate
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from paired_servicebus.ui.listing import NOWHERE, SORTS, WORST_FIRST, by_state
+from paired_servicebus.ui.situation import why_now
+from paired_servicebus.ui.states import LOOKS, ping_mark
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+WIDEST_NAME: Final = 32
+ALL_COLUMNS: Final = 132
+"""From so many cells on, every column is there."""
+INDENT: Final = "     "
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+Cell = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: `draw` gives its spans; they are cut or padded to `width` cells."""
+
+    title: str
+    width: int
+    draw: Callable[[EntityView, float], Cell]
+    align: Literal["left", "right"] = "left"
+    from_width: int = 0
+    """Shown in terminals of at least so many cells."""
+
+
+def _state(entity: EntityView, _now: float) -> Cell:
+    return (Span(entity.state, LOOKS[entity.state].role),)
+
+
+def _lasting(entity: EntityView, now: float) -> Cell:
+    return (Span(_lasts(entity, now - entity.since)),)
+
+
+def _lasts(entity: EntityView, seconds: float) -> str:
+    """To the second where a person waits for it; a row that is well costs nothing while time passes."""
+    return roughly(seconds) if entity.state in QUIET else age(seconds)
+
+
+def _refused(entity: EntityView, _now: float) -> Cell:
+    return (Span(rate(entity.refused_per_second), Role.FAILED_OVER if entity.refused_per_second else Role.TEXT),)
+
+
+def _route(entity: EntityView, _now: float) -> Cell:
+    return (Span(entity.route, Role.FAILED_OVER if entity.route == NOWHERE else Role.TEXT),)
+
+
+def _ping(entity: EntityView, now: float) -> Cell:
+    mark = ping_mark(entity.last_ping_good)
+    return (mark, Span(f" {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT)) if entity.last_ping_at else (mark,)
+
+
+def _next(entity: EntityView, now: float) -> Cell:
+    if entity.state is State.SUSPECT and entity.fails_over_at is not None:
+        return (Span(f"over {until(entity.fails_over_at, now)}", Role.SUSPECT),)
+    return (Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN),)
+
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column(title="state", width=11, draw=_state),
+    Column(title="for", width=6, draw=_lasting),
+    Column(title="to", width=9, draw=_route),
+    Column(
+        title="send/s", width=6, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
+    ),
+    Column(title="refused/s", width=9, align="right", draw=_refused),
+    Column(title="ping", width=8, from_width=78, draw=_ping),
+    Column(title="next", width=14, from_width=100, draw=_next),
+    Column(title="accepted", width=11, align="right", from_width=112, draw=lambda it, _: (Span(count(it.accepted)),)),
+    Column(title="diverted", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)),
+    Column(
+        title="failed", width=8, align="right", from_width=ALL_COLUMNS, draw=lambda it, _: (Span(count(it.failed)),)
+    ),
+)
+
+
+class EntityHead(Lines):
+    """The rule above the table, which carries a demo's caption, and the columns' titles."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two lines."""
+        columns = columns_in(width)
+        titles = [Span("    " + fit("entity", name_width(width)), Role.MUTED)]
+        titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
+        return (rule(_title(view), width, note=_note(view)), Line(tuple(titles)))
+
+
+def _note(view: View) -> Span | None:
+    """What a demo is showing; else how many entities are in each state, where not all are healthy."""
+    if view.snapshot is None:
+        return None
+    if view.snapshot.caption:
+        return Span(view.snapshot.caption, Role.KEY)
+    groups = by_state(view.snapshot.entities)
+    if set(groups) <= {State.HEALTHY}:
+        return None
+    return Span(_states(view.snapshot.entities), LOOKS[next(iter(groups))].role)
+
+
+def _states(entities: Sequence[EntityView]) -> str:
+    return " · ".join(f"{len(found):,} {state}" for state, found in by_state(entities).items())
+
+
+def _title(view: View) -> str:
+    """How many there are, in which order, and what a command would hit."""
+    if view.snapshot is None:
+        return "entities"
+    title = plural(len(view.snapshot.entities), "entity", "entities")
+    if view.filter:
+        title = f"{len(view.listed):,} of {title} with “{view.filter}”"
+    sorted_at = "" if SORTS[view.sort].live else f" as of {clock(view.sorted_at)}"
+    order = f", {view.sort}{sorted_at}"
+    if view.snapshot.caption and view.sort == WORST_FIRST:
+        order = ""  # a caption needs the room
+    return " · ".join(part for part in (title + order, _marked(view)) if part)
+
+
+def _marked(view: View) -> str:
+    """How many are marked, and how many of them a command would hit, where that is not all."""
+    if not view.marks:
+        return ""
+    hit, marked = len(view.marked), f"{len(view.marks):,} marked"
+    if hit == len(view.marks):
+        return marked
+    return f"{marked}, keys act on {hit:,} listed" if hit else f"{marked}, none listed: keys act on {view.selected}"
+
+
+class EntityTable(Lines):
+    """The rows. Keeps the one that a person selected in sight, and says what is out of sight."""
+
+    DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Rows and why-lines, drawn when they are asked for."""
+        return Rows(view, width, height)
+
+    def show(self, view: View) -> None:
+        """Shows the view. A new way of sorting is shown from its first row on; a selection is scrolled to when it was
+        moved, or when the news moved it out of a window that a person scrolled."""
+        before = self._view
+        super().show(view)
+        if before is None or before.sort != view.sort or before.filter != view.filter:
+            self.scroll_to(y=0, animate=False, force=True, immediate=True)
+        elif before.selected != view.selected or self.scroll_offset.y:
+            self._keep_in_sight()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draws anew, and keeps the selection in sight."""
+        super().on_resize(event)
+        self._keep_in_sight()
+
+    def _keep_in_sight(self) -> None:
+        rows = self._lines
+        if not isinstance(rows, Rows) or not self.size.height:
+            return
+        (first, last), top, height = rows.span_of_selection(), self.scroll_offset.y, rows.height
+        if first < top:
+            self.scroll_to(y=first, animate=False, force=True, immediate=True)
+        elif last > top + height:
+            self.scroll_to(y=last - height, animate=False, force=True, immediate=True)
+
+    def _line_at(self, y: int) -> Line:
+        rows = self._lines
+        if isinstance(rows, Rows) and rows.overflows and y == rows.height:
+            line = rows.out_of_sight(self.scroll_offset.y)
+            return line if self._view is None or self._view.fresh else line.greyed()
+        return super()._line_at(y)
+
+
+class Rows(Sequence[Line]):
+    """Every line of the table, computed one by one."""
+
+    def __init__(self, view: View, width: int, height: int) -> None:
+        self._view = view
+        self._width = width
+        self._entities = view.listed
+        self._now = view.now
+        self._places = self._plan(height)
+        """Entity and line within it, for each line of the table."""
+        self.overflows = len(self._places) > height
+        """Whether some are out of sight, which the last line in sight says."""
+        self.height = max(1, height - 1) if self.overflows else height
+        """Lines in sight."""
+
+    def _plan(self, height: int) -> list[tuple[int, int]]:
+        number = len(self._entities)
+        each = min(len(_PARTS), height // number) if number else 0
+        if each >= 2:
+            return [(entity, part) for entity in range(number) for part in range(each)]
+        told = self._with_why(lambda entity: entity.state not in QUIET)
+        return told if len(told) <= height else self._with_why(lambda entity: False)
+
+    def _with_why(self, wanted: Callable[[EntityView], bool]) -> list[tuple[int, int]]:
+        """A row each, and a why-line for the selected one and those that are wanted."""
+        places: list[tuple[int, int]] = []
+        for index, entity in enumerate(self._entities):
+            places.append((index, 0))
+            if entity.path == self._view.selected or wanted(entity):
+                places.append((index, 1))
+        return places
+
+    def __len__(self) -> int:
+        return len(self._places) + self.overflows
+
+    def out_of_sight(self, top: int) -> Line:
+        """How many rows are above and below the window that begins at `top`, and which of them are not healthy."""
+        seen = {index for index, part in self._places[top : top + self.height] if part == 0}
+        first, last = min(seen, default=0), max(seen, default=-1)
+        parts = [
+            _hidden(sign, self._entities[part], self._view.selected)
+            for sign, part in (("↑", slice(0, first)), ("↓", slice(last + 1, None)))
+        ]
+        spans = [span for part in parts for span in part]
+        return Line(cut((Span("  "), *spans), self._width))
+
+    @overload
+    def __getitem__(self, place: int) -> Line: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Line]: ...
+    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
+        if isinstance(place, slice):
+            return [self[index] for index in range(*place.indices(len(self)))]
+        if place == len(self._places):
+            return BLANK
+        index, part = self._places[place]
+        entity = self._entities[index]
+        if part == 0:
+            marked = entity.path in self._view.marks
+            return _row(entity, self._now, self._width, entity.path == self._view.selected, marked=marked)
+        return _PARTS[part](entity, self._now, self._width, entity.path == self._view.selected)
+
+    def span_of_selection(self) -> tuple[int, int]:
+        """First line of the selected entity, and the one after its last."""
+        own = [
+            place for place, (index, _) in enumerate(self._places) if self._entities[index].path == self._view.selected
+        ]
+        return (own[0], own[-1] + 1) if own else (0, 0)
+
+
+def _hidden(sign: str, entities: Sequence[EntityView], selected: str) -> tuple[Span, ...]:
+    if not entities:
+        return ()
+    unwell = [one for one in entities if one.state not in QUIET]
+    which = f" ({_states(unwell)})" if unwell else ", all healthy" if _all_healthy(entities) else ""
+    own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
+    role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED
+    return (Span(f"{sign} {len(entities):,} more{which}{own}  ", role),)
+
+
+def _all_healthy(entities: Sequence[EntityView]) -> bool:
+    return all(one.state is State.HEALTHY for one in entities)
+
+
+def columns_in(width: int) -> tuple[Column, ...]:
+    """The columns that a terminal of that width has."""
+    return tuple(column for column in COLUMNS if width >= column.from_width)
+
+
+def name_width(width: int) -> int:
+    """What is left for the entity's path."""
+    taken = sum(column.width + 2 for column in columns_in(width))
+    return max(8, min(WIDEST_NAME, width - taken - 5))
+
+
+def _row(entity: EntityView, now: float, width: int, selected: bool, *, marked: bool = False) -> Line:
+    look = LOOKS[entity.state]
+    spans = [
+        Span(("*" if marked else " ") + ("▸" if selected else " "), Role.KEY),
+        Span(f"{look.glyph} ", look.role),
+        Span(fit(entity.path, name_width(width)), Role.TITLE if selected else Role.TEXT),
+    ]
+    for column in columns_in(width):
+        cell = cut(column.draw(entity, now), column.width)
+        padding = " " * (column.width - sum(span.width for span in cell))
+        spans += [Span("  " + padding), *cell] if column.align == "right" else [Span("  "), *cell, Span(padding)]
+    return line(*spans, ground=Role.SELECTED if selected else None)
+
+
+def _why(entity: EntityView, now: float, width: int, selected: bool) -> Line:
+    quiet = entity.state in QUIET
+    text = shorten(why_now(entity, now), width - len(INDENT))
+    return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
+
+
+def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Line:
+    sends = [
+        f"{count(entity.accepted)} accepted",
+        f"{count(entity.diverted)} diverted",
+        f"{count(entity.failed)} failed",
+    ]
+    parts = [
+        *(sends if width < ALL_COLUMNS else ()),
+        f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
+        if entity.pings_sent
+        else "no ping",
+        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} in all"
+        if entity.failovers
+        else "never failed over",
+    ]
+    text = Span(INDENT + " · ".join(parts), Role.MUTED)
+    return Line(cut([text], width), Role.SELECTED if selected else None)
+
+
+def _gap(_entity: EntityView, _now: float, _width: int, _selected: bool) -> Line:
+    return BLANK
+
+
+_PARTS: Final[tuple[Callable[[EntityView, float, int, bool], Line], ...]] = (_row, _why, _history, _gap)

@@ -1,0 +1,162 @@
+"""The backlog queues in use, a row each: what lies in it by kind, its share of the limit, and where that goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from paired_servicebus.core.alarms import share_used
+from paired_servicebus.core.moments import age, clock
+from paired_servicebus.core.readiness import FULL
+from paired_servicebus.core.snapshot import QueueView, Snapshot
+from paired_servicebus.core.trend import Trend, seconds_until, trend
+from paired_servicebus.ui.figures import NOT_KNOWN, ahead, rate, share, short
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, fit, line, rule
+from paired_servicebus.ui.sums import is_old, parked, parked_in
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+INDEX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: `draw` gives its text and role."""
+
+    title: str
+    width: int
+    draw: Callable[[QueueView, Snapshot], Span]
+    align: Literal["left", "right"] = "right"
+    from_width: int = 0
+    """Shown in terminals of at least so many cells."""
+
+
+def outlook(queue: QueueView, now: float) -> str:
+    """When it is full, or empty, if it goes on like this; a dash where that would be a guess."""
+    if queue.depth is None or is_old(queue, now) or trend(queue.growth) is None:
+        return NOT_KNOWN
+    read_at = queue.read_at or now
+    if trend(queue.growth) is Trend.DRAINING:
+        lies, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
+        return f"empty {ahead(seconds_until(lies, 0, queue.growth), at)}" if lies else "empty"
+    if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
+        left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
+        return f"full {ahead(left, read_at)}"
+    return NOT_KNOWN
+
+
+def _parked(queue: QueueView, _: Snapshot) -> Span:
+    number = parked_in(queue)
+    return Span(short(number, 7), Role.TITLE if number else Role.TEXT)
+
+
+def _dead(queue: QueueView, _: Snapshot) -> Span:
+    return Span(short(queue.dead_lettered, 5), Role.SUSPECT if queue.dead_lettered else Role.TEXT)
+
+
+def _full(queue: QueueView, _: Snapshot) -> Span:
+    role = Role.FAILED_OVER if share_used(queue) > FULL else Role.TEXT
+    return Span(share(queue.size_bytes, queue.limit_bytes), role)
+
+
+def _trend(queue: QueueView, _: Snapshot) -> Span:
+    word = trend(queue.growth)
+    if word is None:
+        return Span(NOT_KNOWN)
+    per_second = abs(queue.growth or 0.0)
+    speed = f" {rate(per_second) if per_second < 1000 else short(round(per_second), 4)}/s"
+    speed = "" if word is Trend.STEADY else speed
+    roles = {Trend.GROWING: Role.SUSPECT, Trend.DRAINING: Role.HEALTHY, Trend.STEADY: Role.TEXT}
+    return Span(f"{word}{speed}", roles[word])
+
+
+def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
+    if queue.index in snapshot.syphon.paused_queues:
+        return Span("paused", Role.FORCED)
+    return Span("in") if queue.in_rotation else Span("pulled", Role.FAILED_OVER)
+
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column(title="parked", width=7, draw=_parked),
+    Column(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6)), from_width=70),
+    Column(title="later", width=6, draw=lambda it, _: Span(short(it.scheduled, 6)), from_width=90),
+    Column(title="dead", width=5, draw=_dead),
+    Column(title="full", width=6, draw=_full),
+    Column(title="trend", width=14, align="left", draw=_trend),
+    Column(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
+    Column(title="senders", width=7, align="left", draw=_rotation),
+    Column(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short(it.moved, 10))),
+    Column(
+        title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
+    ),
+)
+
+
+def columns_in(width: int) -> tuple[Column, ...]:
+    """The columns that a terminal of that width has."""
+    return tuple(column for column in COLUMNS if width >= column.from_width)
+
+
+class QueueHead(Lines):
+    """The rule with the sums and when they were read, and the columns' titles."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two lines."""
+        snapshot = view.snapshot
+        if snapshot is None:
+            return [rule("backlog", width), BLANK]
+        titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width))
+        return [
+            rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),
+            line(Span(f"   {fit('no', INDEX)}{titles}"[:width], Role.MUTED)),
+        ]
+
+
+def _note(snapshot: Snapshot, now: float) -> Span:
+    sums = parked(snapshot)
+    if sums.read_at is None:
+        least = f" · at least {sums.messages:,} parked" if sums.messages else ""
+        return Span(f"not read yet{least}", Role.SUSPECT)
+    old = ", old" if sums.old else ""
+    text = f"read {age(now - sums.read_at)} ago{old} · {sums.messages:,} parked, {sums.dead_lettered:,} dead-lettered"
+    return Span(text, Role.SUSPECT if sums.old else Role.MUTED)
+
+
+class QueueTable(Lines):
+    """The rows; keeps the selected one in sight."""
+
+    DEFAULT_CSS = "QueueTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """A row a queue."""
+        if view.snapshot is None:
+            return ()
+        return [_row(queue, view, view.snapshot, width) for queue in view.snapshot.queues]
+
+    def show(self, view: View) -> None:
+        """Shows the view, with the selected row in sight."""
+        super().show(view)
+        place = next(
+            (
+                row
+                for row, queue in enumerate(view.snapshot.queues if view.snapshot else ())
+                if str(queue.index) == view.queue
+            ),
+            0,
+        )
+        top, rows = self.scroll_offset.y, self.size.height
+        if rows and not top <= place < top + rows:
+            self.scroll_to(y=place if place < top else place - rows + 1, animate=False, force=True)
+
+
+def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:
+    selected = not view.on_unused and str(queue.index) == view.queue
+    old = is_old(queue, snapshot.at)
+    spans = [Span("▸" if selected else " ", Role.KEY), Span(f"{'!' if queue.differences else ' '} ", Role.SUSPECT)]
+    spans.append(Span(fit(str(queue.index), INDEX), Role.TITLE if selected else Role.TEXT))
+    for column in columns_in(width):
+        drawn = column.draw(queue, snapshot)
+        aged = old and column.title not in ("senders", "moved")
+        spans.append(Span("  " + fit(drawn.text, column.width, column.align), Role.MUTED if aged else drawn.role))
+    return line(*spans, ground=Role.SELECTED if selected else None)

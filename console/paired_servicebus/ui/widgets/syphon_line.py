@@ -1,0 +1,57 @@
+"""The syphon: what it does, how fast over the last minute, how much it moved, and in its own words why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.entity import DIVERTING
+from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.ui.figures import count, plural, rate, sparkline
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, shorten
+from paired_servicebus.ui.packing import named, packed
+from paired_servicebus.ui.states import SYPHON_LOOKS
+from paired_servicebus.ui.sums import parked
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.backlog_strip import LABEL
+from paired_servicebus.ui.widgets.lines import Lines
+
+LONGEST: Final = 60
+"""Seconds of history that a snapshot carries."""
+
+
+class SyphonLine(Lines):
+    """Status, sparkline, rate and moved; its why-line below."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two lines."""
+        if view.snapshot is None:
+            return (BLANK, BLANK)
+        syphon = view.snapshot.syphon
+        look = SYPHON_LOOKS[syphon.status]
+        bars = max(10, min(LONGEST, width // 4))
+        dead = f"  dead-lettered {count(syphon.dead_lettered)}" if syphon.dead_lettered else ""
+        spans = [
+            Span(fit(" syphon", LABEL), Role.MUTED),
+            Span(fit(f"{look.glyph} {syphon.status}", 9), look.role),
+            Span("  "),
+            Span(sparkline(syphon.history, bars), Role.KEY),
+            Span(fit(f"{rate(syphon.per_second)} msg/s", 12, "right")),
+            Span("  moved ", Role.MUTED),
+            Span(fit(count(syphon.moved), 7), Role.TITLE),
+            Span(dead, Role.SUSPECT),
+        ]
+        held = syphon.paused_parts
+        text = _text(view.snapshot, width - LABEL)
+        reason = shorten(f"{held}; {text}" if held else text, width - LABEL)
+        role = look.role if look.weight else Role.FORCED if held else Role.MUTED
+        return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, role)))
+
+
+def _text(snapshot: Snapshot, width: int) -> str:
+    """What the syphon says of itself; while it waits, for whom, with the one figure for what is parked."""
+    away = [one.path for one in snapshot.entities if one.state in DIVERTING]
+    if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
+        return snapshot.syphon.text
+    waiting = f"{plural(parked(snapshot).messages, 'message')} parked, waiting for "
+    return packed([named(away, before=waiting)], width)

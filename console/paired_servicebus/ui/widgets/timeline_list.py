@@ -1,0 +1,123 @@
+"""The timeline: every event told by the engine, one a line, drawn as it comes into sight; the selected one in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import ClassVar, Final, overload
+
+from rich.cells import cell_len
+from textual import events
+
+from paired_servicebus.core.moments import clock
+from paired_servicebus.ui import timeline
+from paired_servicebus.ui.figures import DAY, plural
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.log import Entry
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+SUBJECT: Final = 12
+WIDE_SUBJECT: Final = 28
+WIDE: Final = 110
+TIME: Final = 12
+
+
+class TimelineHead(Lines):
+    """The rule: how many events, which filter, and whether the newest is followed."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        shown = timeline.entries(view.log, view.story.filter)
+        title = plural(len(view.log), "event")
+        if view.story.filter:
+            title = f"{len(shown):,} of {title} with “{view.story.filter}”"
+        note = "newest followed" if view.story.cursor is None else "stands still: end follows the newest"
+        return (rule(title, width, note=Span(note, Role.MUTED)),)
+
+
+class TimelineList(Lines):
+    """The rows; the selected one is in sight, at the bottom while the newest is followed."""
+
+    ages: ClassVar[bool] = False  # an event stays true
+    DEFAULT_CSS = "TimelineList { overflow-y: scroll; scrollbar-size-vertical: 0; }"
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """A row an event, drawn when it is asked for."""
+        return Rows(view, width)
+
+    def show(self, view: View) -> None:
+        """Shows the view, with the selected event in sight."""
+        super().show(view)
+        self._keep_in_sight()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """The selected event is in sight from the first paint on."""
+        self.call_after_refresh(self._keep_in_sight)
+
+    def _keep_in_sight(self) -> None:
+        rows = self._lines
+        if isinstance(rows, Rows) and self.size.height:
+            place, top, height = rows.place, self.scroll_offset.y, self.size.height
+            if not top <= place < top + height:
+                y = max(0, place if place < top else place - height + 1)
+                self.scroll_to(y=y, animate=False, force=True)
+
+
+class Rows(Sequence[Line]):
+    """Every line of the list, computed one by one."""
+
+    def __init__(self, view: View, width: int) -> None:
+        self._entries = timeline.entries(view.log, view.story.filter)
+        self.place = timeline.place_of(self._entries, view.story.cursor)
+        self._now = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
+        self._width = width
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, place: int) -> Line: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Line]: ...
+    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
+        if isinstance(place, slice):
+            return [self[index] for index in range(*place.indices(len(self)))]
+        return _row(self._entries[place], self._now, self._width, selected=place == self.place)
+
+
+def _row(entry: Entry, now: float, width: int, *, selected: bool) -> Line:
+    subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
+    pointer, at = Span("▸" if selected else " ", Role.KEY), fit(_when(entry.at, now), TIME)
+    text = shorten(entry.text, width - cell_len(subject) - TIME - 4)
+    ground = Role.SELECTED if selected else None
+    return line(pointer, Span(f"{at} ", Role.MUTED), Span(f"{subject}  "), Span(text, entry.role), ground=ground)
+
+
+def _when(at: float, now: float) -> str:
+    """A clock time, with the day in front once it is no more today's."""
+    if abs(now - at) < DAY / 2:
+        return clock(at)
+    return datetime.fromtimestamp(at, UTC).strftime("%d %b %H:%M")
+
+
+class EventInFull(Lines):
+    """The selected event, wrapped, with day, time and its number in the engine's history."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """A rule and the sentence."""
+        shown = timeline.entries(view.log, view.story.filter)
+        place = timeline.place_of(shown, view.story.cursor)
+        if place < 0:
+            text = "no event has these words" if view.story.filter else "nothing happened yet"
+            return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]
+        entry = shown[place]
+        at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        number = f" · number {entry.place[1]:,} of boot {entry.place[0]}" if entry.place else ""
+        said = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
+        note = Span(f"{entry.kind or 'console'}{number}", Role.MUTED)
+        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in said]]

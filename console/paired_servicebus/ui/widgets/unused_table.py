@@ -1,0 +1,72 @@
+"""Unused backlog queues: what is stranded in them, how old it is, and in what they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.indices import in_words
+from paired_servicebus.core.moments import age
+from paired_servicebus.core.snapshot import Snapshot, UnusedQueue
+from paired_servicebus.ui.figures import NOT_KNOWN, count, plural, when
+from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from paired_servicebus.ui.listing import unused_queues
+from paired_servicebus.ui.sums import stranded
+from paired_servicebus.ui.view import View
+from paired_servicebus.ui.widgets.lines import Lines
+
+INDEX: Final = 6
+
+
+class UnusedTable(Lines):
+    """A rule, then a row a queue."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """The rows that fit, the selected one among them."""
+        if view.snapshot is None:
+            return [rule("unused queues", width), *[BLANK] * (height - 1)]
+        queues, room = unused_queues(view.snapshot), height - 1
+        place = next((row for row, queue in enumerate(queues) if queue.path == view.unused), 0) if view.on_unused else 0
+        top = max(0, place - room + 1)
+        rows = [_row(queue, view, width) for queue in queues[top : top + room]] or [_none(view.snapshot, width)]
+        hidden = f" · ↓ {len(queues) - top - room} more" if len(queues) > top + room else ""
+        title = f"{len(queues)} unused{hidden}{_stranded(view.snapshot)}" if queues else "unused queues"
+        return [rule(title, width, note=_note(view.snapshot, view.now)), *rows, *[BLANK] * (room - len(rows))]
+
+
+def _stranded(snapshot: Snapshot) -> str:
+    counts = stranded(snapshot)
+    where = in_words(list(counts)) if counts else ""
+    return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
+
+
+def _note(snapshot: Snapshot, now: float) -> Span | None:
+    unused = snapshot.unused
+    if unused.trouble:
+        return Span(f"cannot be listed: {unused.trouble}", Role.SUSPECT)
+    if unused.read_at is None:
+        return Span("not listed yet", Role.MUTED)
+    old = snapshot.at - unused.read_at > 2 * unused.read_every
+    return Span(f"listed {age(now - unused.read_at)} ago, old", Role.SUSPECT) if old else None
+
+
+def _none(snapshot: Snapshot, width: int) -> Line:
+    if snapshot.unused.read_at is None or snapshot.unused.trouble:
+        return BLANK
+    return Line(cut([Span(" none: every backlog queue under the prefix is in use", Role.MUTED)], width))
+
+
+def _row(queue: UnusedQueue, view: View, width: int) -> Line:
+    selected = view.on_unused and queue.path == view.unused
+    now = view.snapshot.at if view.snapshot else 0.0
+    parts = [
+        f"{count(queue.messages)} stranded",
+        f"{count(queue.dead_lettered)} dead",
+        f"last active {when(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
+        queue.status or "status not known",
+        *queue.differences,
+    ]
+    text = shorten(" · ".join(parts), width - INDEX - 4)
+    role = Role.SUSPECT if queue.messages else Role.TEXT
+    spans = (Span("▸" if selected else " ", Role.KEY), Span(f"  {fit(str(queue.index), INDEX)}"), Span(text, role))
+    return line(*spans, ground=Role.SELECTED if selected else None)

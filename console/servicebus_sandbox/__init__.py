@@ -1,0 +1,71 @@
+"""The sandbox: Azure Service Bus namespaces on this machine, for tests and demonstrations, that can be broken at will.
+
+`async with Sandbox.start() as sandbox:` runs them inside the caller's event loop; `paired sandbox` in a process.
+
+    host, control         all of it, started and ended as one; faults, clock and state by URL
+    entry, plugin         a process of its own; pytest's fixture
+    config, specs         what namespaces are to contain
+    arm, atom             management: of all namespaces, of one
+    amqp_server           messaging
+    serving               ports, and what whoever serves there shares
+    access, faults        who may; what is broken
+    broker                what becomes of a message
+
+Each knows only what stands below it. Names are loaded when they are first asked for, so that the pure broker can be
+imported without any server.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from servicebus_sandbox.access.credentials import AsyncSandboxCredential, SandboxCredential
+    from servicebus_sandbox.broker.access import AuthorizationRule, Right
+    from servicebus_sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+    from servicebus_sandbox.host import Sandbox, SandboxNamespace
+    from servicebus_sandbox.serving.listener import ListenError
+    from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
+
+__all__ = [
+    "AsyncSandboxCredential",
+    "AuthorizationRule",
+    "ListenError",
+    "NamespaceSpec",
+    "Pings",
+    "QueueSettings",
+    "QueueSpec",
+    "Right",
+    "Sandbox",
+    "SandboxCredential",
+    "SandboxNamespace",
+    "SubscriptionSettings",
+    "SubscriptionSpec",
+    "Tier",
+    "TopicSettings",
+    "TopicSpec",
+]
+
+_HOMES = {
+    "AsyncSandboxCredential": "access.credentials",
+    "AuthorizationRule": "broker.access",
+    "ListenError": "serving.listener",
+    "NamespaceSpec": "specs",
+    "Pings": "broker.settings",
+    "QueueSettings": "broker.settings",
+    "QueueSpec": "specs",
+    "Right": "broker.access",
+    "Sandbox": "host",
+    "SandboxCredential": "access.credentials",
+    "SandboxNamespace": "host",
+    "SubscriptionSettings": "broker.settings",
+    "SubscriptionSpec": "specs",
+    "Tier": "broker.settings",
+    "TopicSettings": "broker.settings",
+    "TopicSpec": "specs",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,115 @@
+"""The judge of one namespace's tokens: which rights a token proves for an audience.
+
+Two kinds: shared access signatures, proved by a key of a rule of the namespace or of the entity, and bearer tokens of
+the sandbox's issuer. Asked by `$cbs` and by management alike; that the rights suffice is checked by whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import unquote
+
+from servicebus_sandbox.access import sas
+from servicebus_sandbox.access.addresses import covers, parse_address, path_of
+from servicebus_sandbox.access.issuer import SERVICE_BUS, Issuer
+from servicebus_sandbox.access.tokens import Access, Flaw, TokenError
+from servicebus_sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, check_rules
+from servicebus_sandbox.broker.entities import Subscription
+from servicebus_sandbox.broker.errors import EntityNotFound
+from servicebus_sandbox.broker.namespace import Namespace
+
+BEARER: Final = "Bearer "
+MAX_AUDIENCE: Final = 1024
+
+
+def root_rule(name: str, key: str, secondary: str | None = None) -> AuthorizationRule:
+    """A rule with every right; both keys are `key` where no second one is given."""
+    return AuthorizationRule(name=name, rights=ALL_RIGHTS, primary_key=key, secondary_key=secondary or key)
+
+
+class Authorization:
+    """Knows the namespace's own rules, finds those of its entities, and the issuer if bearer tokens are taken."""
+
+    def __init__(
+        self, namespace: Namespace, rules: Iterable[AuthorizationRule] = (), *, issuer: Issuer | None = None
+    ) -> None:
+        self._namespace = namespace
+        self._issuer = issuer
+        self._rules: tuple[AuthorizationRule, ...] = ()
+        self.rules = tuple(rules)
+
+    @property
+    def rules(self) -> tuple[AuthorizationRule, ...]:
+        """The namespace's own rules. Setting them raises InvalidSettings for too many or two of one name."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: tuple[AuthorizationRule, ...]) -> None:
+        check_rules(rules)
+        self._rules = rules
+
+    def judge(self, token: str, audience: str, now: float) -> Access:
+        """What `token` opens of `audience`, a URI, at `now` in epoch seconds.
+
+        A bearer token may come with or without `Bearer` before it. Raises TokenError with the reason.
+        """
+        if len(audience) > MAX_AUDIENCE:
+            raise TokenError(
+                Flaw.AUDIENCE, f"The audience has {len(audience)} characters; no entity's has more than {MAX_AUDIENCE}."
+            )
+        if token.startswith(sas.PREFIX):
+            return self._by_signature(sas.read_token(token), audience, now)
+        if self._issuer is None:
+            raise TokenError(
+                Flaw.MALFORMED, "The token is not a shared access signature, and this namespace takes no other."
+            )
+        bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
+        return Access(_path_in(audience), bearer.rights, bearer.expires_at)
+
+    def check_entity(self, path: str) -> None:
+        """Raise EntityNotFound unless the path is the namespace's root or leads to an entity, or below one."""
+        owner = parse_address(path).path
+        if owner:
+            self._namespace.owner(owner)
+
+    def _by_signature(self, token: sas.SasToken, audience: str, now: float) -> Access:
+        path, resource = _path_in(audience), _path_in(token.resource)
+        named = [
+            rule
+            for owner, rule in self._rules_above(path)
+            if rule.name in token.key_names and covers(owner, resource)  # an entity's key opens nothing above it
+        ]
+        if not named:
+            raise TokenError(
+                Flaw.SIGNATURE, f"There is no key named '{token.key_name}' for '{path}' or for the namespace."
+            )
+        proved = [rule for rule in named if any(token.is_signed_with(key) for key in rule.keys)]
+        if not proved:
+            raise TokenError(
+                Flaw.SIGNATURE,
+                f"The signature was not made with the key '{token.key_name}', neither of its two; check the key.",
+            )
+        token.check(audience, now)
+        return Access(path, proved[0].rights, token.expires_at)
+
+    def _rules_above(self, path: str) -> Iterator[tuple[str, AuthorizationRule]]:
+        """The rules that may open `path`, each with the path it belongs to, the nearest first."""
+        segments = path.split("/")
+        for size in range(len(segments), 0, -1):
+            owner = "/".join(segments[:size])
+            for rule in self._rules_of(owner):
+                yield owner, rule
+        for rule in self._rules:
+            yield "", rule
+
+    def _rules_of(self, path: str) -> tuple[AuthorizationRule, ...]:
+        try:
+            entity = self._namespace.entity(path)
+        except EntityNotFound:
+            return ()
+        return () if isinstance(entity, Subscription) else entity.settings.authorization_rules
+
+
+def _path_in(uri: str) -> str:
+    return unquote(path_of(uri)).strip("/")

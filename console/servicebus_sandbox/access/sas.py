@@ -1,0 +1,127 @@
+"""Shared access signatures: making a token, reading one, and asking what it proves.
+
+A token is `SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<key name>`; its signature
+is HMAC-SHA256 with the key's text over the encoded resource, a line feed and the expiry. Pure functions: the
+time and the keys come in as arguments. Which keys there are and what they may do belongs to `authorization`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
+
+from servicebus_sandbox.access.tokens import Flaw, TokenError
+
+PREFIX = "SharedAccessSignature "
+_FIELDS = ("sr", "sig", "se", "skn")
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A resource without its scheme: `port` is None where none was written."""
+
+    host: str
+    port: int | None
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SasToken:
+    """A token as it was read; nothing about it is proved yet. `expires_at` is in epoch seconds, `resource` decoded."""
+
+    key_name: str
+    resource: str
+    expires_at: float
+    _signed: str = field(repr=False)
+    _signature: str = field(repr=False)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """What the key may be called: the Python SDK encodes the name twice."""
+        return tuple(dict.fromkeys((self.key_name, unquote_plus(self.key_name))))
+
+    def is_signed_with(self, key: str) -> bool:
+        """In constant time."""
+        return hmac.compare_digest(self._signature.encode(), _signature(self._signed, key).encode())
+
+    def check(self, audience: str, now: float) -> None:
+        """Raise TokenError unless the token lives at `now` (epoch seconds) and covers `audience`, a URI.
+
+        The token's resource has to be the audience or a parent of it, by whole path segments and without regard to
+        case; any scheme, host with or without port.
+        """
+        if self.expires_at <= now:
+            raise TokenError(
+                Flaw.EXPIRED, f"The token expired {now - self.expires_at:.0f} seconds ago; sign a new one."
+            )
+        resource = _locate(self.resource)
+        if not _covers(resource, resource if audience == self.resource else _locate(audience)):
+            raise TokenError(Flaw.AUDIENCE, f"The token is for '{self.resource}', which does not cover '{audience}'.")
+
+
+def sign(resource: str, key_name: str, key: str, expires_at: float) -> str:
+    """A token for `resource` and everything below it, good until `expires_at` (epoch seconds)."""
+    encoded, expiry = quote_plus(resource), str(int(expires_at))
+    signature = quote_plus(_signature(f"{encoded}\n{expiry}", key))
+    return f"{PREFIX}sr={encoded}&sig={signature}&se={expiry}&skn={quote_plus(key_name)}"
+
+
+def read_token(token: str) -> SasToken:
+    """Raises TokenError for what is no shared access signature."""
+    fields = _fields(token)
+    return SasToken(
+        unquote_plus(fields["skn"]),
+        unquote_plus(fields["sr"]),
+        _expiry(fields["se"]),
+        f"{fields['sr']}\n{fields['se']}",
+        # unquote, not unquote_plus: a client that leaves base64's "+" as it is means "+"
+        unquote(fields["sig"]),
+    )
+
+
+def _signature(signed: str, key: str) -> str:
+    return b64encode(hmac.digest(key.encode(), signed.encode(), sha256)).decode("ascii")
+
+
+def _fields(token: str) -> dict[str, str]:
+    if not token.startswith(PREFIX):
+        raise TokenError(
+            Flaw.MALFORMED,
+            "The token is not a shared access signature: it has to start with 'SharedAccessSignature sr='.",
+        )
+    if not token.isascii():
+        raise TokenError(
+            Flaw.MALFORMED, "The token holds characters beyond ASCII; its parts have to be percent-encoded."
+        )
+    pairs = (item.partition("=") for item in token[len(PREFIX) :].split("&"))
+    fields = {name.strip(): value.strip() for name, _, value in pairs}
+    missing = [name for name in _FIELDS if not fields.get(name)]
+    if missing:
+        raise TokenError(Flaw.MALFORMED, f"The token has no {' and no '.join(missing)}; it needs sr, sig, se and skn.")
+    return fields
+
+
+def _expiry(text: str) -> float:
+    if not (text.isascii() and text.isdigit()):
+        raise TokenError(Flaw.MALFORMED, f"The expiry se='{text}' is not a number of seconds since 1970.")
+    return float(text)
+
+
+def _locate(uri: str) -> _Location:
+    try:
+        parts = urlsplit(uri if "://" in uri else f"//{uri}")
+        segments = tuple(part for part in unquote(parts.path).lower().split("/") if part)
+        return _Location((parts.hostname or "").lower(), parts.port, segments)
+    except ValueError as error:
+        raise TokenError(Flaw.MALFORMED, f"'{uri}' is not a URI that a token can be judged for: {error}.") from error
+
+
+def _covers(resource: _Location, audience: _Location) -> bool:
+    if not resource.host or resource.host != audience.host:
+        return False
+    if None not in (resource.port, audience.port) and resource.port != audience.port:
+        return False
+    return audience.segments[: len(resource.segments)] == resource.segments

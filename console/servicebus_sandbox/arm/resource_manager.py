@@ -1,0 +1,133 @@
+"""Azure Resource Manager for the sandbox's namespaces: a request in, an answer out, with no socket in between.
+
+Namespaces, queues, topics, subscriptions, rules, authorization rules and their keys, as azure-mgmt-servicebus asks for
+them. Any subscription and any resource group will do. Everything is done at once; where Azure takes a while, the answer
+has the client ask once more. Bearer tokens of the sandbox's issuer are asked for, for ARM's own audience and with every
+right. A namespace's faults bear on its requests here as they do over Atom (`serving.http_faults`). What is done for
+which address is in `namespaces`, `entities` and `keys`; the port is in `server`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from servicebus_sandbox.access.issuer import RESOURCE_MANAGER, Issuer
+from servicebus_sandbox.access.tokens import TokenError
+from servicebus_sandbox.arm import entities, keys, namespaces
+from servicebus_sandbox.arm.addresses import PROVIDER, ArmAddress, entity_path, read_address
+from servicebus_sandbox.arm.calls import Actions, ArmRefusal, Call, Owner, Place, Places, Reply
+from servicebus_sandbox.atom.descriptions import DescriptionError
+from servicebus_sandbox.atom.management import Request
+from servicebus_sandbox.broker.access import ALL_RIGHTS
+from servicebus_sandbox.broker.entity_checks import TargetMissing
+from servicebus_sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound
+from servicebus_sandbox.faults import Verdict
+from servicebus_sandbox.serving.complaints import Complaints
+
+NEWEST_VERSION = "2026-01-01"
+_VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
+_BAD_REQUEST = "BadRequest"
+_ACTIONS: Actions = {**namespaces.ACTIONS, **entities.ACTIONS, **keys.ACTIONS}
+_REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
+    (EntityNotFound, 404, "NotFound", ""),
+    (EntityExists, 409, "Conflict", "SubCode=40900. "),
+    (TargetMissing, 400, "BadRequest", "SubCode=40400. "),
+    (BrokerError, 400, "BadRequest", "SubCode=40000. "),
+    (DescriptionError, 400, "BadRequest", "SubCode=40000. "),
+)
+"""Status, ARM's code and the service's own words before the sentence."""
+
+
+_FAULTY: dict[Verdict, tuple[int, str, str]] = {
+    Verdict.BUSY: (429, "TooManyRequests", "SubCode=50004. "),
+    Verdict.DISABLED: (403, "Forbidden", ""),
+    Verdict.NOT_FOUND: (404, "NotFound", ""),
+    Verdict.UNAUTHORIZED: (401, "AuthenticationFailed", ""),
+}
+"""Codes of ARM and of the service behind it, as the page "Service Bus Resource Manager exceptions" lists them."""
+_BUSY_SECONDS = "10"
+
+
+class ResourceManager:
+    """Answers for all namespaces. `owner` makes and ends them; without one they stay. `clock`: epoch seconds."""
+
+    def __init__(
+        self, places: Sequence[Place], *, issuer: Issuer, clock: Callable[[], float], owner: Owner | None = None
+    ) -> None:
+        self._places = Places(places, owner)
+        self._issuer = issuer
+        self._clock = clock
+        self._complaints = Complaints("ARM")
+
+    def close(self) -> None:
+        """Let go of what faults hold back; from now on they hold back nothing."""
+        for place in self._places.all():
+            place.gate.close()
+
+    async def answer(self, request: Request) -> Reply | None:
+        """None for a connection that is to be reset, by a fault. Never raises for what a client sent."""
+        address = read_address(request.path)
+        place = self._places.get(address.names[0]) if address and address.names else None
+        if address is None or place is None:
+            return await self._answer(request, address)
+
+        async def serve() -> Reply:
+            return await self._answer(request, address)
+
+        return await place.gate.pass_through(entity_path(address), serve, _refused_by_fault)
+
+    async def _answer(self, request: Request, address: ArmAddress | None) -> Reply:
+        try:
+            return await self._act(request, address)
+        except ArmRefusal as refusal:
+            return _refused(refusal.status, refusal.code, str(refusal))
+        except tuple(row[0] for row in _REFUSALS) as error:
+            status, code, words = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
+            if code == _BAD_REQUEST:
+                self._complaints.about(type(error).__name__, f"refused a request: {error}")
+            return _refused(status, code, f"{words}{error}")
+
+    async def _act(self, request: Request, address: ArmAddress | None) -> Reply:
+        self._authorize(request)
+        _check_version(request.query.get("api-version"))
+        if address is None:
+            raise ArmRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
+        action = _ACTIONS.get((request.method, address.words, len(address.names)))
+        if action is None:
+            what = "/".join(address.words)
+            raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{what}'")
+        reply = action(Call(request, address, self._places))
+        return reply if isinstance(reply, Reply) else await reply
+
+    def _authorize(self, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise ArmRefusal(401, "AuthenticationFailed", "the request has no bearer token in its Authorization header")
+        try:
+            bearer = self._issuer.judge(token.strip(), audiences=RESOURCE_MANAGER, now=self._clock())
+        except TokenError as error:
+            raise ArmRefusal(401, "InvalidAuthenticationToken", error.reason) from error
+        if not bearer.rights >= ALL_RIGHTS:
+            raise ArmRefusal(403, "AuthorizationFailed", "the token's role does not let its holder manage namespaces")
+
+
+def _check_version(version: str | None) -> None:
+    if version is None:
+        raise ArmRefusal(400, "MissingApiVersionParameter", "the query has no api-version, which every request needs")
+    match = _VERSION.fullmatch(version)
+    if match is None or match[1] > NEWEST_VERSION:
+        raise ArmRefusal(
+            400, "InvalidApiVersionParameter", f"api-version '{version}' is not known; the newest is {NEWEST_VERSION}"
+        )
+
+
+def _refused(status: int, code: str, sentence: str) -> Reply:
+    return Reply(status, {"error": {"code": code, "message": sentence}})
+
+
+def _refused_by_fault(verdict: Verdict, sentence: str, status: int) -> Reply:
+    status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
+    refused = _refused(status, code, f"{words}{sentence}")
+    return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is Verdict.BUSY else refused

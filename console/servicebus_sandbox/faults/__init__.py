@@ -1,0 +1,27 @@
+"""What is broken in a namespace, as data, and the verdict on each moment that somebody serves.
+
+    table   what each kind does at which moment
+    terms   one fault: its kind, whom it concerns, how far it goes
+    board   the faults in force, and who asks them
+    orders  faults as JSON, for the control URL
+
+Nothing here acts: carrying a verdict out belongs to those who serve connections, links and requests.
+"""
+
+from servicebus_sandbox.faults.board import CaseKey, FaultBoard
+from servicebus_sandbox.faults.table import ConnectionVerdict, Direction, FaultKind, Moment, Operation, Verdict
+from servicebus_sandbox.faults.terms import Fault, FaultError, FaultTerms
+
+__all__ = [
+    "CaseKey",
+    "ConnectionVerdict",
+    "Direction",
+    "Fault",
+    "FaultBoard",
+    "FaultError",
+    "FaultKind",
+    "FaultTerms",
+    "Moment",
+    "Operation",
+    "Verdict",
+]

@@ -1,0 +1,150 @@
+"""HTTP/1.1 for the sandbox's servers: aiohttp's, with the lobby at its beginning; and a port that serves nothing else.
+
+A connection is unproven until it has made a whole request that was not answered by 401. How long the rest of a request
+may take is the handler's, who says `head_is_in`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from servicebus_sandbox.serving.http_log import once_per_reason
+from servicebus_sandbox.serving.listener import TLS_HANDSHAKE, bind, first_byte
+from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
+
+_IDLE_SECONDS: Final = 60.0
+_LINGERING_SECONDS: Final = 1.0  # for the rest of a body that nobody reads any more
+_SHUTDOWN_SECONDS: Final = 1.0
+_PAUSE_AFTER_FAILURE: Final = 1.0
+_UNAUTHORIZED: Final = 401
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class HttpServer(web.Server):
+    """Makes the protocol for each connection, and ends them. Needs a running loop."""
+
+    def __init__(self, who: str, serve: Handler, *, lobby: Lobby, patience: float, log: logging.Logger) -> None:
+        """`who` begins lines in `log`; `patience` is how many seconds a first request's head may take, and a body."""
+        super().__init__(
+            self._prove,
+            access_log=None,
+            logger=once_per_reason(log, who),
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+        )
+        self._serve_request = serve
+        self._lobby = lobby
+        self._patience = patience
+        self._stays: dict[RequestHandler, Stay] = {}
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._stays[handler] = self._lobby.enter(transport.abort, self._patience)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._leave(handler)
+
+    async def body_of(self, request: web.BaseRequest) -> bytes:
+        """The request's body. Raises HTTPRequestTimeout."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await request.read()
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
+
+    def prove(self, request: web.BaseRequest) -> None:
+        """What the request's connection becomes has its own way to prove itself."""
+        self._leave(request.protocol)
+
+    async def _prove(self, request: web.BaseRequest) -> web.StreamResponse:
+        stay = self._stays.get(request.protocol)
+        if stay is not None:
+            stay.stop_timer()
+        answer = await self._serve_request(request)
+        if answer.status != _UNAUTHORIZED:
+            self._leave(request.protocol)
+        elif stay is not None and request.protocol in self._stays:
+            stay.start_timer(self._patience)
+        return answer
+
+    def _leave(self, handler: RequestHandler) -> None:
+        stay = self._stays.pop(handler, None)
+        if stay is not None:
+            stay.leave()
+
+
+class HttpPort:
+    """One port with HTTP, and with `tls` HTTPS too: the first byte tells, which is looked at without being consumed."""
+
+    def __init__(
+        self,
+        who: str,
+        serve: Handler,
+        *,
+        log: logging.Logger,
+        tls: ssl.SSLContext | None = None,
+        patience: float = FIRST_REQUEST_SECONDS,
+    ) -> None:
+        """`patience`: seconds for a client to show what it speaks, for a TLS handshake, for a request."""
+        self._who = who
+        self._log = log
+        self._tls = tls
+        self._patience = patience
+        self._lobby = Lobby(who)
+        self.http = HttpServer(who, serve, lobby=self._lobby, patience=patience, log=log)
+        self._accepting: asyncio.Task[None] | None = None
+
+    def open(self, host: str, port: int = 0) -> int:
+        """Listen; returns the port. Raises ListenError."""
+        server = bind(self._who, host, port)
+        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._who}")
+        return int(server.getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and end every connection; an answer under way has a second to leave."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
+        self.http.pre_shutdown()  # idle connections go at once
+        await self.http.shutdown(_SHUTDOWN_SECONDS)
+
+    async def _accept(self, server: socket.socket) -> None:
+        with server:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    try:
+                        connection = await self._lobby.accept(server)
+                    except OSError as error:
+                        self._log.warning("%s cannot accept a connection: %s", self._who, error)
+                        await asyncio.sleep(_PAUSE_AFTER_FAILURE)
+                        continue
+                    self._lobby.follow(group.create_task(self._welcome(connection)))
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        """Bring one new connection as far as HTTP; whatever goes wrong stays its own."""
+        handed_over = False
+        try:
+            async with asyncio.timeout(self._patience):
+                first = await first_byte(connection)
+            if first:
+                tls = self._tls if first == TLS_HANDSHAKE else None
+                limit = self._patience if tls else None
+                loop = asyncio.get_running_loop()
+                await loop.connect_accepted_socket(self.http, connection, ssl=tls, ssl_handshake_timeout=limit)
+                handed_over = True
+        except (TimeoutError, OSError) as error:
+            self._log.debug("a connection to %s came to nothing: %s", self._who, error or "silence")
+        finally:
+            if not handed_over:
+                connection.close()

@@ -1,0 +1,239 @@
+"""One port of one namespace: accepts sockets, tells from their first bytes what they speak, and hands them over.
+
+`AMQP` is served as it is; a TLS hello is answered, and the bytes inside tell AMQP from HTTP; HTTP without TLS is told
+to use HTTPS; anything else is closed. The first byte is looked at without being consumed, since a TLS handshake has
+to begin on an untouched socket. Silence, garbage and half a handshake end by a time-out and concern nobody else.
+What is said over a connection does not belong here: the AMQP and HTTPS protocols come in as factories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Callable
+
+from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
+from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
+from servicebus_sandbox.serving.sniffing import Sniffer, Speech, Swallower
+
+log = logging.getLogger(__name__)
+
+ProtocolFactory = Callable[[], asyncio.Protocol]
+
+_BACKLOG = 512
+TLS_HANDSHAKE = b"\x16"
+_PAUSE_AFTER_FAILURE = 1.0
+_HTTPS_ONLY = b"Management is served over HTTPS alone: use https:// and trust the sandbox's ca_file.\n"
+_REFUSAL = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_HTTPS_ONLY), _HTTPS_ONLY)
+)
+
+
+class ListenError(Exception):
+    """The port could not be opened; the message names address, cause and remedy."""
+
+
+class Listener:
+    """The port of one namespace. Open it once, close it once; `rejected` counts what was turned away, by reason."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        amqp: ProtocolFactory,
+        https: ProtocolFactory,
+        tls: ssl.SSLContext,
+        faults: FaultBoard,
+        lobby: Lobby,
+        patience: float = FIRST_REQUEST_SECONDS,
+    ) -> None:
+        """`faults` is asked about each new connection; `patience` is how many seconds one may take to show itself, and
+        it waits in the `lobby` meanwhile.
+        """
+        self._namespace = namespace
+        self._factories = {Speech.AMQP: amqp, Speech.HTTP: https}
+        self._tls = tls
+        self._faults = faults
+        self._verdict = faults.connection_verdict
+        self._last_verdict = self._verdict()
+        self._patience = patience
+        self._lobby = lobby
+        self._stand_ins: set[asyncio.Transport] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self._server: socket.socket | None = None
+        self._kept: socket.socket | None = None
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self.rejected: Counter[str] = Counter()
+
+    async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen on `host`, loopback unless its owner wants others in; returns the port. Raises ListenError."""
+        server = self._server = bind(f"namespace '{self._namespace}'", host, port)
+        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
+        return int(server.getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and drop what has not been handed over; connections handed over are their owners' to end."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
+        self._drop_stand_ins()
+
+    def faults_changed(self) -> None:
+        """Reset what was swallowed when that ends, and what has not shown itself when resets begin; refuse, or not."""
+        before, self._last_verdict = self._last_verdict, self._verdict()
+        if before is not self._last_verdict:
+            self._drop_stand_ins()
+        if not self._faults.refuses_connections:
+            if self._kept is not None:
+                self._kept.listen(_BACKLOG)
+            self._answering.set()
+        elif self._server is not None:
+            self._refuse(self._server)
+
+    def _refuse(self, server: socket.socket) -> None:
+        """Have the port refuse connections; the accepting task sees to it that it stays ours."""
+        try:
+            server.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # not every system can; connections are reset then
+            log.info("namespace '%s' cannot refuse connections, and resets them: %s", self._namespace, error)
+        else:
+            self._answering.clear()
+            self._server = None
+
+    def _drop_stand_ins(self) -> None:
+        for transport in tuple(self._stand_ins):
+            transport.abort()
+
+    async def _accept(self, server: socket.socket) -> None:
+        with contextlib.ExitStack() as sockets:
+            sockets.enter_context(server)
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    try:
+                        connection = await self._lobby.accept(server)
+                    except OSError as error:
+                        if self._server is None:
+                            server = sockets.enter_context(await self._open_again(server))
+                            continue
+                        self._reject(f"it cannot be accepted: {error.strerror or error}")
+                        await asyncio.sleep(_PAUSE_AFTER_FAILURE)
+                    else:
+                        self._lobby.follow(group.create_task(self._welcome(connection)))
+
+    async def _open_again(self, server: socket.socket) -> socket.socket:
+        """Keep the port of a socket that was shut, without answering on it, until it may be answered again."""
+        address, family = server.getsockname(), server.family
+        server.close()
+        kept = socket.socket(family)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(address)
+        kept.setblocking(False)
+        self._kept = kept
+        await self._answering.wait()
+        kept.listen(_BACKLOG)
+        self._server, self._kept = kept, None
+        return kept
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        """Bring one new connection as far as a protocol; whatever goes wrong stays its own."""
+        handed_over = False
+        try:
+            # asyncio does it for sockets it has opened itself; without it short answers wait 40 ms for the peer's ACK
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            handed_over = await self._bring_in(connection)
+        except TimeoutError:
+            self._reject("silent")
+        except OSError as error:
+            self._reject(f"broken off: {getattr(error, 'reason', None) or error.strerror or error}")
+        except Exception:
+            log.exception("namespace '%s' could not serve a connection", self._namespace)
+        finally:
+            if not handed_over:
+                connection.close()
+
+    async def _bring_in(self, connection: socket.socket) -> bool:
+        """False when the connection is to be closed. The verdict is asked again when the first byte is there."""
+        first = b""
+        if self._verdict() is ConnectionVerdict.SERVE:
+            async with asyncio.timeout(self._patience):
+                first = await first_byte(connection)
+            if not first:
+                return False
+        match self._verdict():
+            case ConnectionVerdict.RESET:
+                _reset_on_close(connection)
+                return False
+            case ConnectionVerdict.SWALLOW:
+                await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._lobby), tls=None)
+            case ConnectionVerdict.SERVE:
+                tls = self._tls if first == TLS_HANDSHAKE else None
+                await self._hand_over(connection, self._sniffer, tls=tls)
+        return True
+
+    async def _hand_over(
+        self, connection: socket.socket, factory: ProtocolFactory, *, tls: ssl.SSLContext | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        limit = None if tls is None else self._patience
+        await loop.connect_accepted_socket(factory, connection, ssl=tls, ssl_handshake_timeout=limit)
+
+    def _sniffer(self) -> Sniffer:
+        return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
+
+    def _choose(self, speech: Speech, transport: asyncio.Transport) -> asyncio.Protocol | None:
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        if speech is Speech.HTTP and not encrypted:
+            self._reject("HTTP without TLS")
+            transport.write(_REFUSAL)
+            transport.close()
+        elif speech in self._factories:
+            return self._factories[speech]()
+        else:
+            self._reject(speech.value)
+            transport.abort()
+        return None
+
+    def _reject(self, reason: str) -> None:
+        """Count it, and say it in the log the first time only: a flood of garbage is not to fill a disk."""
+        self.rejected[reason] += 1
+        if self.rejected[reason] == 1:
+            log.warning("namespace '%s' turned a connection away: %s (told once)", self._namespace, reason)
+
+
+def bind(who: str, host: str, port: int) -> socket.socket:
+    """A listening socket that does not block; ListenError says for `who` why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise ListenError(
+            f"{who} cannot listen on {host}:{port} ({cause}); choose another port, or 0 for any that is free"
+        ) from error
+    server.setblocking(False)
+    return server
+
+
+async def first_byte(connection: socket.socket) -> bytes:
+    """The first byte, left where it is; b"" when the peer has closed."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK)
+
+
+def _reset_on_close(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

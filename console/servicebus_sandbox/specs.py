@@ -1,0 +1,90 @@
+"""What a sandbox is to contain, as values: namespaces with their queues and topics. Building them is `host`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from servicebus_sandbox.broker.access import AuthorizationRule
+from servicebus_sandbox.broker.entity_checks import check_tier
+from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue at `path`."""
+
+    path: str
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSpec:
+    """A subscription called `name`; with `rules` in the place of the one that takes everything."""
+
+    name: str
+    settings: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+    rules: Sequence[Rule] = (Rule(),)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic at `path` with its subscriptions."""
+
+    path: str
+    subscriptions: Sequence[SubscriptionSpec] = ()
+    settings: TopicSettings = field(default_factory=TopicSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSpec:
+    """A namespace; `port` 0 takes any that is free.
+
+    `rules` are its own authorization rules; one with every right is added where none has the name of the service's.
+    """
+
+    name: str
+    queues: Sequence[QueueSpec] = ()
+    topics: Sequence[TopicSpec] = ()
+    tier: Tier = Tier.STANDARD
+    port: int = 0
+    region: str = "westeurope"
+    rules: Sequence[AuthorizationRule] = ()
+    pings: Pings = Pings.DROPPED
+
+    def fill(self, namespace: Namespace) -> None:
+        """Create the entities. Raises EntityExists and InvalidSettings, the latter also for what the tier has not."""
+        for queue in self.queues:
+            check_tier(namespace, queue.settings)
+            namespace.create_queue(queue.path, queue.settings)
+        for topic in self.topics:
+            check_tier(namespace, topic.settings)
+            namespace.create_topic(topic.path, topic.settings)
+            for subscription in topic.subscriptions:
+                namespace.create_subscription(topic.path, subscription.name, subscription.settings)
+                namespace.delete_rule(topic.path, subscription.name, DEFAULT_RULE)
+                for rule in subscription.rules:
+                    namespace.create_rule(topic.path, subscription.name, rule)
+
+
+SHORT_LOCK = timedelta(seconds=10)
+"""What a dead connection had locked comes back while somebody still looks on; the default is a minute."""
+
+
+def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> tuple[NamespaceSpec, NamespaceSpec]:
+    """What a pairing needs to be tried: a primary namespace with one entity of each kind, an empty secondary."""
+    return (
+        NamespaceSpec(
+            "primary",
+            queues=(
+                QueueSpec("orders", QueueSettings(lock_duration=SHORT_LOCK)),
+                QueueSpec("payments", QueueSettings(lock_duration=SHORT_LOCK, requires_session=True)),
+            ),
+            topics=(TopicSpec("audit", (SubscriptionSpec("all", SubscriptionSettings(lock_duration=SHORT_LOCK)),)),),
+            port=primary_port,
+        ),
+        NamespaceSpec("secondary", port=secondary_port, region="northeurope"),
+    )
