@@ -41,7 +41,7 @@ def test_its_targets_are_those_that_were_asked_for(
     found = ScreenFigures(
         entities=1000, first_s=first, first_cpu_s=1.0, first_bytes=1, keys_p50_ms={"down": 1.0},
         keys_p95_ms={"down": 1.0, "sort": key}, keys_cpu_p95_ms={"down": 1.0}, firsts_ms={"help": opening},
-        firsts_cpu_ms={"help": 1.0}, at_once_ms=500.0, loop_own_ms=own, loop_wall_ms=500.0, loop_step="",
+        firsts_cpu_ms={"help": 1.0}, loop_own_ms=own, loop_wall_ms=500.0, loop_step="",
         loop_step_ms=1.0, bytes_per_second=0.0,
     )  # fmt: skip
     assert found.reached is reached

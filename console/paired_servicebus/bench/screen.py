@@ -3,7 +3,7 @@
 Engine, dashboard and a person are three processes here: the engine is the shipped one on stubs (screen_ends.py), the
 dashboard runs on a pseudo-terminal, and this one types and reads. A key is answered when what it was to show stands in
 what was written; the loop is watched from inside. What is opened for the first time is measured apart, each page and
-dialog once a run, after LOOKS seconds in which pages are made ahead (console/paired_servicebus/ui/ahead.py), and one page without them.
+dialog once a run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ START: Final = 60.0
 ANSWER: Final = 10.0
 QUIET: Final = 0.05
 """Seconds without a byte until the next key is typed: a person waits for the screen."""
-LOOKS: Final = 2.0
-"""Seconds that a person looks at the first screen before the first key."""
 SETTLE: Final = 0.3
 KEY_TARGET_MS: Final = 100.0
 FIRST_TARGET_S: Final = 1.5
@@ -88,7 +86,7 @@ class ScreenFigures:
     """keys_…_ms: from the key to the bytes that show it. first_s: from the start of the program to the first screen
     with all entities counted, the best of the runs. …_cpu…: the CPU time that the dashboard used meanwhile, which says
     more on a machine that is busy with something else. firsts_ms: each page and dialog opened for the first time, the
-    worst of the runs. at_once_ms: a page opened before any was made ahead. loop_…: see Lags; of the worst run."""
+    worst of the runs. loop_…: see Lags; of the worst run."""
 
     entities: int
     first_s: float
@@ -99,7 +97,6 @@ class ScreenFigures:
     keys_cpu_p95_ms: Mapping[str, float]
     firsts_ms: Mapping[str, float]
     firsts_cpu_ms: Mapping[str, float]
-    at_once_ms: float
     loop_own_ms: float
     loop_wall_ms: float
     loop_step: str
@@ -178,9 +175,8 @@ async def measure_screen(plan: ScreenPlan) -> ScreenFigures:
     with tempfile.TemporaryDirectory(prefix="pb-") as name:
         folder = Path(name)
         async with _engine(folder, plan.entities):
-            at_once = await _at_once(plan, folder)
             runs = [await _run(plan, folder) for _ in range(plan.runs)]
-    return _figures(plan, at_once, runs)
+    return _figures(plan, runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +197,6 @@ class _Run:
     lags: Lags
 
 
-async def _at_once(plan: ScreenPlan, folder: Path) -> _Took:
-    """A page opened as soon as the first screen stands."""
-    async with _dashboard(folder) as terminal:
-        await terminal.shows(f"{plan.entities:,} entities".encode(), within=START)
-        took = await _typed(terminal, COST.typed, COST.shown, COST.name)
-        await terminal.leave()
-    return took
-
-
 async def _run(plan: ScreenPlan, folder: Path) -> _Run:
     began = time.perf_counter()
     async with _dashboard(folder) as terminal:
@@ -217,7 +204,6 @@ async def _run(plan: ScreenPlan, folder: Path) -> _Run:
         first = _Took(wall=at - began, cpu=cpu_seconds(terminal.process.pid))
         await terminal.rests()
         painted = len(terminal.written)
-        await asyncio.sleep(LOOKS)
         opened = {key.name: await _opened(terminal, key) for key in FIRSTS}
         took = {key.name: [await _answered(terminal, key) for _ in range(plan.keys)] for key in KEYS}
         before = len(terminal.written)
@@ -312,7 +298,7 @@ async def _ended(process: Process) -> None:
         await process.wait()
 
 
-def _figures(plan: ScreenPlan, at_once: _Took, runs: Sequence[_Run]) -> ScreenFigures:
+def _figures(plan: ScreenPlan, runs: Sequence[_Run]) -> ScreenFigures:
     took = {key.name: [each for run in runs for each in run.took[key.name]] for key in KEYS}
     step_ms, step = max((run.lags.step_ms, run.lags.step) for run in runs)
     best = min(runs, key=lambda run: run.first.wall)
@@ -326,7 +312,6 @@ def _figures(plan: ScreenPlan, at_once: _Took, runs: Sequence[_Run]) -> ScreenFi
         keys_cpu_p95_ms={name: _at([one.cpu for one in each], 0.95) for name, each in took.items()},
         firsts_ms={key.name: _at([run.opened[key.name].wall for run in runs], 1.0) for key in FIRSTS},
         firsts_cpu_ms={key.name: _at([run.opened[key.name].cpu for run in runs], 1.0) for key in FIRSTS},
-        at_once_ms=_at([at_once.wall], 1.0),
         loop_own_ms=round(max(run.lags.own for run in runs), 1),
         loop_wall_ms=round(max(run.lags.wall for run in runs), 1),
         loop_step=step,

@@ -147,7 +147,6 @@ def screen_table(figures: ScreenFigures) -> str:
             f"{name:20}     {late:7.1f} ms                   of its CPU     {figures.firsts_cpu_ms[name]:6.1f} ms"
             for name, late in figures.firsts_ms.items()
         ),
-        f"{'page of cost, before any page was made ahead':44} {figures.at_once_ms:7.1f} ms",
         f"{'loop blocked':14} {figures.loop_own_ms:7.1f} ms by itself, {figures.loop_wall_ms:.1f} ms with the machine, "
         f"at most; longest step {figures.loop_step_ms:.1f} ms, {figures.loop_step}",
         f"{'without keys':14} {figures.bytes_per_second:7.0f} bytes a second",

@@ -25,7 +25,6 @@ from paired_servicebus.core.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.batches import Batch
 from paired_servicebus.pairing.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.gate import Gate
-from paired_servicebus.pairing.lean import hasten
 from paired_servicebus.pairing.messages import Sendable
 from paired_servicebus.pairing.sdk_log import judged
 from paired_servicebus.pairing.tasks import Tasks
@@ -265,7 +264,6 @@ class SenderLink:
 
     def _made(self) -> ServiceBusSender:
         sender = judged(self._client.get_queue_sender(self.path, **self._options))
-        hasten(sender)
         _leave_the_throttled_alone(sender)
         _leave_closing_to_us(sender)
         return sender

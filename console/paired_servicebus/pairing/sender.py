@@ -26,7 +26,6 @@ from paired_servicebus.core.errors import (
 from paired_servicebus.core.events import Delivered, Diverted, InDoubt, Refused, SendAccepted, SendFailed, Warned
 from paired_servicebus.core.routes import PRIMARY, Journey, Route, Sender, Try, Wait
 from paired_servicebus.core.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
-from paired_servicebus.pairing.beside import beside
 from paired_servicebus.pairing.calls import Call, Schedule, count_refusal
 from paired_servicebus.pairing.coalescer import Coalescer, Parcel
 from paired_servicebus.pairing.links import SenderLink, Use, size_of
@@ -196,25 +195,17 @@ class PairedSender:
     async def _go_straight(
         self, use: Use, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
     ) -> None:
-        """The healthy path: what the SDK does, and a count. A failure is met as that of any other attempt.
-
-        Behind each answer the processor has to fetch our code anew, which then takes a microsecond a call of Python's.
-        So what can be done while the answer is on its way is done then, and what comes after it is written out here.
-        """
-        steering, hand, bodies = self._steering, self._steering.hand, 0
+        """Send as the SDK does, and count. Handle a failure as that of any other attempt."""
+        steering, hand = self._steering, self._steering.hand
         payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
         limit = self._limit if timeout is None else min(timeout, self._limit)
-
-        def meanwhile() -> None:
-            nonlocal bodies
-            hand.count += 1
-            use.begin(limit)
-            bodies = sum(map(body_bytes, messages))
-
+        bodies = sum(map(body_bytes, messages))
+        hand.count += 1
         try:
             try:
+                use.begin(limit)
                 with use:
-                    await beside(use.sender.send_messages(payload, timeout=limit), meanwhile)
+                    await use.sender.send_messages(payload, timeout=limit)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
                 call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
                 failure = None if use.was_cut(error) else error

@@ -14,7 +14,6 @@ from pathlib import Path
 from paired_servicebus.engine.client import user_name
 from paired_servicebus.engine.places import places_of
 from paired_servicebus.ui import history
-from paired_servicebus.ui.ahead import make_ahead
 from paired_servicebus.ui.app import PairedApp, no_tables
 from paired_servicebus.ui.around import FeedWithNeighbours
 from paired_servicebus.ui.feed import EngineFeed
@@ -68,10 +67,6 @@ def dashboard(
 ) -> PairedApp:
     """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
 
-    def ready() -> None:
-        app.run_worker(make_ahead(app), name="ahead", group="ahead")
-        on_ready()
-
     feed = EngineFeed(socket, read_only=read_only)
     around = FeedWithNeighbours(feed, socket, read_only=read_only) if engine_stays else None
     app = PairedApp(
@@ -82,7 +77,7 @@ def dashboard(
         read_only=read_only,
         engine_stays=engine_stays,
         report=report,
-        on_ready=ready,
+        on_ready=on_ready,
         themes=load_all(folder(), config_folder() / "themes"),
         theme=look.theme,
         profile=look.profile,
