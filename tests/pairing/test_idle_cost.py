@@ -13,10 +13,10 @@ from paired_servicebus.core.options import Policy
 from paired_servicebus.core.verdict import judge
 from paired_servicebus.pairing import moving
 from paired_servicebus.pairing.amqp_pump import AmqpPump
+from paired_servicebus.pairing.counts import Sounding
 from paired_servicebus.pairing.management import Depth
 from paired_servicebus.pairing.moving import MISSED, SOON, Rescan
 from paired_servicebus.pairing.pump import Pump
-from paired_servicebus.pairing.soundings import Sounding
 from paired_servicebus.pairing.steering import Steering
 from paired_servicebus.pairing.syphon import Syphon
 from paired_servicebus.pairing.tasks import Tasks

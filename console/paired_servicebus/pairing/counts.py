@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from azure.core.exceptions import AzureError
 
+from paired_servicebus.core.parked import NOTHING, Counts
 from paired_servicebus.pairing.backlog import CALL, depth
 from paired_servicebus.pairing.deadlines import bounded
 from paired_servicebus.pairing.management import Depth, ListTooLongError, Management, is_refusal, is_transient
@@ -22,6 +24,17 @@ AGAIN: Final = 3600.0
 
 Told = Depth | Exception
 """A queue's counts, or why they could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sounding:
+    """One queue's counts and when they were read."""
+
+    depth: Depth
+    read_at: float
+    before: Counts = NOTHING
+    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
+    after: Counts = NOTHING
 
 
 class CountReader:

@@ -26,6 +26,8 @@ as long as messages lie in the queue that the pump does not know of."""
 SOON: Final = 5.0
 """Seconds until the next search, at least, where a message that was set aside could not be received: whoever holds it
 may be dead, and its lock ends by itself."""
+RECENT: Final = 5.0
+"""Seconds after a move in which the syphon is running, as long as anything is parked."""
 RATIO: Final = 30
 """Times as long as a search took, until the next one."""
 MANAGED: Final = 10.0

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.events import QueueRead
 from paired_servicebus.core.looking import Reason
 from paired_servicebus.core.parked import NOTHING, Counts
 from paired_servicebus.core.trend import Reading
-from paired_servicebus.pairing.counts import CountReader
+from paired_servicebus.pairing.counts import CountReader, Sounding
 from paired_servicebus.pairing.looks import Looks, Reasons
 from paired_servicebus.pairing.management import Depth, Management
 from paired_servicebus.pairing.steering import Steering
@@ -24,17 +23,6 @@ WRITTEN_EVERY: Final = 300.0
 """Seconds after which a reading is written down that found nothing new."""
 REMEMBERED: Final = 12
 """Readings of a queue that its trend is made from: a minute's, while somebody watches and messages are parked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sounding:
-    """One queue's counts and when they were read."""
-
-    depth: Depth
-    read_at: float
-    before: Counts = NOTHING
-    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
-    after: Counts = NOTHING
 
 
 class Soundings:

@@ -21,15 +21,14 @@ from paired_servicebus.core.indices import in_words
 from paired_servicebus.core.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.pairing.amqp_courier import AmqpCourier
 from paired_servicebus.pairing.amqp_pump import AmqpPump
+from paired_servicebus.pairing.counts import Sounding
 from paired_servicebus.pairing.courier import Courier
-from paired_servicebus.pairing.moving import Progress, Remake, Worker, leave_gone, stopped
+from paired_servicebus.pairing.moving import RECENT, Progress, Remake, Worker, leave_gone, stopped
 from paired_servicebus.pairing.orders import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
 from paired_servicebus.pairing.pump import Pump
 from paired_servicebus.pairing.ration import Paced
 from paired_servicebus.pairing.remaking import Remaker
-from paired_servicebus.pairing.soundings import Sounding
 from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.syphon_status import RECENT
 from paired_servicebus.pairing.wire import Endpoint, Wire
 
 HISTORY: Final = 60

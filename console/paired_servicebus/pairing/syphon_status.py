@@ -15,12 +15,10 @@ from paired_servicebus.core.reach import STILL_MOVED
 from paired_servicebus.core.snapshot import SyphonStatus
 from paired_servicebus.core.syphon_status import Away, Sight, Standstill, judge
 from paired_servicebus.pairing.figures import Figures
-from paired_servicebus.pairing.moving import Progress
+from paired_servicebus.pairing.moving import RECENT, Progress
 from paired_servicebus.pairing.soundings import Soundings
 from paired_servicebus.pairing.steering import Steering
 
-RECENT: Final = 5.0
-"""Seconds after a move in which the syphon is running, as long as anything is parked."""
 STUCK_AFTER: Final = 30.0
 """Seconds a pump may fail, or messages may lie that nothing explains, before the syphon is called stuck."""
 
