@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from paired_servicebus.bench.journals import events
-from paired_servicebus.core.events import Commanded, CommandEnded, Event, Record, Warned
-from paired_servicebus.engine import records, spool
-from paired_servicebus.engine.journal import Journal
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event, Record, Warned
+from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.engine.journal.writer import Journal
 
 START = 1_790_000_000.0
 ENGINE, BOOT = "orders@here", "b0"

@@ -10,7 +10,7 @@ import pytest
 from paired_servicebus import config
 from paired_servicebus.config import find_config, load_config
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.options import Policy
+from paired_servicebus.core.model.policy import Policy
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 ENVIRON = {

@@ -15,21 +15,21 @@ import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.events import Diverted, Event, Record
-from paired_servicebus.engine import find
-from paired_servicebus.engine.logs import FORMAT, MaskingFormatter
-from paired_servicebus.engine.places import Places
-from paired_servicebus.engine.records import encode
-from paired_servicebus.engine.spool import CLOSED
-from paired_servicebus.pipeline.drain.bar import Bar
-from paired_servicebus.pipeline.report.command import as_object, run_report, write_report
-from paired_servicebus.pipeline.report.markdown import LONGEST, plain
-from paired_servicebus.pipeline.report.plots import sends_plot
-from paired_servicebus.pipeline.report.prose import as_markdown
-from paired_servicebus.pipeline.report.reading import last_report
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.model.pairing_events import Diverted, Event, Record
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.logs import FORMAT, MaskingFormatter
+from paired_servicebus.engine.journal import message_trace
+from paired_servicebus.engine.journal.records import encode
+from paired_servicebus.engine.journal.spool import CLOSED
+from paired_servicebus.pipeline.drain.progress_bar import Bar
+from paired_servicebus.pipeline.report.markdown_escape import LONGEST, plain
+from paired_servicebus.pipeline.report.markdown_report import as_markdown
+from paired_servicebus.pipeline.report.report_command import as_object, run_report, write_report
+from paired_servicebus.pipeline.report.report_queries import last_report
+from paired_servicebus.pipeline.report.svg_plots import sends_plot
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines, print_object
-from paired_servicebus.verbs import orders
+from paired_servicebus.verbs import engine_commands
 from tests.pipeline.made_tables import make_tables
 from tests.pipeline.test_report import EPISODE, EVENTS, records
 
@@ -129,7 +129,7 @@ def test_what_a_command_complains_of_is_one_harmless_line(
 
     monkeypatch.setattr(cli, "find_config", fail)
     assert cli.main(["check"]) == 2
-    assert orders._refused(Places(state=tmp_path / "orders", socket=tmp_path), EVIL) == 2
+    assert engine_commands._refused(EnginePaths(state=tmp_path / "orders", socket=tmp_path), EVIL) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 2
     assert not STEERING.search(said)
@@ -150,11 +150,11 @@ def test_a_message_that_is_looked_for_may_be_called_anything(
     event = Diverted(at=1.0, entity=EVIL, message_id=name, queue=0)
     line = encode(Record(engine="e", boot="b", seq=1, event=event))
     (tmp_path / CLOSED / "e-0000000000001-000000000001.jsonl").write_bytes(line + b"\n")
-    found = find.find(tmp_path, name)
+    found = message_trace.find(tmp_path, name)
     assert found.steps
-    print_lines(find.as_lines(found, "all"))
+    print_lines(message_trace.as_lines(found, "all"))
     assert not STEERING.search(capsys.readouterr().out)
-    print_object(find.as_json(found, "all"))
+    print_object(message_trace.as_json(found, "all"))
     said = capsys.readouterr().out
     assert not STEERING.search(said)
     assert json.loads(said)["message_id"] == name

@@ -13,11 +13,11 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.config import find_config, load_config, refuse_foreign_command
 from paired_servicebus.core.errors import ConfigurationError, DrainError, PipelineError
-from paired_servicebus.engine import process
+from paired_servicebus.engine.service import main
 from paired_servicebus.ownership import foreign_access
-from paired_servicebus.pipeline.drain.command import refuse_foreign
-from paired_servicebus.pipeline.launch import start_pipeline
-from paired_servicebus.verbs import spark
+from paired_servicebus.pipeline.drain.drain_command import refuse_foreign
+from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.verbs import spark_commands
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
 TABLES = "".join(
@@ -120,10 +120,10 @@ def test_a_refused_one_is_not_passed_over_for_another(here: Path, tmp_path: Path
 
 
 def test_a_rehearsal_does_not_go_on_without_one_that_is_refused(here: Path) -> None:
-    assert spark._settings_if_any(None) is None
+    assert spark_commands._settings_if_any(None) is None
     shared(write(here))
     with pytest.raises(ConfigurationError, match="is not used"):
-        spark._settings_if_any(None)
+        spark_commands._settings_if_any(None)
 
 
 def test_one_that_is_named_may_lie_in_any_folder(here: Path) -> None:
@@ -152,7 +152,7 @@ def test_no_engine_starts_with_a_command_that_others_can_change(here: Path) -> N
     path = write(here, WITH_COMMAND)
     shared(path)
     with pytest.raises(ConfigurationError, match="on_change is a command, and the file is writable by every user"):
-        process._run(path, "nowhere", process._Starting(print), read_only=False)
+        main._run(path, "nowhere", main._Starting(print), read_only=False)
     assert not (here / "none").exists(), "nothing was begun"
 
 

@@ -18,14 +18,14 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus import cli
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.events import PingFailed, Record, StateChanged, Warned
-from paired_servicebus.core.masking import masked
-from paired_servicebus.core.verdict import judge
-from paired_servicebus.engine import records
-from paired_servicebus.engine.logs import FORMAT, MaskingFormatter
-from paired_servicebus.printing import complain
+from paired_servicebus.core.model.pairing_events import PingFailed, Record, StateChanged, Warned
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.engine.instance.logs import FORMAT, MaskingFormatter
+from paired_servicebus.engine.journal import records
+from paired_servicebus.printing import report_error
 from paired_servicebus.secret import Secret
-from paired_servicebus.ui.crash import CrashLog
+from paired_servicebus.ui.display.crash_log import CrashLog
 
 CANARY = "Endpoint=sb://contoso/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry+/=="
 
@@ -137,7 +137,7 @@ def test_what_an_error_says_is_masked_wherever_it_goes(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     crash = CrashLog("orders")
     crash.report(error)
-    complain(str(error))
+    report_error(str(error))
     events = [
         Warned(at=1.0, about="credentials", text=said),
         PingFailed(at=1.0, entity="orders", number=1, reason=said, took=1.0),

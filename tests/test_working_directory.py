@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PairedError, PipelineError
-from paired_servicebus.core.options import Policy
-from paired_servicebus.demo.command import listened, worker_process
-from paired_servicebus.demo.lines import Order
-from paired_servicebus.demo.stage import stage
-from paired_servicebus.engine.draining import COMMAND
-from paired_servicebus.engine.spool import SUFFIX
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.demo.demo_sandbox import stage
+from paired_servicebus.demo.runner import relay_lines, worker_process
+from paired_servicebus.demo.worker_protocol import PlayRequest
+from paired_servicebus.engine.commands.drain_process import COMMAND
+from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.interpreter import python_command, python_environment
-from paired_servicebus.pipeline.drain import command as drain
-from paired_servicebus.pipeline.drain.order import DrainOrder
-from paired_servicebus.pipeline.launch import start_pipeline
-from paired_servicebus.pipeline.rehearsal import command as rehearsal
-from paired_servicebus.pipeline.rehearsal.grid import Order as Rehearsal
-from paired_servicebus.pipeline.rehearsal.history import History
+from paired_servicebus.pipeline.drain import drain_command as drain
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder
+from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
+from paired_servicebus.pipeline.rehearsal.policy_grid import PlayRequest as Rehearsal
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 30.0
@@ -67,7 +67,7 @@ def test_the_pipeline_imports_nothing_of_it(trap: Callable[[], str], tmp_path: P
 
 def test_a_rehearsal_imports_nothing_of_it(trap: Callable[[], str]) -> None:
     order = Rehearsal(
-        history=History(source="", seconds=1.0, entities=(), queues=1, loads=()), policies=(Policy(),), seeds=1
+        history=RecordedHistory(source="", seconds=1.0, entities=(), queues=1, loads=()), policies=(Policy(),), seeds=1
     )
     with pytest.raises(PipelineError, match="Spark"):
         rehearsal.run_on_spark(order, "local[1]")
@@ -86,9 +86,9 @@ def test_a_drain_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) 
 
 
 def test_the_demo_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
-    order = Order(scenario="none-such", duration=9, seed=1, folder=str(tmp_path), socket=str(tmp_path / "s"))
+    order = PlayRequest(scenario="none-such", duration=9, seed=1, folder=str(tmp_path), socket=str(tmp_path / "s"))
     with worker_process(order, tmp_path) as worker, pytest.raises(PairedError, match="none-such"):
-        listened(worker, print)
+        relay_lines(worker, print)
     assert trap() == ""
 
 
@@ -122,9 +122,9 @@ def test_every_process_of_ours_is_started_so() -> None:
     ]
     assert sorted(map(str, files)) == [
         "console/paired_servicebus/interpreter.py",
-        "console/paired_servicebus/pipeline/session.py",
+        "console/paired_servicebus/pipeline/spark/spark_session.py",
     ]
-    session = (ROOT / "console/paired_servicebus/pipeline/session.py").read_text()
+    session = (ROOT / "console/paired_servicebus/pipeline/spark/spark_session.py").read_text()
     assert re.findall(r"sys\.executable,|PYTHONSAFEPATH=\"1\"|executorEnv\.PYTHONSAFEPATH", session) == [
         "sys.executable,", "sys.executable,", 'PYTHONSAFEPATH="1"', "executorEnv.PYTHONSAFEPATH",
     ]  # fmt: skip

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ScheduledInBacklogError,
         SendError,
     )
-    from paired_servicebus.core.verdict import FailureKind, Judgement, Verdict, judge
+    from paired_servicebus.core.model.verdict import FailureKind, Judgement, Verdict, judge
     from paired_servicebus.pairing import (
         ArmAdmin,
         PairedNamespaceOptions,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
 
 _ERRORS = "paired_servicebus.core.errors"
-_VERDICT = "paired_servicebus.core.verdict"
+_VERDICT = "paired_servicebus.core.model.verdict"
 _PAIRING = "paired_servicebus.pairing"
 _HOMES = {
     "ArmAdmin": _PAIRING,

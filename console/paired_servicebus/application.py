@@ -20,28 +20,28 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import ConfigurationError, EngineRunningError, EngineStartError
-from paired_servicebus.core.events import Event
-from paired_servicebus.core.namespaces import first_label
-from paired_servicebus.core.readiness import Evidence
-from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.verdict import Judge, judge
-from paired_servicebus.engine.crew import Crew
-from paired_servicebus.engine.hook import Hook
-from paired_servicebus.engine.host import EngineHost, nobody
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.engine.lock import Holder, leave, take
-from paired_servicebus.engine.metrics import Figures, serve
-from paired_servicebus.engine.places import Places, places_of
-from paired_servicebus.engine.surroundings import syphons_here
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.model.verdict import Judge, judge
+from paired_servicebus.core.operator.failover_readiness import Evidence
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_clean_exit
+from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+from paired_servicebus.engine.readiness.local_evidence import local_syphons
+from paired_servicebus.engine.service.engine_host import EngineHost, nobody
+from paired_servicebus.engine.service.hook import Hook
+from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
 from paired_servicebus.pairing.arguments import check_arguments
-from paired_servicebus.pairing.naming import host_of
-from paired_servicebus.settings import Address, Place, read_address, read_command
+from paired_servicebus.pairing.management.primary_name import host_of
+from paired_servicebus.settings import ListenAddress, SettingLocation, read_address, read_command
 
-MOST: Final = 100
+MAX_ENGINES_PER_NAME: Final = 100
 """Engines of one name on a machine."""
-LOG: Final = "the application's own"
+LOG_PLACE: Final = "the application's own"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 OnEvent = Callable[[Event], object]
@@ -81,14 +81,14 @@ async def pair_namespaces(
         NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
         EngineStartError: journal or control socket cannot be made.
     """
-    beside = _Beside.of(metrics, on_change)
+    beside = _Extras.of(metrics, on_change)
     if not control:
         beside.refuse()
         return await pair(primary_client, options, on_event=on_event, judge=judge)
     check_arguments(primary_client, options)
     options.policy()  # before anything is made
     wanted = control if isinstance(control, str) else options.primary_name or first_label(host_of(primary_client))
-    places, fd = await asyncio.to_thread(_taken, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
+    places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
     identity = EngineIdentity.of(
         places.name,
         environment=environment,
@@ -101,14 +101,14 @@ async def pair_namespaces(
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _Extras:
     """What runs beside the engine."""
 
-    metrics: Address | None
+    metrics: ListenAddress | None
     command: tuple[str, ...]
 
     @classmethod
-    def of(cls, metrics: int | str | None, on_change: str) -> _Beside:
+    def of(cls, metrics: int | str | None, on_change: str) -> _Extras:
         """Read the arguments. Raises ConfigurationError."""
         address = read_address(_Argument("metrics"), metrics) if metrics is not None else None
         return cls(address, read_command(_Argument("on_change"), on_change) if on_change else ())
@@ -119,7 +119,7 @@ class _Beside:
             name = "metrics" if self.metrics is not None else "on_change"
             raise ConfigurationError(f"{name} is an engine's, and without control there is none: pass control=True")
 
-    def start(self, crew: Crew, host: EngineHost, hook: Hook | None) -> None:
+    def start(self, crew: TaskSupervisor, host: EngineHost, hook: Hook | None) -> None:
         """Start what was asked for."""
 
         def warning(about: str) -> Callable[[str], None]:
@@ -131,7 +131,7 @@ class _Beside:
             crew.start(serve(self.metrics, host.scraped, warning("metrics")), name="the metrics")
 
 
-class _Argument(Place):
+class _Argument(SettingLocation):
     """An argument of `pair_namespaces`, which is read as a setting of pairing.toml."""
 
     def __init__(self, key: str) -> None:
@@ -148,15 +148,15 @@ class _Engine:
     def __init__(
         self,
         identity: EngineIdentity,
-        places: Places,
+        places: EnginePaths,
         fd: int,
         options: SendAvailabilityPairedNamespaceOptions,
-        beside: _Beside,
+        beside: _Extras,
     ) -> None:
         self._places = places
         self._fd = fd
         self._beside = beside
-        self._crew = Crew()
+        self._crew = TaskSupervisor()
         self._ended = False
         self._hook = Hook(beside.command, folder=Path.cwd(), identity=identity) if beside.command else None
         self._host = EngineHost(
@@ -196,7 +196,7 @@ class _Engine:
         except OSError as error:
             await paired.close()
             raise EngineStartError(f"the control socket {self._places.socket} cannot be made: {error}") from error
-        paired.figures = Figures(self._latest)
+        paired.figures = SnapshotCollector(self._latest)
         self._beside.start(self._crew, self._host, self._hook)
         return paired
 
@@ -211,25 +211,27 @@ class _Engine:
         self._left()
 
     def _left(self) -> None:
-        leave(self._fd)
+        mark_clean_exit(self._fd)
         os.close(self._fd)
 
     async def _neighbours(self, evidence: Evidence) -> Evidence:
         if evidence.syphon not in (None, SyphonStatus.OFF):
             return evidence
-        syphons = await syphons_here(self._places, primary=evidence.primary, secondary=evidence.secondary)
+        syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
         return replace(evidence, syphons_elsewhere=syphons)
 
 
-def _taken(name: str) -> tuple[Places, int]:
+def _acquire_name(name: str) -> tuple[EnginePaths, int]:
     """The first name that no running engine has, and its lock."""
-    for number in range(1, MOST + 1):
-        places = places_of(name if number == 1 else f"{name}-{number}")
+    for number in range(1, MAX_ENGINES_PER_NAME + 1):
+        places = engine_paths(name if number == 1 else f"{name}-{number}")
         places.prepare()
         try:
-            return places, take(places.lock, Holder(pid=os.getpid(), socket=str(places.socket), log=LOG))
+            return places, acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(places.socket), log=LOG_PLACE))
         except EngineRunningError:
             continue
         except OSError as error:
             raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror or error}") from error
-    raise EngineRunningError(f"{MOST} engines called {name} run on this machine already: name this one by control=")
+    raise EngineRunningError(
+        f"{MAX_ENGINES_PER_NAME} engines called {name} run on this machine already: name this one by control="
+    )

@@ -22,25 +22,25 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
-from paired_servicebus.core.foreign_text import lines_apart
-from paired_servicebus.core.masking import masked
-from paired_servicebus.engine.identity import program_version
-from paired_servicebus.engine.launch import Launch, Ready
-from paired_servicebus.engine.lock import Holder, running
-from paired_servicebus.engine.places import Places, places_of
-from paired_servicebus.printing import complain, print_lines, print_object
-from paired_servicebus.ui.profile import Wishes
-from paired_servicebus.verbs import orders, spark
-from paired_servicebus.verbs.bench import bench
-from paired_servicebus.verbs.parameters import Config, Engines, JsonLine
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import indent_lines
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
+from paired_servicebus.engine.instance.identity import program_version
+from paired_servicebus.engine.instance.lock import LockHolder, running
+from paired_servicebus.engine.service.launcher import Launch, Ready
+from paired_servicebus.printing import print_lines, print_object, report_error
+from paired_servicebus.ui.display.profile import ScreenOptions
+from paired_servicebus.verbs import engine_commands, spark_commands
+from paired_servicebus.verbs.bench_commands import bench
+from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 
-NOBODY_READS: Final = 128 + signal.SIGPIPE
+BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
 ]
-ScreenWishes = Annotated[Wishes | None, Parameter(name="*")]
+ScreenWishes = Annotated[ScreenOptions | None, Parameter(name="*")]
 
 app = App(
     name="paired",
@@ -51,7 +51,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(bench)
-for _verb in (*orders.VERBS, *orders.GROUPS, *spark.VERBS):
+for _verb in (*engine_commands.VERBS, *engine_commands.GROUPS, *spark_commands.VERBS):
     app.command(_verb)
 
 
@@ -61,15 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        return NOBODY_READS if _nobody_reads() else _failed(error)
+        return BROKEN_PIPE_STATUS if _nobody_reads() else _failed(error)
     except UnusedCliTokensError as error:
-        return complain(
+        return report_error(
             f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
         )
     except CycloptsError as error:
-        return complain(f"{str(error).rstrip()} (paired --help lists what there is)")
+        return report_error(f"{str(error).rstrip()} (paired --help lists what there is)")
     except PairedError as error:
-        return complain(str(error))
+        return report_error(str(error))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
@@ -96,9 +96,9 @@ def up(
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
     settings = load_config(find_config(config))
-    places = places_of(settings.name)
+    places = engine_paths(settings.name)
     if foreground:
-        from paired_servicebus.engine.process import run_here  # with the SDK behind it
+        from paired_servicebus.engine.service.main import run_here  # with the SDK behind it
 
         return run_here(settings.path, read_only=read_only)
     if headless:
@@ -115,27 +115,27 @@ def up(
 @app.command
 def attach(
     *,
-    engines: Engines = Engines(),  # noqa: B008 - frozen
+    engines: EngineSelection = EngineSelection(),  # noqa: B008 - frozen
     read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
     screen: ScreenWishes = None,
 ) -> int:
     """Open the dashboard on a running engine."""
-    places = orders.asked_for(engines)[0]
+    places = engine_commands.select_engines(engines)[0]
     _needs_terminal("a dashboard is nothing without one")
-    return _dashboard(orders.listening(places), places, screen, read_only=read_only)
+    return _dashboard(engine_commands.require_socket(places), places, screen, read_only=read_only)
 
 
 @app.command
 def check(*, config: Config = None, json: JsonLine = False) -> int:
     """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
-    from paired_servicebus.engine.check import UNREACHABLE, as_json, as_lines
-    from paired_servicebus.engine.check import check as look  # with the SDK behind it
+    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines
+    from paired_servicebus.engine.readiness.readiness_check import check as look  # with the SDK behind it
 
     settings = load_config(find_config(config))
     try:
-        checked = asyncio.run(look(settings, places_of(settings.name)))
+        checked = asyncio.run(look(settings, engine_paths(settings.name)))
     except ControlError as error:
-        complain(str(error))
+        report_error(str(error))
         return UNREACHABLE
     _tell(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
     return checked.status
@@ -151,9 +151,9 @@ def status(
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
 ) -> int:
     """How do the engines of this machine stand? Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
-    from paired_servicebus.ui.watching import run_status, run_watch
+    from paired_servicebus.verbs.status import run_status, run_watch
 
-    chosen = places_of(load_config(find_config(config)).name) if config is not None else None
+    chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
     if watch and json:
         raise PairedError("--watch writes lines for people and --json one object: choose one of them")
     return run_watch(chosen) if watch else run_status(chosen, json_line=json)
@@ -162,10 +162,10 @@ def status(
 @app.command
 def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
     """The dashboard as a picture, as it would look now; needs no terminal."""
-    from paired_servicebus.ui.screenshot import picture  # with Textual behind it
+    from paired_servicebus.ui.shell.screenshot import picture  # with Textual behind it
 
     settings = load_config(find_config(config))
-    holder = _running(settings, places_of(settings.name))
+    holder = _running(settings, engine_paths(settings.name))
     drawn = asyncio.run(picture(Path(holder.socket)))
     try:
         svg.write_text(drawn, encoding="utf-8")
@@ -184,11 +184,11 @@ def find(
     json: JsonLine = False,
 ) -> int:
     """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
-    from paired_servicebus.engine.find import as_json, as_lines
-    from paired_servicebus.engine.find import find as look_for
+    from paired_servicebus.engine.journal.message_trace import as_json, as_lines
+    from paired_servicebus.engine.journal.message_trace import find as look_for
 
     settings = load_config(find_config(config))
-    found = look_for(places_of(settings.name).spool, message_id)
+    found = look_for(engine_paths(settings.name).spool, message_id)
     kind = settings.policy.journal
     _tell(as_json(found, kind) if json else as_lines(found, kind))
     return 0 if found.steps else 1
@@ -208,7 +208,7 @@ def demo(
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
-    from paired_servicebus.demo.command import run_demo  # with what starts processes behind it
+    from paired_servicebus.demo.runner import run_demo  # with what starts processes behind it
     from paired_servicebus.demo.scenarios import scenario_list
 
     if list_:
@@ -227,7 +227,7 @@ def simulate(
     json: JsonLine = False,
 ) -> int:
     """The rules as shipped in a simulated world, under faults that seeds draw; nothing is contacted."""
-    from paired_servicebus.simulation.command import run_simulation
+    from paired_servicebus.simulation.simulate_command import run_simulation
 
     return run_simulation(seeds=seeds, seed=seed, json_line=json)
 
@@ -247,7 +247,7 @@ def sandbox(
     control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
 ) -> int:
     """The embedded namespaces alone, until SIGTERM or Ctrl-C."""
-    from servicebus_sandbox.entry import run_sandbox  # with cryptography and aiohttp behind it
+    from servicebus_sandbox.sandbox_command import run_sandbox  # with cryptography and aiohttp behind it
 
     return run_sandbox(
         json_line=json,
@@ -259,12 +259,12 @@ def sandbox(
     )
 
 
-def _start(settings: PairingConfig, places: Places, *, read_only: bool = False) -> Ready:
+def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = False) -> Ready:
     with Launch.begin(settings, places, read_only=read_only) as launch:
         return launch.wait()
 
 
-def _find_or_start(settings: PairingConfig, places: Places, *, read_only: bool) -> Path:
+def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: bool) -> Path:
     """The engine's socket."""
     holder = running(places.lock)
     if holder is not None:
@@ -275,7 +275,7 @@ def _find_or_start(settings: PairingConfig, places: Places, *, read_only: bool) 
         return places.socket
 
 
-def _running(settings: PairingConfig, places: Places) -> Holder:
+def _running(settings: PairingConfig, places: EnginePaths) -> LockHolder:
     holder = running(places.lock)
     if holder is None:
         raise EngineNotRunningError(
@@ -284,7 +284,7 @@ def _running(settings: PairingConfig, places: Places) -> Holder:
     return holder
 
 
-def _dashboard(socket: Path, places: Places, screen: Wishes | None, *, read_only: bool = False) -> int:
+def _dashboard(socket: Path, places: EnginePaths, screen: ScreenOptions | None, *, read_only: bool = False) -> int:
     from paired_servicebus.ui import run_dashboard  # with Textual behind it
 
     return run_dashboard(socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables)
@@ -306,7 +306,7 @@ def _nobody_reads() -> bool:
 
 
 def _failed(error: Exception) -> int:
-    return complain(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+    return report_error(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
 
 
 def _tell(said: str | list[str]) -> None:
@@ -320,7 +320,7 @@ def _tell(said: str | list[str]) -> None:
 def _keep(error: Exception) -> str:
     """Writes the traceback, without locals, where a person can find it; the file's name."""
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
-        file.write(masked(lines_apart("".join(traceback.format_exception(error)))))
+        file.write(masked(indent_lines("".join(traceback.format_exception(error)))))
     return file.name
 
 

@@ -5,7 +5,7 @@ raises ConfigurationError with what, where (file, table, key) and what would be 
 environment or a file, never from pairing.toml itself, unless they open nothing but a sandbox on this machine. A file
 may be read again while an engine runs; the environment of a process never changes.
 
-Not here: what the options mean (paired_servicebus.core.options) and clients made from them (paired_servicebus.engine.connecting).
+Not here: what the options mean (paired_servicebus.core.model.policy) and clients made from them (paired_servicebus.engine.clients.client_factory).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Final, Literal, cast
 
 from paired_servicebus.connection_string import host_of, is_emulated, is_loopback, parts_of
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
-from paired_servicebus.core.foreign_toml import toml_of
-from paired_servicebus.core.options import PLAIN, RANGES, WHOLE, WORDS, Policy
+from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Policy
+from paired_servicebus.core.text.untrusted_toml import parse_toml
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
 from paired_servicebus.settings import (
-    Address,
-    Place,
+    ListenAddress,
     Reader,
+    SettingLocation,
     as_it_is,
     one_of,
     read_address,
@@ -104,7 +104,7 @@ class PairingConfig:
     """Of the journal's files so much is kept, the newest."""
     require_reason: bool = False
     """Whether an operator's act needs a reason."""
-    metrics: Address | None = None
+    metrics: ListenAddress | None = None
     """Where Prometheus may ask; None: nowhere."""
     on_change: tuple[str, ...] = ()
     """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
@@ -184,7 +184,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
     if unknown:
         raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], _TABLES)}")
     remarks: list[str] = []
-    pairing = _read_table(Place(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
+    pairing = _read_table(SettingLocation(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
     if "name" not in pairing:
         raise ConfigurationError(
             f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
@@ -208,8 +208,8 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         on_change=pairing.get("on_change", ()),
         control_group=pairing.get("control_group", ""),
         probe=_probe(path, pairing),
-        primary=_namespace(Place(path, "primary", "", environ, remarks), document),
-        secondary=_namespace(Place(path, "secondary", "", environ, remarks), document),
+        primary=_namespace(SettingLocation(path, "primary", "", environ, remarks), document),
+        secondary=_namespace(SettingLocation(path, "secondary", "", environ, remarks), document),
         remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks)),
     )
 
@@ -240,7 +240,7 @@ def _config_home() -> Path:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return toml_of(path.read_bytes())
+        return parse_toml(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except UnreadableError as error:
@@ -293,7 +293,7 @@ _TABLES: Final = ("pairing", "primary", "secondary")
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
-def _read_table(place: Place, document: dict[str, Any], keys: dict[str, Reader]) -> dict[str, Any]:
+def _read_table(place: SettingLocation, document: dict[str, Any], keys: dict[str, Reader]) -> dict[str, Any]:
     path, table = place.path, place.table
     values = document.get(table)
     if values is None:
@@ -311,7 +311,7 @@ def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
 
-def _namespace(place: Place, document: dict[str, Any]) -> NamespaceConfig:
+def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceConfig:
     path, table = place.path, place.table
     values = _read_table(place, document, NAMESPACE_KEYS)
     secret, host = values.get("connection_string"), values.pop("namespace", None)

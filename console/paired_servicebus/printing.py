@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from paired_servicebus.core.foreign_text import harmless, harmless_json, one_line
-from paired_servicebus.core.masking import masked
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import escape_json, harmless, one_line
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -17,10 +17,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_object(encoded: str) -> None:
     """Write a JSON object on standard output, as a line that any reader of JSON reads the same values from."""
-    sys.stdout.write(harmless_json(masked(encoded)) + "\n")
+    sys.stdout.write(escape_json(masked(encoded)) + "\n")
 
 
-def complain(sentence: str) -> int:
+def report_error(sentence: str) -> int:
     """Write a sentence on standard error; the exit status of what a person can put right."""
     sys.stderr.write(f"paired: {masked(one_line(sentence))}\n")
     return 2

@@ -1,4 +1,4 @@
-"""Secrets: a type that never renders itself. Not here: secrets in texts that others wrote (paired_servicebus.core.masking)."""
+"""Secrets: a type that never renders itself. Not here: secrets in texts that others wrote (paired_servicebus.core.text.masking)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hmac import compare_digest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.masking import MASK
+from paired_servicebus.core.text.masking import MASK
 
 
 class Secret:

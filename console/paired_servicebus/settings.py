@@ -17,11 +17,11 @@ from typing import Final, cast
 
 from paired_servicebus.connection_string import complaint, host_of, is_emulated, is_loopback, parts_of, split_url
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.masking import masked
-from paired_servicebus.core.paths import path_fault
+from paired_servicebus.core.text.entity_paths import path_fault
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.secret import Secret
 
-LEAST_MB: Final = 64
+MIN_MEGABYTES: Final = 64
 """Eight files of a busy journal."""
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -30,7 +30,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SettingLocation:
     """Where a value stands, and what reading it may need."""
 
     path: Path
@@ -50,32 +50,32 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-Reader = Callable[[Place, object], object]
+Reader = Callable[[SettingLocation, object], object]
 
 
-def read_text(place: Place, value: object) -> str:
+def read_text(place: SettingLocation, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise place.error(f"is {shown(value)}; it is a text that is not empty")
     return value
 
 
-def read_flag(place: Place, value: object) -> bool:
+def read_flag(place: SettingLocation, value: object) -> bool:
     if not isinstance(value, bool):
         raise place.error(f"is {shown(value)}; it is true or false")
     return value
 
 
-def read_megabytes(place: Place, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MB:
-        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {LEAST_MB} at least")
+def read_megabytes(place: SettingLocation, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < MIN_MEGABYTES:
+        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {MIN_MEGABYTES} at least")
     return value
 
 
-def as_it_is(place: Place, value: object) -> object:
+def as_it_is(place: SettingLocation, value: object) -> object:
     return value  # Policy checks it and knows better what to say
 
 
-def read_duration(place: Place, value: object) -> object:
+def read_duration(place: SettingLocation, value: object) -> object:
     """Seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
@@ -92,7 +92,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def one_of(*words: str) -> Reader:
-    def read(place: Place, value: object) -> str:
+    def read(place: SettingLocation, value: object) -> str:
         if not isinstance(value, str) or value not in words:
             raise place.error(f"is {shown(value)}; it is one of {', '.join(words)}")
         return value
@@ -100,19 +100,19 @@ def one_of(*words: str) -> Reader:
     return read
 
 
-def read_name(place: Place, value: object) -> str:
+def read_name(place: SettingLocation, value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise place.error(f"is {shown(value)}; it has 1 to 64 letters, digits, dots, dashes or underscores")
     return value
 
 
-def read_host(place: Place, value: object) -> str:
+def read_host(place: SettingLocation, value: object) -> str:
     if not isinstance(value, str) or not _HOST.fullmatch(value):
         raise place.error(f'is {shown(value)}; it is a host such as "contoso.servicebus.windows.net"')
     return value
 
 
-def read_entities(place: Place, value: object) -> tuple[str, ...]:
+def read_entities(place: SettingLocation, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
         raise place.error(f'is {shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
     paths = tuple(cast("list[str]", value))
@@ -125,7 +125,7 @@ def read_entities(place: Place, value: object) -> tuple[str, ...]:
     return paths
 
 
-def read_command(place: Place, value: object) -> tuple[str, ...]:
+def read_command(place: SettingLocation, value: object) -> tuple[str, ...]:
     """A program and its arguments, split as a shell would; no shell is meant."""
     try:
         words = shlex.split(read_text(place, value))
@@ -136,7 +136,7 @@ def read_command(place: Place, value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def read_proxy(place: Place, value: object) -> Secret:
+def read_proxy(place: SettingLocation, value: object) -> Secret:
     given = Secret(value) if isinstance(value, str) else read_secret(place, value)
     url = split_url(given.reveal())
     if url is None or url.scheme not in ("http", "https") or not url.hostname or not url.port:
@@ -148,7 +148,7 @@ def read_proxy(place: Place, value: object) -> Secret:
     return given
 
 
-def read_endpoint(place: Place, value: object) -> str:
+def read_endpoint(place: SettingLocation, value: object) -> str:
     text = read_text(place, value)
     url = split_url(text if "//" in text else f"sb://{text}")
     if url is None or url.scheme != "sb" or not url.hostname or url.path not in ("", "/"):
@@ -157,7 +157,7 @@ def read_endpoint(place: Place, value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where something of ours listens."""
 
     host: str
@@ -172,12 +172,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def read_address(place: Place, value: object) -> Address:
+def read_address(place: SettingLocation, value: object) -> ListenAddress:
     """A port alone is one of loopback."""
     url = split_url(f"//127.0.0.1:{value}" if isinstance(value, int) else f"//{value}")
     host, port = (url.hostname, url.port) if url is not None else (None, None)
     try:
-        found = Address(host or "", port or 0)
+        found = ListenAddress(host or "", port or 0)
         if isinstance(value, bool) or not found.port or found.loopback is None:
             raise ValueError
     except ValueError as error:
@@ -187,21 +187,21 @@ def read_address(place: Place, value: object) -> Address:
     return found
 
 
-def read_arm_url(place: Place, value: object) -> str:
+def read_arm_url(place: SettingLocation, value: object) -> str:
     url = split_url(read_text(place, value))
     if url is None or url.scheme != "https" or not url.hostname:
         raise place.error(f'is {shown(value)}; it is a URL such as "https://management.azure.com"')
     return f"https://{url.netloc}"
 
 
-def read_file(place: Place, value: object) -> Path:
+def read_file(place: SettingLocation, value: object) -> Path:
     file = place.path.parent / read_text(place, value)
     if not file.is_file():
         raise place.error(f"names {file}, which is not a file")
     return file
 
 
-def read_secret(place: Place, value: object) -> Secret:
+def read_secret(place: SettingLocation, value: object) -> Secret:
     match value:
         case {"env": str(name), **rest} if not rest:
             found = place.environ.get(name)
@@ -230,7 +230,7 @@ def is_open_to_all(file: Path) -> bool:
     return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
 
 
-def read_connection_string(place: Place, value: object) -> Secret:
+def read_connection_string(place: SettingLocation, value: object) -> Secret:
     of_a_sandbox = isinstance(value, str) and is_emulated(parts_of(value)) and is_loopback(parts_of(value))
     found = Secret(str(value)) if of_a_sandbox else read_secret(place, value)
     parts = parts_of(found.reveal())

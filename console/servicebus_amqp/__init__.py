@@ -8,13 +8,13 @@
 Rules: the standard library only; no sockets, no clock, no asyncio; bodies are never decoded.
 """
 
-from servicebus_amqp.connection import Connection
-from servicebus_amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
-from servicebus_amqp.receiver import ReceiverLink
-from servicebus_amqp.sender import SenderLink
-from servicebus_amqp.session import Session
-from servicebus_amqp.settings import LinkRole, Role, Settings
-from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.encoding.delivery_states import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.session import Session
 
 __all__ = [
     "ACCEPTED",
@@ -27,10 +27,10 @@ __all__ = [
     "ReceiverLink",
     "Rejected",
     "Released",
-    "Role",
+    "ConnectionRole",
     "SenderLink",
     "Session",
-    "Settings",
+    "ConnectionSettings",
     "Source",
     "Target",
 ]

@@ -19,10 +19,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from servicebus_sandbox.access.credentials import AsyncSandboxCredential, SandboxCredential
-    from servicebus_sandbox.broker.access import AuthorizationRule, Right
-    from servicebus_sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
-    from servicebus_sandbox.host import Sandbox, SandboxNamespace
+    from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
+    from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+    from servicebus_sandbox.broker.entity_settings import (
+        Pings,
+        QueueSettings,
+        SubscriptionSettings,
+        Tier,
+        TopicSettings,
+    )
+    from servicebus_sandbox.sandbox_host import Sandbox, SandboxNamespace
     from servicebus_sandbox.serving.listener import ListenError
     from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
@@ -46,21 +52,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncSandboxCredential": "access.credentials",
-    "AuthorizationRule": "broker.access",
+    "AsyncSandboxCredential": "access.token_credentials",
+    "AuthorizationRule": "broker.authorization_rules",
     "ListenError": "serving.listener",
     "NamespaceSpec": "specs",
-    "Pings": "broker.settings",
-    "QueueSettings": "broker.settings",
+    "Pings": "broker.entity_settings",
+    "QueueSettings": "broker.entity_settings",
     "QueueSpec": "specs",
-    "Right": "broker.access",
-    "Sandbox": "host",
-    "SandboxCredential": "access.credentials",
-    "SandboxNamespace": "host",
-    "SubscriptionSettings": "broker.settings",
+    "Right": "broker.authorization_rules",
+    "Sandbox": "sandbox_host",
+    "SandboxCredential": "access.token_credentials",
+    "SandboxNamespace": "sandbox_host",
+    "SubscriptionSettings": "broker.entity_settings",
     "SubscriptionSpec": "specs",
-    "Tier": "broker.settings",
-    "TopicSettings": "broker.settings",
+    "Tier": "broker.entity_settings",
+    "TopicSettings": "broker.entity_settings",
     "TopicSpec": "specs",
 }
 

@@ -13,7 +13,7 @@ FURTHEST_JUMP = 10 * 366 * 86_400.0
 """In seconds; far beyond every duration that an entity knows apart from "for ever"."""
 
 
-class Clock:
+class SandboxClock:
     """Epoch seconds when called. It never goes back."""
 
     def __init__(self, time_of_day: Callable[[], float] = time.time) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from servicebus_sandbox.broker.access import AuthorizationRule
-from servicebus_sandbox.broker.entity_checks import check_tier
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.rules import DEFAULT_RULE, Rule
-from servicebus_sandbox.broker.settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.broker.entity_settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.topology.entity_checks import check_tier
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class NamespaceSpec:
     rules: Sequence[AuthorizationRule] = ()
     pings: Pings = Pings.DROPPED
 
-    def fill(self, namespace: Namespace) -> None:
+    def fill(self, namespace: BrokerNamespace) -> None:
         """Create the entities. Raises EntityExists and InvalidSettings, the latter also for what the tier has not."""
         for queue in self.queues:
             check_tier(namespace, queue.settings)

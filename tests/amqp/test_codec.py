@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.codec import MAX_NESTING, MOST_EMPTY_ELEMENTS, decode, encode, encoded_map, skip
-from servicebus_amqp.errors import DecodeError, EncodeError
-from servicebus_amqp.types import (
+from servicebus_amqp.encoding.amqp_types import (
     Array,
     Byte,
     Char,
@@ -25,6 +23,8 @@ from servicebus_amqp.types import (
     ULong,
     UShort,
 )
+from servicebus_amqp.encoding.codec import MAX_EMPTY_ELEMENTS, MAX_NESTING, decode, encode, encode_map, skip
+from servicebus_amqp.protocol_errors import DecodeError, EncodeError
 from tests.amqp.values import VALUES, typed
 
 
@@ -203,12 +203,12 @@ def test_a_map_has_no_keys_whose_hashes_a_peer_can_choose(kind: str) -> None:
     """Nothing that a message holds may stop, slow or crash more than itself."""
     pairs = b"".join(encode(key) + encode(True) for key in COLLIDING[kind])
     with pytest.raises(DecodeError, match="keys are strings, symbols, binaries or ulongs"):
-        decode(encoded_map(2 * len(COLLIDING[kind]), pairs))
+        decode(encode_map(2 * len(COLLIDING[kind]), pairs))
 
 
 @pytest.mark.parametrize("code", [0x40, 0x41, 0x43, 0x44, 0x45])
 def test_a_few_bytes_cannot_become_gigabytes(code: int) -> None:
-    with pytest.raises(DecodeError, match=str(MOST_EMPTY_ELEMENTS)):
+    with pytest.raises(DecodeError, match=str(MAX_EMPTY_ELEMENTS)):
         decode(b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff" + bytes([code]))
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from servicebus_amqp import Connection, Error, Role, Session, Settings, events
-from servicebus_amqp.codec import described, encode, encoded_list
-from servicebus_amqp.errors import EncodeError, StateError
-from servicebus_amqp.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
-from servicebus_amqp.performatives import Begin, Close, Detach, End, Flow, Open
-from servicebus_amqp.types import Symbol
+from servicebus_amqp import Connection, ConnectionRole, ConnectionSettings, Error, Session
+from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.frames import AMQP_HEADER, EMPTY_FRAME, build_frame
+from servicebus_amqp.encoding.performatives import Begin, Close, Detach, End, Flow, Open
+from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.protocol_errors import EncodeError, StateError
 from tests.amqp.wires import (
     Pair,
     attach,
@@ -28,7 +29,7 @@ from tests.amqp.wires import (
 
 def _failure(server: Connection, data: bytes) -> tuple[Error, Close]:
     """The error of the one ConnectionFailed that `data` causes, and the close that tells the peer."""
-    (failed,) = of_kind(events.ConnectionFailed, server.receive_data(data))
+    (failed,) = of_kind(protocol_events.ConnectionFailed, server.receive_data(data))
     close = performatives_in(server.data_to_send())[-1]
     assert isinstance(close, Close)
     assert server.is_finished
@@ -37,7 +38,9 @@ def _failure(server: Connection, data: bytes) -> tuple[Error, Close]:
 
 
 def test_a_server_answers_an_open_with_its_own() -> None:
-    server = Connection(role=Role.SERVER, settings=settings("contoso", idle_timeout_ms=60_000, max_frame_size=4096))
+    server = Connection(
+        role=ConnectionRole.SERVER, settings=settings("contoso", idle_timeout_ms=60_000, max_frame_size=4096)
+    )
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client")))
     (opened,) = performatives_in(server.data_to_send()[8:])
     assert isinstance(opened, Open)
@@ -45,10 +48,10 @@ def test_a_server_answers_an_open_with_its_own() -> None:
 
 
 def test_an_open_tells_who_the_peer_is() -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
     opened = Open(container_id="SBSender-1", hostname="contoso.example", properties={Symbol("product"): "sdk"})
     happened = server.receive_data(AMQP_HEADER + frame(opened))
-    assert happened[-1] == events.Opened("contoso.example", "SBSender-1", {"product": "sdk"})
+    assert happened[-1] == protocol_events.Opened("contoso.example", "SBSender-1", {"product": "sdk"})
 
 
 def test_nothing_is_sent_twice() -> None:
@@ -67,7 +70,7 @@ def test_nothing_is_sent_twice() -> None:
         (frame(begin()) + frame(begin()), "amqp:not-allowed"),
         (build_frame(0, b"\xff\xff\xff"), "amqp:decode-error"),
         (build_frame(0, b"\x00\x53\x99\x45"), "amqp:decode-error"),
-        (build_frame(0, described(0x40, encoded_list([encode(Symbol("A"))]))), "amqp:decode-error"),
+        (build_frame(0, described(0x40, encode_list([encode(Symbol("A"))]))), "amqp:decode-error"),
         (build_frame(0, described(0x16, b"\x45")), "amqp:decode-error"),
         (build_frame(0, b"\x00\x53\x17\x45\x40"), "amqp:decode-error"),
         (build_frame(0, b"\x00\x53\x14\xc0\xff\x05\x43"), "amqp:decode-error"),
@@ -96,17 +99,17 @@ def test_after_a_failure_nothing_is_read_and_nothing_sent() -> None:
 
 
 def test_a_frame_before_the_open_is_refused_with_open_and_close() -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
-    (failed,) = of_kind(events.ConnectionFailed, server.receive_data(AMQP_HEADER + frame(begin())))
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
+    (failed,) = of_kind(protocol_events.ConnectionFailed, server.receive_data(AMQP_HEADER + frame(begin())))
     assert "before the open" in failed.error.description
     assert [type(found) for found in performatives_in(server.data_to_send()[8:])] == [Open, Close]
 
 
 def test_an_open_with_too_small_frames_is_refused() -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER)
     (failed,) = server.receive_data(frame(Open(container_id="client", max_frame_size=511)))
-    assert isinstance(failed, events.ConnectionFailed)
+    assert isinstance(failed, protocol_events.ConnectionFailed)
     assert failed.error.condition == "amqp:invalid-field"
 
 
@@ -127,7 +130,7 @@ def test_empty_frames_are_heard_and_say_nothing() -> None:
 def test_a_close_is_answered() -> None:
     server = begun_server()
     error = Error(condition="amqp:connection:forced", description="maintenance")
-    assert server.receive_data(frame(Close(error=error))) == [events.Closed(error)]
+    assert server.receive_data(frame(Close(error=error))) == [protocol_events.Closed(error)]
     assert performatives_in(server.data_to_send()) == [Close()]
     assert server.is_finished
 
@@ -140,7 +143,7 @@ def test_our_close_waits_for_the_answer_and_hears_nothing_else() -> None:
     assert close.error == Error(condition="amqp:connection:forced", description="bye", info={})
     assert server.receive_data(frame(transfer(), channel=7) + frame(begin(), channel=8)) == []
     assert not server.is_finished
-    assert server.receive_data(frame(Close())) == [events.Closed(None)]
+    assert server.receive_data(frame(Close())) == [protocol_events.Closed(None)]
     assert server.data_to_send() == b""
     assert server.is_finished
 
@@ -154,7 +157,7 @@ def test_what_was_settled_leaves_before_the_close() -> None:
 
 
 def test_closing_what_was_never_opened_ends_it_silently() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings())
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings())
     client.close()
     assert client.is_finished
     assert client.data_to_send() == b""
@@ -163,15 +166,15 @@ def test_closing_what_was_never_opened_ends_it_silently() -> None:
 def test_channels_are_numbered_by_each_side() -> None:
     server = opened_server()
     happened = server.receive_data(frame(begin(), channel=700) + frame(begin(), channel=3))
-    assert [begun.session.channel for begun in of_kind(events.SessionBegun, happened)] == [0, 1]
+    assert [begun.session.channel for begun in of_kind(protocol_events.SessionBegun, happened)] == [0, 1]
     answers = [found for found in performatives_in(server.data_to_send()) if isinstance(found, Begin)]
     assert [answer.remote_channel for answer in answers] == [700, 3]
 
 
 def test_a_channel_is_free_again_after_its_end() -> None:
     server = begun_server()
-    assert of_kind(events.SessionEnded, server.receive_data(frame(End(), channel=7)))
-    (begun,) = of_kind(events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
+    assert of_kind(protocol_events.SessionEnded, server.receive_data(frame(End(), channel=7)))
+    (begun,) = of_kind(protocol_events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
     assert begun.session.channel == 0
 
 
@@ -179,13 +182,13 @@ def test_a_free_channel_is_not_given_twice() -> None:
     server = opened_server()
     server.receive_data(frame(begin(), channel=1) + frame(begin(), channel=2) + frame(End(), channel=1))
     happened = server.receive_data(frame(begin(), channel=3) + frame(begin(), channel=4))
-    assert [begun.session.channel for begun in of_kind(events.SessionBegun, happened)] == [0, 2]
+    assert [begun.session.channel for begun in of_kind(protocol_events.SessionBegun, happened)] == [0, 2]
 
 
 def test_an_end_is_answered_and_a_late_detach_behind_it_is_tolerated() -> None:
     server, link = receiving_server()
     happened = server.receive_data(frame(End(), channel=7) + frame(Detach(handle=0, closed=True), channel=7))
-    assert [type(event) for event in happened] == [events.Detached, events.SessionEnded]
+    assert [type(event) for event in happened] == [protocol_events.Detached, protocol_events.SessionEnded]
     assert performatives_in(server.data_to_send()) == [End()]
     assert not server.is_finished
     assert not link.is_attached
@@ -203,12 +206,12 @@ def test_a_session_of_the_server_may_be_asked_for() -> None:
     pair.run()
     session = pair.server.begin()
     pair.run()
-    assert of_kind(events.SessionBegun, pair.at_server)[-1].session is session
-    assert of_kind(events.SessionBegun, pair.at_client)
+    assert of_kind(protocol_events.SessionBegun, pair.at_server)[-1].session is session
+    assert of_kind(protocol_events.SessionBegun, pair.at_client)
 
 
 def test_a_session_needs_an_open_connection() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings())
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings())
     with pytest.raises(StateError, match="call open first"):
         client.begin()
 
@@ -222,7 +225,7 @@ def test_more_sessions_than_the_peer_takes_are_refused_here() -> None:
 
 
 def test_a_client_holds_all_but_its_open_back_until_the_peer_has_opened() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings(sasl=False))
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings(sasl=False))
     client.open()
     session = client.begin()
     session.attach_sender("x" * 600, None, None)
@@ -232,30 +235,30 @@ def test_a_client_holds_all_but_its_open_back_until_the_peer_has_opened() -> Non
 
 
 def test_a_held_frame_too_large_for_the_peer_fails_the_connection() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings(sasl=False))
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings(sasl=False))
     client.open()
     client.begin().attach_sender("x" * 600, None, None)
     client.data_to_send()
     happened = client.receive_data(AMQP_HEADER + frame(Open(container_id="server", max_frame_size=512)))
-    (failed,) = of_kind(events.ConnectionFailed, happened)
+    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
     assert "512" in failed.error.description
     sent = performatives_in(client.data_to_send())
     assert isinstance(sent[-1], Close)
 
 
 def test_no_frame_is_larger_than_the_peer_takes() -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach())))
     with pytest.raises(EncodeError, match="512"):
         requested.link.accept_attach(properties={"p": "x" * 600})
 
 
 @pytest.mark.parametrize("end", ["detach", "end", "close"])
 def test_a_long_error_is_cut_to_the_peers_frames(end: str) -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", max_frame_size=512)) + frame(begin()))
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach())))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach())))
     requested.link.accept_attach()
     server.data_to_send()
     error = Error(condition="amqp:internal-error", description="long " * 500, info={"trace": "x" * 900})
@@ -279,7 +282,7 @@ def test_more_links_than_the_peer_has_handles_end_the_session_only() -> None:
     server.receive_data(frame(begin(handle_max=0), channel=7))
     server.receive_data(frame(attach(0), channel=7))
     happened = server.receive_data(frame(attach(1), channel=7))
-    (ended,) = of_kind(events.SessionEnded, happened)
+    (ended,) = of_kind(protocol_events.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-limit-exceeded"
     assert not server.is_finished
@@ -287,9 +290,9 @@ def test_more_links_than_the_peer_has_handles_end_the_session_only() -> None:
 
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="max_frame_size"):
-        Settings(container_id="x", max_frame_size=100)
+        ConnectionSettings(container_id="x", max_frame_size=100)
     with pytest.raises(ValueError, match="incoming_window"):
-        Settings(container_id="x", incoming_window=0)
+        ConnectionSettings(container_id="x", incoming_window=0)
 
 
 def test_a_session_flow_with_echo_is_answered() -> None:

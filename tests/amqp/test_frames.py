@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.errors import FramingError
-from servicebus_amqp.frames import AMQP_FRAME, ReceiveBuffer, build_frame, read_frame_header
-from servicebus_amqp.serial import advance, distance
+from servicebus_amqp.encoding.frames import AMQP_FRAME, ReceiveBuffer, build_frame, read_frame_header
+from servicebus_amqp.protocol.serial_numbers import advance, distance
+from servicebus_amqp.protocol_errors import FramingError
 
 
 def test_a_frame_is_read_as_it_was_built() -> None:

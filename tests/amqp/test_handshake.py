@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from servicebus_amqp import Connection, Role, events
-from servicebus_amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
-from servicebus_amqp.performatives import (
+from servicebus_amqp import Connection, ConnectionRole
+from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.encoding.performatives import (
     Open,
     SaslInit,
     SaslMechanisms,
@@ -13,11 +13,12 @@ from servicebus_amqp.performatives import (
     read_sasl,
     write_performative,
 )
+from servicebus_amqp.protocol import protocol_events
 from tests.amqp.wires import Pair, attach, begin, frame, of_kind, performatives_in, settings
 
 
 def _server() -> Connection:
-    return Connection(role=Role.SERVER, settings=settings("server"))
+    return Connection(role=ConnectionRole.SERVER, settings=settings("server"))
 
 
 def _sasl(performative: SaslInit | SaslMechanisms | SaslOutcome | SaslResponse) -> bytes:
@@ -46,14 +47,14 @@ def test_each_mechanism_is_taken_with_and_without_an_initial_response(mechanism:
     server = _server()
     init = SaslInit(mechanism=mechanism, initial_response=response, hostname="contoso")
     happened = server.receive_data(SASL_HEADER + _sasl(init))
-    assert happened == [events.HeaderReceived(sasl=True), events.SaslDone(mechanism)]
+    assert happened == [protocol_events.HeaderReceived(sasl=True), protocol_events.SaslDone(mechanism)]
     assert server.data_to_send().endswith(_sasl(SaslOutcome(code=0)))
 
 
 def test_another_mechanism_is_refused_and_ends_the_connection() -> None:
     server = _server()
     happened = server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0a\0b")))
-    (failed,) = of_kind(events.ConnectionFailed, happened)
+    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
     assert failed.error.condition == "amqp:unauthorized-access"
     assert server.data_to_send().endswith(_sasl(SaslOutcome(code=1)))
     assert server.is_finished
@@ -62,7 +63,7 @@ def test_another_mechanism_is_refused_and_ends_the_connection() -> None:
 def test_a_client_may_skip_sasl() -> None:
     server = _server()
     happened = server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso")))
-    assert happened == [events.HeaderReceived(sasl=False), events.Opened("contoso", "client", None)]
+    assert happened == [protocol_events.HeaderReceived(sasl=False), protocol_events.Opened("contoso", "client", None)]
     assert server.data_to_send().startswith(AMQP_HEADER)
 
 
@@ -70,7 +71,7 @@ def test_a_client_may_skip_sasl() -> None:
 def test_a_header_of_something_else_is_answered_with_ours_and_the_end(start: bytes) -> None:
     server = _server()
     (failed,) = server.receive_data(start)
-    assert isinstance(failed, events.ConnectionFailed)
+    assert isinstance(failed, protocol_events.ConnectionFailed)
     assert failed.error.condition == "amqp:connection:framing-error"
     assert server.data_to_send() == SASL_HEADER
     assert server.is_finished
@@ -80,7 +81,7 @@ def test_sasl_does_not_begin_twice() -> None:
     server = _server()
     server.receive_data(SASL_HEADER + _sasl(SaslInit(mechanism="ANONYMOUS")))
     (failed,) = server.receive_data(SASL_HEADER)
-    assert isinstance(failed, events.ConnectionFailed)
+    assert isinstance(failed, protocol_events.ConnectionFailed)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_sasl_does_not_begin_twice() -> None:
 def test_what_does_not_belong_into_the_sasl_layer_ends_the_connection(sent: bytes) -> None:
     server = _server()
     happened = server.receive_data(SASL_HEADER + sent)
-    assert len(of_kind(events.ConnectionFailed, happened)) == 1
+    assert len(of_kind(protocol_events.ConnectionFailed, happened)) == 1
     assert server.is_finished
 
 
@@ -107,15 +108,15 @@ def test_a_client_and_a_server_shake_hands() -> None:
     pair.client.open()
     pair.run()
     assert [type(event) for event in pair.at_client] == [
-        events.HeaderReceived,
-        events.SaslDone,
-        events.HeaderReceived,
-        events.Opened,
+        protocol_events.HeaderReceived,
+        protocol_events.SaslDone,
+        protocol_events.HeaderReceived,
+        protocol_events.Opened,
     ]
 
 
 def test_a_client_without_sasl_opens_at_once() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings("client", sasl=False, hostname="contoso"))
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings("client", sasl=False, hostname="contoso"))
     client.open()
     data = client.data_to_send()
     assert data.startswith(AMQP_HEADER)
@@ -125,19 +126,19 @@ def test_a_client_without_sasl_opens_at_once() -> None:
 
 
 def test_a_client_stops_where_anonymous_is_not_offered() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings("client"))
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings("client"))
     client.open()
     happened = client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("EXTERNAL", "PLAIN"))))
-    (failed,) = of_kind(events.ConnectionFailed, happened)
+    (failed,) = of_kind(protocol_events.ConnectionFailed, happened)
     assert "EXTERNAL, PLAIN" in failed.error.description
 
 
 def test_a_client_stops_where_it_is_refused() -> None:
-    client = Connection(role=Role.CLIENT, settings=settings("client"))
+    client = Connection(role=ConnectionRole.CLIENT, settings=settings("client"))
     client.open()
     client.receive_data(SASL_HEADER + _sasl(SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))))
     (failed,) = client.receive_data(_sasl(SaslOutcome(code=1)))
-    assert isinstance(failed, events.ConnectionFailed)
+    assert isinstance(failed, protocol_events.ConnectionFailed)
     assert failed.error.condition == "amqp:unauthorized-access"
 
 
@@ -154,15 +155,15 @@ def test_everything_may_come_in_one_read() -> None:
     )
     happened = server.receive_data(pipelined)
     assert [type(event) for event in happened] == [
-        events.HeaderReceived,
-        events.SaslDone,
-        events.HeaderReceived,
-        events.Opened,
-        events.SessionBegun,
-        events.AttachRequested,
-        events.AttachRequested,
+        protocol_events.HeaderReceived,
+        protocol_events.SaslDone,
+        protocol_events.HeaderReceived,
+        protocol_events.Opened,
+        protocol_events.SessionBegun,
+        protocol_events.AttachRequested,
+        protocol_events.AttachRequested,
     ]
-    for requested in of_kind(events.AttachRequested, happened):
+    for requested in of_kind(protocol_events.AttachRequested, happened):
         requested.link.accept_attach()
     answer = server.data_to_send()
     amqp = answer[answer.index(AMQP_HEADER) + 8 :]

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.codec import encode
-from servicebus_amqp.composite import read_list
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.frames import unpack_frame_header
-from servicebus_amqp.hotpath import (
+from servicebus_amqp.encoding.amqp_types import UInt
+from servicebus_amqp.encoding.codec import encode
+from servicebus_amqp.encoding.composite_types import read_list
+from servicebus_amqp.encoding.frames import unpack_frame_header
+from servicebus_amqp.encoding.performatives import Disposition, Transfer, read_performative, write_performative
+from servicebus_amqp.encoding.transfer_codec import (
     DISPOSITION_PREFIX,
     TRANSFER_PREFIX,
     TRANSFER_ROOM,
@@ -26,8 +27,7 @@ from servicebus_amqp.hotpath import (
     write_disposition,
     write_transfer,
 )
-from servicebus_amqp.performatives import Disposition, Transfer, read_performative, write_performative
-from servicebus_amqp.types import UInt
+from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.test_performatives import DISPOSITIONS, STATES, TRANSFERS, UINTS
 
 _UINT = st.one_of(

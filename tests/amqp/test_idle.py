@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from servicebus_amqp import Connection, Role, events
-from servicebus_amqp.frames import AMQP_HEADER, EMPTY_FRAME
-from servicebus_amqp.performatives import Close, Open
+from servicebus_amqp import Connection, ConnectionRole
+from servicebus_amqp.encoding.frames import AMQP_HEADER, EMPTY_FRAME
+from servicebus_amqp.encoding.performatives import Close, Open
+from servicebus_amqp.protocol import protocol_events
 from tests.amqp.wires import begin, frame, opened_server, performatives_in, settings
 
 
 def _server(*, ours: int | None = None, peers: int | None = None) -> Connection:
-    server = Connection(role=Role.SERVER, settings=settings("server", idle_timeout_ms=ours))
+    server = Connection(role=ConnectionRole.SERVER, settings=settings("server", idle_timeout_ms=ours))
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", idle_time_out=peers)))
     server.data_to_send()
     return server
@@ -113,5 +114,5 @@ def test_half_a_frame_counts_as_heard() -> None:
 
 def test_a_finished_connection_wants_no_more_ticks() -> None:
     server = _server(ours=10_000, peers=10_000)
-    assert server.receive_data(frame(Close())) == [events.Closed(None)]
+    assert server.receive_data(frame(Close())) == [protocol_events.Closed(None)]
     assert server.tick(1.0) is None

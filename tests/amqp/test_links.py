@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from servicebus_amqp import Error, LinkRole, Source, Target, events
-from servicebus_amqp.errors import StateError
-from servicebus_amqp.link import LinkState
-from servicebus_amqp.performatives import Attach, Begin, Detach, End
-from servicebus_amqp.receiver import ReceiverLink
-from servicebus_amqp.sender import SenderLink
-from servicebus_amqp.types import Symbol, ULong
+from servicebus_amqp import Error, LinkRole, Source, Target
+from servicebus_amqp.encoding.amqp_types import Symbol, ULong
+from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End
+from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.protocol.link import LinkState
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol_errors import StateError
 from tests.amqp.wires import (
     Pair,
     attach,
@@ -33,7 +34,7 @@ def test_an_attach_asks_with_all_that_the_owner_needs_to_decide() -> None:
     server = begun_server()
     asked = attach(3, source=Source(address="me"), properties={Symbol("k"): 1})
     (requested,) = server.receive_data(frame(asked, channel=7))
-    assert isinstance(requested, events.AttachRequested)
+    assert isinstance(requested, protocol_events.AttachRequested)
     assert (requested.name, requested.role) == ("link-3", LinkRole.RECEIVER)
     assert (requested.source, requested.target) == (Source(address="me"), Target(address="orders"))
     assert requested.properties == {"k": 1}
@@ -43,7 +44,7 @@ def test_an_attach_asks_with_all_that_the_owner_needs_to_decide() -> None:
 def test_an_accepted_attach_echoes_both_termini_and_the_settle_modes() -> None:
     server = begun_server()
     asked = attach(3, role=True, source=Source(address="q", filter={Symbol("f"): ULong(1)}), rcv_settle_mode=1)
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(asked, channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(asked, channel=7)))
     requested.link.accept_attach(properties={"p": 1}, max_message_size=1000, initial_delivery_count=5)
     (answer,) = performatives_in(server.data_to_send())
     assert isinstance(answer, Attach)
@@ -56,7 +57,7 @@ def test_an_accepted_attach_echoes_both_termini_and_the_settle_modes() -> None:
 def test_termini_of_the_owner_take_the_place_of_the_echo() -> None:
     server = begun_server()
     asked = attach(0, role=True, source=Source(address="q", filter={Symbol("session"): None}))
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(asked, channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(asked, channel=7)))
     assert requested.source is not None
     requested.link.accept_attach(requested.source.with_filter({"session": "id-7"}))
     (answer,) = performatives_in(server.data_to_send())
@@ -68,27 +69,27 @@ def test_termini_of_the_owner_take_the_place_of_the_echo() -> None:
 @pytest.mark.parametrize("role", [False, True])
 def test_a_refusal_is_an_attach_without_termini_and_a_detach_with_the_error(role: bool) -> None:
     server = begun_server()
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(role=role), channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(role=role), channel=7)))
     requested.link.refuse(NOT_FOUND)
     answer, detach = performatives_in(server.data_to_send())
     assert isinstance(answer, Attach)
     assert (answer.source, answer.target) == (None, None)
     assert (answer.initial_delivery_count is None) is not role
     assert detach == Detach(handle=answer.handle, closed=True, error=NOT_FOUND)
-    assert of_kind(events.Detached, server.receive_data(frame(Detach(handle=0, closed=True), channel=7)))
+    assert of_kind(protocol_events.Detached, server.receive_data(frame(Detach(handle=0, closed=True), channel=7)))
     assert server.data_to_send() == b""
 
 
 def test_a_client_sees_a_refusal_as_detached_with_the_error() -> None:
-    def refuse(event: events.Event) -> None:
-        if isinstance(event, events.AttachRequested):
+    def refuse(event: protocol_events.Event) -> None:
+        if isinstance(event, protocol_events.AttachRequested):
             event.link.refuse(NOT_FOUND)
 
     pair = Pair(on_server=refuse)
     link = pair.sender()
-    (detached,) = of_kind(events.Detached, pair.at_client)
-    assert detached == events.Detached(link, closed=True, error=NOT_FOUND)
-    assert of_kind(events.Detached, pair.at_server)
+    (detached,) = of_kind(protocol_events.Detached, pair.at_client)
+    assert detached == protocol_events.Detached(link, closed=True, error=NOT_FOUND)
+    assert of_kind(protocol_events.Detached, pair.at_server)
     assert pair.client.failure is pair.server.failure is None
 
 
@@ -104,8 +105,8 @@ def test_a_link_is_answered_once() -> None:
 def test_actions_on_a_link_that_went_in_the_same_read_do_nothing(act: str) -> None:
     server = begun_server()
     happened = server.receive_data(frame(attach(), channel=7) + frame(Detach(handle=0, closed=True), channel=7))
-    assert [type(event) for event in happened] == [events.AttachRequested, events.Detached]
-    link = of_kind(events.AttachRequested, happened)[0].link
+    assert [type(event) for event in happened] == [protocol_events.AttachRequested, protocol_events.Detached]
+    link = of_kind(protocol_events.AttachRequested, happened)[0].link
     assert isinstance(link, ReceiverLink)
     acts: dict[str, Any] = {
         "accept": link.accept_attach,
@@ -132,7 +133,7 @@ def test_a_detach_is_answered_alike(closed: bool) -> None:
     server, link = receiving_server()
     error = Error(condition="amqp:internal-error", description="client gave up")
     happened = server.receive_data(frame(Detach(handle=0, closed=closed, error=error), channel=7))
-    assert happened == [events.Detached(link, closed, error)]
+    assert happened == [protocol_events.Detached(link, closed, error)]
     assert performatives_in(server.data_to_send()) == [Detach(handle=0, closed=closed)]
 
 
@@ -142,13 +143,15 @@ def test_our_detach_ends_with_the_peers_answer() -> None:
     link.detach()
     assert performatives_in(server.data_to_send()) == [Detach(handle=0, closed=True, error=NOT_FOUND)]
     assert link.state is LinkState.DETACHING
-    assert server.receive_data(frame(Detach(handle=0, closed=True), channel=7)) == [events.Detached(link, True, None)]
+    assert server.receive_data(frame(Detach(handle=0, closed=True), channel=7)) == [
+        protocol_events.Detached(link, True, None)
+    ]
     assert server.data_to_send() == b""
 
 
 def test_a_detach_before_the_answer_says_so_in_full() -> None:
     server = begun_server()
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
     requested.link.detach()
     assert [type(found) for found in performatives_in(server.data_to_send())] == [Attach, Detach]
 
@@ -158,7 +161,7 @@ def test_what_comes_on_a_link_we_detached_is_ignored() -> None:
     link.detach()
     late = frame(transfer(1), b"late", channel=7) + frame(flow(handle=0, delivery_count=9), channel=7)
     assert server.receive_data(late) == []
-    assert of_kind(events.Detached, server.receive_data(frame(Detach(handle=0), channel=7)))
+    assert of_kind(protocol_events.Detached, server.receive_data(frame(Detach(handle=0), channel=7)))
     assert not server.is_finished
 
 
@@ -166,7 +169,7 @@ def test_what_comes_on_a_link_we_detached_is_ignored() -> None:
 def test_what_comes_on_a_handle_its_own_side_detached_ends_the_session(late: Any) -> None:
     server, _ = receiving_server()
     happened = server.receive_data(frame(Detach(handle=0), channel=7) + frame(late, channel=7))
-    (ended,) = of_kind(events.SessionEnded, happened)
+    (ended,) = of_kind(protocol_events.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:unattached-handle"
     assert not server.is_finished
@@ -182,20 +185,22 @@ def test_a_second_detach_is_tolerated() -> None:
 def test_a_handle_in_use_ends_the_session_but_not_the_connection() -> None:
     server, link = receiving_server()
     happened = server.receive_data(frame(attach(0, name="other"), channel=7))
-    assert [type(event) for event in happened] == [events.Detached, events.SessionEnded]
-    (ended,) = of_kind(events.SessionEnded, happened)
+    assert [type(event) for event in happened] == [protocol_events.Detached, protocol_events.SessionEnded]
+    (ended,) = of_kind(protocol_events.SessionEnded, happened)
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:handle-in-use"
     assert performatives_in(server.data_to_send()) == [End(error=ended.error)]
     assert not link.is_attached
     assert server.receive_data(frame(transfer(), channel=7) + frame(End(), channel=7)) == []
-    assert of_kind(events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
+    assert of_kind(protocol_events.SessionBegun, server.receive_data(frame(begin(), channel=7)))
 
 
 def test_a_handle_may_be_used_again_after_its_detach() -> None:
     server, first = receiving_server()
     server.receive_data(frame(Detach(handle=0, closed=True), channel=7))
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(0, name="new"), channel=7)))
+    (requested,) = of_kind(
+        protocol_events.AttachRequested, server.receive_data(frame(attach(0, name="new"), channel=7))
+    )
     assert requested.link is not first
     requested.link.accept_attach()
     answer = performatives_in(server.data_to_send())[-1]
@@ -211,7 +216,7 @@ def test_three_hundred_links_of_one_session_are_told_apart() -> None:
     for number, link in enumerate(links):
         assert link.send(b"m", tag=b"%d" % number) is not None
     pair.run()
-    deliveries = of_kind(events.DeliveryReceived, pair.at_server)
+    deliveries = of_kind(protocol_events.DeliveryReceived, pair.at_server)
     assert [delivery.link.name for delivery in deliveries] == [f"link-{n}" for n in range(300)]
     for link in links[:200]:
         link.detach()
@@ -228,7 +233,7 @@ def test_one_name_may_stand_for_a_link_in_each_direction() -> None:
     sender = session.attach_sender("cbs", Source(address="$cbs"), Target(address="$cbs"))
     receiver = session.attach_receiver("cbs", Source(address="$cbs"), Target(address="$cbs"))
     pair.run()
-    assert [event.link for event in of_kind(events.Attached, pair.at_client)] == [sender, receiver]
+    assert [event.link for event in of_kind(protocol_events.Attached, pair.at_client)] == [sender, receiver]
     assert sender.is_attached
     assert receiver.is_attached
 
@@ -237,7 +242,7 @@ def test_a_flow_may_come_before_the_attach_is_answered() -> None:
     server = begun_server()
     asked = frame(attach(role=True), channel=7) + frame(flow(handle=0, link_credit=5), channel=7)
     (requested, credited) = server.receive_data(asked)
-    assert isinstance(credited, events.FlowReceived)
+    assert isinstance(credited, protocol_events.FlowReceived)
     link = credited.link
     assert isinstance(link, SenderLink)
     assert link.credit == 5
@@ -245,12 +250,12 @@ def test_a_flow_may_come_before_the_attach_is_answered() -> None:
     assert server.data_to_send() == b""
     link.accept_attach()
     assert [type(found).__name__ for found in performatives_in(server.data_to_send())] == ["Attach", "Transfer"]
-    assert isinstance(requested, events.AttachRequested)
+    assert isinstance(requested, protocol_events.AttachRequested)
 
 
 def test_a_transfer_on_a_link_we_send_on_ends_the_session() -> None:
     server, _ = sending_server()
-    (ended,) = of_kind(events.SessionEnded, server.receive_data(frame(transfer(), channel=7)))
+    (ended,) = of_kind(protocol_events.SessionEnded, server.receive_data(frame(transfer(), channel=7)))
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:errant-link"
 
@@ -260,8 +265,8 @@ def test_ending_a_session_detaches_its_links_silently_on_the_wire() -> None:
     link = pair.sender()
     link.session.end(Error(condition="amqp:internal-error", description="enough"))
     pair.run()
-    assert [type(event) for event in pair.at_server[-2:]] == [events.Detached, events.SessionEnded]
-    assert [type(event) for event in pair.at_client[-2:]] == [events.Detached, events.SessionEnded]
+    assert [type(event) for event in pair.at_server[-2:]] == [protocol_events.Detached, protocol_events.SessionEnded]
+    assert [type(event) for event in pair.at_client[-2:]] == [protocol_events.Detached, protocol_events.SessionEnded]
     with pytest.raises(StateError, match="another session"):
         link.session.attach_sender("more", None, None)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.codec import described, encode, encoded_list
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
+from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -26,7 +26,7 @@ from servicebus_amqp.message import (
     _split_plain,
     batch,
     edit_map,
-    encoded_pair,
+    encode_pair,
     read_header,
     read_map,
     read_properties,
@@ -42,7 +42,7 @@ from servicebus_amqp.message import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong
+from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed
 
 UINTS = st.integers(0, 2**32 - 1)
@@ -243,16 +243,16 @@ def test_another_message_id_leaves_all_other_properties_as_they_are(properties: 
 
 def test_properties_with_wide_encodings_and_fields_beyond_the_last_keep_their_bytes() -> None:
     rest = [b"\x40"] * 2 + [b"\xb1\x00\x00\x00\x01s"] + [b"\x40"] * 9 + [encode("beyond")]
-    section = described(PROPERTIES, encoded_list([b"\x40", *rest]))
-    assert with_message_id(section, "m") == described(PROPERTIES, encoded_list([encode("m"), *rest]))
+    section = described(PROPERTIES, encode_list([b"\x40", *rest]))
+    assert with_message_id(section, "m") == described(PROPERTIES, encode_list([encode("m"), *rest]))
 
 
 def test_fields_travel_as_the_types_of_the_specification() -> None:
     header = write_header(Header(durable=True, priority=4, ttl=5000, delivery_count=1))
-    assert header == described(HEADER, encoded_list([encode(v) for v in (True, UByte(4), UInt(5000), None, UInt(1))]))
+    assert header == described(HEADER, encode_list([encode(v) for v in (True, UByte(4), UInt(5000), None, UInt(1))]))
     properties = write_properties(Properties(content_type="text/plain", creation_time=7))
     items: list[Any] = [None] * 6 + [Symbol("text/plain"), None, None, Timestamp(7)]
-    assert properties == described(PROPERTIES, encoded_list([encode(item) for item in items]))
+    assert properties == described(PROPERTIES, encode_list([encode(item) for item in items]))
 
 
 def test_missing_sections_read_as_nothing() -> None:
@@ -293,7 +293,7 @@ def test_a_map_section_must_hold_a_map() -> None:
 @given(MAPS, st.sets(st.integers(0, 9)), MAPS)
 def test_an_edit_drops_and_adds_and_keeps_the_rest(old: dict[str, Any], picks: set[int], new: dict[str, Any]) -> None:
     drop = {key.encode() for index, key in enumerate(old) if index in picks} | {key.encode() for key in new}
-    add = b"".join(encoded_pair(key, value) for key, value in new.items())
+    add = b"".join(encode_pair(key, value) for key, value in new.items())
     section = write_annotations(MESSAGE_ANNOTATIONS, old)
     edited = edit_map(section, MESSAGE_ANNOTATIONS, drop=drop, add=add, added=len(new))
     expected = {key: value for key, value in old.items() if key.encode() not in drop} | new
@@ -304,7 +304,7 @@ def test_an_edit_drops_and_adds_and_keeps_the_rest(old: dict[str, Any], picks: s
 def test_an_edit_leaves_what_it_keeps_bit_for_bit() -> None:
     odd_key = b"\xb3\x00\x00\x00\x01k"
     odd_value = b"\x80" + bytes(7) + b"\x01"
-    gone = encoded_pair("x-opt-gone", 1)
+    gone = encode_pair("x-opt-gone", 1)
     pairs = gone + odd_key + odd_value
     section = b"\x00\x53\x72\xd1" + (len(pairs) + 4).to_bytes(4, "big") + (4).to_bytes(4, "big") + pairs
     edited = edit_map(section, MESSAGE_ANNOTATIONS, drop={b"x-opt-gone"})
@@ -315,7 +315,7 @@ def test_an_edit_leaves_what_it_keeps_bit_for_bit() -> None:
 
 def test_an_edit_of_nothing_makes_a_section_or_none() -> None:
     assert edit_map(None, MESSAGE_ANNOTATIONS) is None
-    added = edit_map(None, MESSAGE_ANNOTATIONS, add=encoded_pair("a", 1), added=1)
+    added = edit_map(None, MESSAGE_ANNOTATIONS, add=encode_pair("a", 1), added=1)
     assert read_map(added) == {"a": 1}
     assert edit_map(added, MESSAGE_ANNOTATIONS, drop={b"a"}) is None
 

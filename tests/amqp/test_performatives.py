@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_amqp import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released, Source, Target
-from servicebus_amqp.codec import decode, described, encode, encoded_list
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.outcomes import Received, fit_error, read_state, write_state
-from servicebus_amqp.performatives import (
+from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt, ULong
+from servicebus_amqp.encoding.codec import decode, described, encode, encode_list
+from servicebus_amqp.encoding.delivery_states import Received, fit_error, read_state, write_state
+from servicebus_amqp.encoding.performatives import (
     Attach,
     Begin,
     Close,
@@ -30,8 +30,8 @@ from servicebus_amqp.performatives import (
     read_sasl,
     write_performative,
 )
-from servicebus_amqp.termini import Coordinator
-from servicebus_amqp.types import Array, Described, Symbol, UInt, ULong
+from servicebus_amqp.encoding.termini import Coordinator
+from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.values import SYMBOLS, TEXT
 
 UINTS = st.integers(0, 2**32 - 1)
@@ -162,7 +162,7 @@ def test_sasl_and_amqp_performatives_are_not_taken_for_each_other() -> None:
 
 
 def test_fields_left_out_take_their_defaults() -> None:
-    found, _ = read_performative(described(0x10, encoded_list([encode("me")])), 0)
+    found, _ = read_performative(described(0x10, encode_list([encode("me")])), 0)
     assert found == Open(container_id="me")
     assert isinstance(found, Open)
     assert (found.max_frame_size, found.channel_max) == (2**32 - 1, 65535)
@@ -170,7 +170,7 @@ def test_fields_left_out_take_their_defaults() -> None:
 
 def test_unknown_trailing_fields_are_stepped_over() -> None:
     items = [encode(None), encode("new"), encode({"a": [1]})]
-    assert read_performative(described(0x17, encoded_list(items)), 0)[0] == End()
+    assert read_performative(described(0x17, encode_list(items)), 0)[0] == End()
 
 
 def test_a_mandatory_field_that_is_missing_is_named() -> None:
@@ -180,18 +180,18 @@ def test_a_mandatory_field_that_is_missing_is_named() -> None:
 
 def test_a_field_of_the_wrong_kind_is_named() -> None:
     with pytest.raises(DecodeError, match=r"handle of amqp:detach:list"):
-        read_performative(described(0x16, encoded_list([encode("seven")])), 0)
+        read_performative(described(0x16, encode_list([encode("seven")])), 0)
 
 
 @pytest.mark.parametrize(("field", "wrong"), [("error", ACCEPTED), ("error", Source())])
 def test_a_composite_of_the_wrong_kind_is_refused(field: str, wrong: Any) -> None:
-    encoded = described(0x17, encoded_list([write_performative(wrong)]))
+    encoded = described(0x17, encode_list([write_performative(wrong)]))
     with pytest.raises(DecodeError, match=field):
         read_performative(encoded, 0)
 
 
 def test_symbolic_and_wide_descriptors_are_read() -> None:
-    body = encoded_list([encode(UInt(5)), encode(True)])
+    body = encode_list([encode(UInt(5)), encode(True)])
     expected = Detach(handle=5, closed=True)
     assert read_performative(b"\x00" + encode(Symbol("amqp:detach:list")) + body, 0)[0] == expected
     assert read_performative(b"\x00\x80" + (0x16).to_bytes(8, "big") + body, 0)[0] == expected
@@ -204,7 +204,7 @@ def test_what_is_no_performative_is_a_decode_error(body: bytes) -> None:
 
 
 def test_one_symbol_stands_for_a_list_of_symbols() -> None:
-    encoded = described(0x40, encoded_list([encode(Symbol("ANONYMOUS"))]))
+    encoded = described(0x40, encode_list([encode(Symbol("ANONYMOUS"))]))
     assert read_sasl(encoded, 0)[0] == SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS",))
 
 
@@ -212,8 +212,8 @@ def test_a_terminus_is_echoed_in_the_bytes_it_came_in() -> None:
     filters = b"\xd1\x00\x00\x00\x0e\x00\x00\x00\x02" + encode(Symbol("f")) + b"\x80" + bytes(7) + b"\x01"
     filters = b"\xd1" + (len(filters) - 5).to_bytes(4, "big") + filters[5:]
     items = [encode("orders")] + [b"\x40"] * 6 + [filters]
-    raw = b"\x00\x80" + (0x28).to_bytes(8, "big") + encoded_list(items)
-    attach = described(0x12, encoded_list([encode("l"), encode(UInt(1)), b"\x41", b"\x40", b"\x40", raw]))
+    raw = b"\x00\x80" + (0x28).to_bytes(8, "big") + encode_list(items)
+    attach = described(0x12, encode_list([encode("l"), encode(UInt(1)), b"\x41", b"\x40", b"\x40", raw]))
     found, _ = read_performative(attach, 0)
     assert isinstance(found, Attach)
     assert found.source is not None

@@ -21,16 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_amqp import ACCEPTED, Error, Modified, Rejected, Source, Target
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.hotpath import (
-    DispositionHead,
-    TransferHead,
-    read_disposition,
-    read_transfer,
-    write_disposition,
-    write_transfer,
-)
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
+from servicebus_amqp.encoding.message_sections import (
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
     Header,
@@ -47,7 +39,7 @@ from servicebus_amqp.message import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.performatives import (
+from servicebus_amqp.encoding.performatives import (
     Attach,
     Begin,
     Close,
@@ -61,7 +53,15 @@ from servicebus_amqp.performatives import (
     read_sasl,
     write_performative,
 )
-from servicebus_amqp.types import Symbol, Timestamp, UInt
+from servicebus_amqp.encoding.transfer_codec import (
+    DispositionHead,
+    TransferHead,
+    read_disposition,
+    read_transfer,
+    write_disposition,
+    write_transfer,
+)
+from servicebus_amqp.protocol_errors import DecodeError
 
 UINTS = st.integers(0, 2**32 - 1)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp import ACCEPTED, Connection, Role, SenderLink, Session, events
-from servicebus_amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
-from servicebus_amqp.link import Link
-from servicebus_amqp.performatives import Close, Detach, Disposition, End, Open, SaslInit, write_performative
-from servicebus_amqp.receiver import ReceiverLink
+from servicebus_amqp import ACCEPTED, Connection, ConnectionRole, SenderLink, Session
+from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.encoding.performatives import Close, Detach, Disposition, End, Open, SaslInit, write_performative
+from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.protocol.link import Link
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from tests.amqp.test_performatives import PERFORMATIVES
 from tests.amqp.wires import attach, begin, flow, frame, receiving_server, settings, transfer
 
@@ -44,18 +45,18 @@ TRAFFIC = b"".join(
 )
 
 
-def _act(event: events.Event) -> None:
-    if isinstance(event, events.AttachRequested):
+def _act(event: protocol_events.Event) -> None:
+    if isinstance(event, protocol_events.AttachRequested):
         event.link.accept_attach()
         if isinstance(event.link, ReceiverLink):
             event.link.flow(10)
-    elif isinstance(event, events.FlowReceived) and isinstance(event.link, SenderLink) and event.link.credit:
+    elif isinstance(event, protocol_events.FlowReceived) and isinstance(event.link, SenderLink) and event.link.credit:
         event.link.send(b"to you", tag=b"s")
-    elif isinstance(event, events.DeliveryReceived):
+    elif isinstance(event, protocol_events.DeliveryReceived):
         event.link.settle(event.delivery_id, ACCEPTED)
 
 
-def _shown(event: events.Event) -> Any:
+def _shown(event: protocol_events.Event) -> Any:
     """An event without the identity of its link or session."""
     values = event if isinstance(event, tuple) else [getattr(event, name) for name in event.__slots__]
     owned = (Link, Session)
@@ -63,7 +64,7 @@ def _shown(event: events.Event) -> Any:
 
 
 def _server() -> Connection:
-    return Connection(role=Role.SERVER, settings=settings("server"))
+    return Connection(role=ConnectionRole.SERVER, settings=settings("server"))
 
 
 def _busy_server() -> Connection:
@@ -146,19 +147,19 @@ def test_a_damaged_stream_says_the_same_in_any_pieces(name: str, data: st.DataOb
 def test_a_frame_in_many_pieces_costs_no_more_than_its_length() -> None:
     server, _ = receiving_server(max_frame_size=2**22, max_message_size=None)
     data = frame(transfer(1), bytes(3_000_000), channel=7)
-    happened: list[events.Event] = []
+    happened: list[protocol_events.Event] = []
     for at in range(0, len(data), 100):
         happened += server.receive_data(data[at : at + 100])
     (delivery,) = happened
-    assert isinstance(delivery, events.DeliveryReceived)
+    assert isinstance(delivery, protocol_events.DeliveryReceived)
     assert len(delivery.payload) == 3_000_000
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_an_exception_at_the_start(data: bytes) -> None:
-    server = Connection(role=Role.SERVER, settings=settings())
+    server = Connection(role=ConnectionRole.SERVER, settings=settings())
     for event in server.receive_data(data):
-        assert isinstance(event, events.HeaderReceived | events.ConnectionFailed)
+        assert isinstance(event, protocol_events.HeaderReceived | protocol_events.ConnectionFailed)
     server.data_to_send()
 
 

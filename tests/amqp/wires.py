@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from servicebus_amqp import Connection, Role, SenderLink, Session, Settings, Source, Target, events
-from servicebus_amqp.frames import AMQP_HEADER, build_frame, unpack_frame_header
-from servicebus_amqp.performatives import (
+from servicebus_amqp import Connection, ConnectionRole, ConnectionSettings, SenderLink, Session, Source, Target
+from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame, unpack_frame_header
+from servicebus_amqp.encoding.performatives import (
     Attach,
     Begin,
     Flow,
@@ -17,26 +17,27 @@ from servicebus_amqp.performatives import (
     read_performative,
     write_performative,
 )
-from servicebus_amqp.receiver import ReceiverLink
+from servicebus_amqp.protocol import protocol_events
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
 
 E = TypeVar("E")
-Handler = Callable[[events.Event], None]
+Handler = Callable[[protocol_events.Event], None]
 NEAR_WRAP = 2**32 - 3
 
 
-def settings(name: str = "peer", **changes: Any) -> Settings:
+def settings(name: str = "peer", **changes: Any) -> ConnectionSettings:
     """Both counters start close to their wrap, and apart from each other."""
     defaults: dict[str, Any] = {"first_outgoing_id": NEAR_WRAP, "first_delivery_id": NEAR_WRAP + 1}
-    return Settings(container_id=name, **(defaults | changes))
+    return ConnectionSettings(container_id=name, **(defaults | changes))
 
 
-def of_kind(kind: type[E], happened: list[events.Event]) -> list[E]:
+def of_kind(kind: type[E], happened: list[protocol_events.Event]) -> list[E]:
     return [event for event in happened if isinstance(event, kind)]
 
 
-def accept(event: events.Event) -> None:
+def accept(event: protocol_events.Event) -> None:
     """A server that takes every link, gives credit, and touches nothing else."""
-    if isinstance(event, events.AttachRequested):
+    if isinstance(event, protocol_events.AttachRequested):
         event.link.accept_attach()
         if isinstance(event.link, ReceiverLink):
             event.link.flow(100)
@@ -46,13 +47,16 @@ class Pair:
     """A client and a server of ours, back to back. Events of both sides are kept."""
 
     def __init__(
-        self, client: Settings | None = None, server: Settings | None = None, on_server: Handler = accept
+        self,
+        client: ConnectionSettings | None = None,
+        server: ConnectionSettings | None = None,
+        on_server: Handler = accept,
     ) -> None:
-        self.client = Connection(role=Role.CLIENT, settings=client or settings("client"))
-        self.server = Connection(role=Role.SERVER, settings=server or settings("server"))
+        self.client = Connection(role=ConnectionRole.CLIENT, settings=client or settings("client"))
+        self.server = Connection(role=ConnectionRole.SERVER, settings=server or settings("server"))
         self.on_server = on_server
-        self.at_client: list[events.Event] = []
-        self.at_server: list[events.Event] = []
+        self.at_client: list[protocol_events.Event] = []
+        self.at_server: list[protocol_events.Event] = []
 
     def run(self) -> Pair:
         """Carry bytes until neither side has any."""
@@ -82,7 +86,7 @@ class Pair:
         """The client's receiver and the server's sender of one link."""
         link = self.begin().attach_receiver(name, Source(address=name), Target(address="here"))
         self.run()
-        requested = of_kind(events.AttachRequested, self.at_server)[-1].link
+        requested = of_kind(protocol_events.AttachRequested, self.at_server)[-1].link
         assert isinstance(requested, SenderLink)
         return link, requested
 
@@ -111,7 +115,7 @@ def performatives_in(data: bytes) -> list[Performative]:
 
 def opened_server(**changes: Any) -> Connection:
     """A server that has been opened by a client without SASL; what it sent is thrown away."""
-    server = Connection(role=Role.SERVER, settings=settings("server", **changes))
+    server = Connection(role=ConnectionRole.SERVER, settings=settings("server", **changes))
     server.receive_data(AMQP_HEADER + frame(Open(container_id="client", hostname="contoso")))
     server.data_to_send()
     return server
@@ -165,7 +169,7 @@ def receiving_server(
 ) -> tuple[Connection, ReceiverLink]:
     """A server with one receiving link, on the client's channel 7 and handle 0."""
     server = begun_server(**changes)
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(), channel=7)))
     link = requested.link
     assert isinstance(link, ReceiverLink)
     link.accept_attach(**(accept_with or {}))
@@ -178,7 +182,7 @@ def receiving_server(
 def sending_server(*, credit: int = 100, **changes: Any) -> tuple[Connection, SenderLink]:
     """A server with one sending link, on the client's channel 7 and handle 0."""
     server = begun_server(**changes)
-    (requested,) = of_kind(events.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
+    (requested,) = of_kind(protocol_events.AttachRequested, server.receive_data(frame(attach(role=True), channel=7)))
     link = requested.link
     assert isinstance(link, SenderLink)
     link.accept_attach()

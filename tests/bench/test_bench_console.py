@@ -7,8 +7,8 @@ import json
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench import tables
-from paired_servicebus.bench.plans import ScreenPlan
+from paired_servicebus.bench import result_tables
+from paired_servicebus.bench.bench_plans import ScreenPlan
 from paired_servicebus.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
@@ -20,8 +20,8 @@ async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> Non
     assert set(found.firsts_ms) == {key.name for key in FIRSTS}
     assert found.first_bytes > 1000
     assert found.loop_wall_ms >= found.loop_own_ms > 0
-    assert json.loads(tables.as_json("console", found))["bench"] == "console"
-    assert "120 entities" in tables.screen_table(found)
+    assert json.loads(result_tables.as_json("console", found))["bench"] == "console"
+    assert "120 entities" in result_tables.screen_table(found)
 
 
 @pytest.mark.parametrize(

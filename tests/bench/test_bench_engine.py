@@ -7,9 +7,9 @@ import json
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench import engine, tables
+from paired_servicebus.bench import engine, result_tables
+from paired_servicebus.bench.bench_plans import EnginePlan
 from paired_servicebus.bench.engine import EngineFigures, measure_engine
-from paired_servicebus.bench.plans import EnginePlan
 
 
 @pytest.mark.slow
@@ -20,10 +20,10 @@ async def test_it_sees_pings_and_sends_with_none_one_and_five_consoles(monkeypat
     assert set(found.lateness_p95_ms) == set(found.send_p50_ms) == {"0", "1", "5"}
     assert min(found.pings.values()) >= 3
     assert set(found.send_ratio) == {"1", "5"}
-    told = json.loads(tables.as_json("engine", found))
+    told = json.loads(result_tables.as_json("engine", found))
     assert told["bench"] == "engine"
     assert told["targets"]["lateness_p95_ms"]["target"] == 100
-    assert "5 consoles" in tables.engine_table(found)
+    assert "5 consoles" in result_tables.engine_table(found)
 
 
 @pytest.mark.parametrize(("late", "ratio", "reached"), [(99.0, 1.1, True), (101.0, 1.1, False), (99.0, 1.3, False)])

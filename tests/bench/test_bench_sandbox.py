@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench.figures import MILLION, Held, Rate, Round, RoundTrip, SandboxFigures
-from paired_servicebus.bench.plans import SandboxPlan
-from paired_servicebus.bench.sandbox import measure_sandbox
-from paired_servicebus.bench.tables import sandbox_json, sandbox_table
+from paired_servicebus.bench.bench_plans import SandboxPlan
+from paired_servicebus.bench.result_tables import sandbox_json, sandbox_table
+from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
+from paired_servicebus.bench.sandbox.sandbox_figures import (
+    MILLION,
+    LoadRate,
+    LoadRound,
+    MemoryHeld,
+    RoundTrip,
+    SandboxFigures,
+)
 
 ROOT = Path(__file__).parents[2]
 RATE_KEYS = {
@@ -95,27 +102,27 @@ def test_people_get_a_row_for_each(figures: SandboxFigures) -> None:
 
 def test_a_rate_is_the_median_of_its_rounds() -> None:
     rounds = [
-        Round(messages=100, seconds=seconds, server_seconds=seconds / 2, client_seconds=seconds / 4)
+        LoadRound(messages=100, seconds=seconds, server_seconds=seconds / 2, client_seconds=seconds / 4)
         for seconds in (1.0, 4.0, 2.0)
     ]
-    rate = Rate.of(rounds, target=50)
+    rate = LoadRate.of(rounds, target=50)
     assert (rate.low, rate.per_second, rate.high) == (25, 50, 100)
     assert (rate.server_us, rate.client_us) == (10_000, 5_000)
     assert rate.server_share == 0.5
     assert rate.reached
-    assert not Rate.of(rounds, target=51).reached
+    assert not LoadRate.of(rounds, target=51).reached
 
 
 def test_memory_is_projected_from_what_a_message_added() -> None:
-    held = Held.of(1000, empty=50_000_000, full=52_000_000)
+    held = MemoryHeld.of(1000, empty=50_000_000, full=52_000_000)
     assert held.bytes_per_message == 2000
     assert held.million_bytes == 2_050_000_000
     assert held.reached
-    assert not Held.of(1000, empty=50_000_000, full=52_500_000).reached
+    assert not MemoryHeld.of(1000, empty=50_000_000, full=52_500_000).reached
 
 
 def test_memory_with_a_million_in_it_is_told_as_measured() -> None:
-    held = Held.of(MILLION, empty=50_000_000, full=2_400_000_000)
+    held = MemoryHeld.of(MILLION, empty=50_000_000, full=2_400_000_000)
     assert not held.is_projected
     assert held.million_bytes == 2_400_000_000
 
@@ -147,4 +154,4 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
 def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
     code = "import sys, paired_servicebus.cli; print(*(name for name in sys.modules if name.startswith('paired_servicebus.bench.')))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["paired_servicebus.bench.plans"]
+    assert found.stdout.split() == ["paired_servicebus.bench.bench_plans"]

@@ -10,9 +10,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.bench.process import BenchError
-from paired_servicebus.bench.raw_limit import copy
-from paired_servicebus.pairing.wire import Endpoint, Wire
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.syphon.plain_copy import copy
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 
 SPECS = [NamespaceSpec("a", queues=(QueueSpec("source"),)), NamespaceSpec("b", queues=(QueueSpec("target"),))]
@@ -28,17 +28,17 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def wires(sandbox: Sandbox) -> AsyncIterator[list[Wire]]:
+async def wires(sandbox: Sandbox) -> AsyncIterator[list[ReconnectingConnection]]:
     async with AsyncExitStack() as stack:
         found = []
         for name in ("a", "b"):
             client = ServiceBusClient.from_connection_string(sandbox[name].connection_string)
-            found.append(Wire(Endpoint.of(client)))
+            found.append(ReconnectingConnection(Endpoint.of(client)))
             stack.push_async_callback(found[-1].close)
         yield found
 
 
-async def test_every_message_is_copied_and_completed(sandbox: Sandbox, wires: list[Wire]) -> None:
+async def test_every_message_is_copied_and_completed(sandbox: Sandbox, wires: list[ReconnectingConnection]) -> None:
     copied = await copy(wires[0], "source", wires[1], "target", count=120, window=50)
     assert copied.messages == 120
     assert copied.cpu_us > 0
@@ -47,7 +47,7 @@ async def test_every_message_is_copied_and_completed(sandbox: Sandbox, wires: li
     assert wires[1].after_read == []
 
 
-async def test_a_copy_that_cannot_go_on_says_why(sandbox: Sandbox, wires: list[Wire]) -> None:
+async def test_a_copy_that_cannot_go_on_says_why(sandbox: Sandbox, wires: list[ReconnectingConnection]) -> None:
     copying = asyncio.create_task(copy(wires[0], "source", wires[1], "target", count=121, window=50))
     while sandbox["b"].node.namespace.queue("target").counts().active < 120:
         await asyncio.sleep(0.01)

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench import send, shovel, syphon, tables
-from paired_servicebus.bench.failover import FailoverFigures, measure_failover
-from paired_servicebus.bench.plans import SendPlan, SyphonPlan
-from paired_servicebus.bench.process import BenchError
+from paired_servicebus.bench import result_tables, send_bench, shovel
+from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
+from paired_servicebus.bench.failover_bench import FailoverFigures, measure_failover
 from paired_servicebus.bench.regression import complaints
-from paired_servicebus.bench.rounds import Band, Lap, Pace, in_turn, ratio
-from paired_servicebus.bench.send import SendFigures, measure_send
-from paired_servicebus.bench.syphon import SyphonFigures, measure_syphon
+from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.send_bench import SendFigures, measure_send
+from paired_servicebus.bench.syphon import syphon_bench
+from paired_servicebus.bench.syphon.syphon_bench import SyphonFigures, measure_syphon
 
 
 def laps(*rates: float) -> list[Lap]:
@@ -25,7 +26,7 @@ def laps(*rates: float) -> list[Lap]:
 
 
 def test_a_pace_is_the_median_of_its_laps() -> None:
-    pace = Pace.of(laps(10, 40, 20))
+    pace = Throughput.of(laps(10, 40, 20))
     assert (pace.low, pace.per_second, pace.high) == (10, 20, 40)
     assert pace.cpu_us == 10
 
@@ -59,11 +60,11 @@ def told(line: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syphon, "PATIENCE", 0.2)
-    monkeypatch.setattr(syphon, "SAMPLE", 220)
+    monkeypatch.setattr(syphon_bench, "PATIENCE", 0.2)
+    monkeypatch.setattr(syphon_bench, "SAMPLE", 220)
     plan = SyphonPlan(messages=300, latency_ms=1, rounds=2, destinations=3, memory=1000)
     figures = asyncio.run(measure_syphon(plan))
-    found = told(tables.as_json("syphon", figures))
+    found = told(result_tables.as_json("syphon", figures))
     assert found["bench"] == "syphon"
     assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
     assert found["ratio_vs_peer"] is None
@@ -71,26 +72,26 @@ def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed", "memory_growth_mb"}
     assert found["mixed"]["messages"] == 299
     assert found["memory_growth_mb"] == pytest.approx(found["memory"]["most_mb"] - found["memory"]["warm_mb"])
-    assert "ours / plain copy" in tables.syphon_table(figures)
+    assert "ours / plain copy" in result_tables.syphon_table(figures)
 
 
 @pytest.mark.slow
 def test_the_bench_of_sends_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send, "STUBBED", 100)
-    monkeypatch.setattr(send, "STUB_ROUNDS", 2)
+    monkeypatch.setattr(send_bench, "STUBBED", 100)
+    monkeypatch.setattr(send_bench, "STUB_ROUNDS", 2)
     figures = asyncio.run(measure_send(SendPlan(messages=4, rounds=2)))
-    found = told(tables.as_json("send", figures))
+    found = told(result_tables.as_json("send", figures))
     assert {"ratio_vs_sdk", "aa_low", "aa_high", "added_us", "ratio_callers"} <= set(found)
     assert set(found["targets"]) == {"added_us", "ratio_vs_sdk", "ratio_callers"}
-    assert "plain / plain" in tables.send_table(figures)
+    assert "plain / plain" in result_tables.send_table(figures)
 
 
 @pytest.mark.slow
 def test_the_bench_of_failovers_runs() -> None:
     figures = asyncio.run(measure_failover(rounds=1, senders=2))
-    found = told(tables.as_json("failover", figures))
+    found = told(result_tables.as_json("failover", figures))
     assert 0 < found["p50_ms"] <= found["p99_ms"]
-    assert "p99" in tables.failover_table(figures)
+    assert "p99" in result_tables.failover_table(figures)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.
 
 
 def test_ci_complains_of_what_is_beyond_its_bound() -> None:
-    pace = Pace.of(laps(10))
+    pace = Throughput.of(laps(10))
     syphon_figures = SyphonFigures(
         size=1, latency_ms=0, rounds=1, ours=pace, naive=pace, best_sdk=pace, raw=pace, peer=None,
         ratio_vs_naive=20, ratio_vs_best_sdk=5, ratio_vs_raw=0.1, ratio_vs_peer=None, aa_low=1, aa_high=1,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.bench.syphon import HELD, most_messages
-from paired_servicebus.pairing.management import MAX_SIZE_MB
+from paired_servicebus.bench.syphon.syphon_bench import HELD, most_messages
+from paired_servicebus.pairing.management.management_port import MAX_SIZE_MB
 
 
 def test_what_is_usually_measured_is_not_cut_short() -> None:

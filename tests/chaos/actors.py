@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from paired_servicebus.config import load_config
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.launch import Launch, Ready, wait_until_gone
-from paired_servicebus.engine.lock import running
-from paired_servicebus.engine.places import places_of
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.lock import running
+from paired_servicebus.engine.service.launcher import Launch, Ready, wait_until_gone
 from tests.chaos.plan import ENTITIES, PRIMARY, SECONDARY
 from tests.chaos.sandbox import Sandbox
 
@@ -128,7 +128,7 @@ class Engine:
 
     def _launch(self) -> Ready:
         config = load_config(self._config)
-        with Launch.begin(config, places_of(PAIRING)) as launch:
+        with Launch.begin(config, engine_paths(PAIRING)) as launch:
             return launch.wait(START)
 
     def _write(self, pump: str) -> None:
@@ -144,11 +144,11 @@ class Engine:
     @property
     def is_running(self) -> bool:
         """Whether its process lives."""
-        return running(places_of(PAIRING).lock) is not None
+        return running(engine_paths(PAIRING).lock) is not None
 
     async def control(self) -> ControlClient:
         """Its control socket."""
-        return await ControlClient.connect(places_of(PAIRING).socket)
+        return await ControlClient.connect(engine_paths(PAIRING).socket)
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -167,7 +167,7 @@ class Engine:
         if self._ready is None or not self.is_running:
             return True
         os.kill(self._ready.pid, number)
-        if await asyncio.to_thread(wait_until_gone, places_of(PAIRING), STOP):
+        if await asyncio.to_thread(wait_until_gone, engine_paths(PAIRING), STOP):
             return True
         os.kill(self._ready.pid, signal.SIGKILL)
         return False

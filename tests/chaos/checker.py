@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from paired_servicebus.core.ledger import Answer, Arrival, Ledger, balance
+from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
 from tests.chaos.lists import Arrived, Attempted, Began, Fact, Found, Lying, Recovered, Told
 from tests.chaos.plan import DEDUP
 
@@ -27,24 +27,24 @@ class Life:
 
     entity: str
     attempts: list[float] = field(default_factory=list)
-    told: list[tuple[float, Answer]] = field(default_factory=list)
+    told: list[tuple[float, SendOutcome]] = field(default_factory=list)
     numbers: dict[int, float] = field(default_factory=dict)
     """When each copy first arrived, by the broker's number."""
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> SendOutcome:
         """What its caller was told in the end; an attempt without an end is in doubt, and doubt stays."""
         answers = {answer for _, answer in self.told}
-        if Answer.ACCEPTED in answers:
-            return Answer.ACCEPTED
-        if Answer.IN_DOUBT in answers or len(self.told) < len(self.attempts):
-            return Answer.IN_DOUBT
-        return Answer.REFUSED
+        if SendOutcome.ACCEPTED in answers:
+            return SendOutcome.ACCEPTED
+        if SendOutcome.IN_DOUBT in answers or len(self.told) < len(self.attempts):
+            return SendOutcome.IN_DOUBT
+        return SendOutcome.REFUSED
 
     @property
     def was_in_doubt(self) -> bool:
         """Whether any attempt had no clear end."""
-        return len(self.told) < len(self.attempts) or any(answer is Answer.IN_DOUBT for _, answer in self.told)
+        return len(self.told) < len(self.attempts) or any(answer is SendOutcome.IN_DOUBT for _, answer in self.told)
 
     @property
     def longest(self) -> float:

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.errors import ControlError, PairedError
-from paired_servicebus.core.ledger import Answer
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import ControlClient
 from tests.chaos import receiver, sender
 from tests.chaos.actors import Actor, Engine
 from tests.chaos.lists import Arrived, Attempted, Began, Found, List, Lying, Recovered, Stood, Tail, Told, now
@@ -65,7 +65,7 @@ class Seen:
                 case Attempted():
                     self._attempted.update(dict.fromkeys(fact.ids, fact.at))
                     self.entity.update(dict.fromkeys(fact.ids, fact.entity))
-                case Told(answer=Answer.ACCEPTED):
+                case Told(answer=SendOutcome.ACCEPTED):
                     self.accepted.update((name, self._attempted[name]) for name in fact.ids if name in self._attempted)
                 case Arrived():
                     self.arrived.add(fact.id)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.core.ledger import Answer
+from paired_servicebus.core.accounting.ledger import SendOutcome
 
 SUFFIX: Final = ".list"
 
@@ -31,7 +31,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     at: float
     ids: list[str]
-    answer: Answer
+    answer: SendOutcome
     error: str = ""
 
 

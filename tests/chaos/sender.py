@@ -32,9 +32,9 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from paired_servicebus.core.ledger import Answer
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.core.accounting.ledger import SendOutcome
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import (
     PairedSender,
     PairedServiceBusClient,
@@ -191,13 +191,13 @@ class Sending:
             self._list.write(Attempted(at=now(), entity=entity, ids=ids))
             answer, error = await self._attempt(entity, messages, later=later)
             self._list.write(Told(at=now(), ids=ids, answer=answer, error=error))
-            if answer is Answer.ACCEPTED or once:
+            if answer is SendOutcome.ACCEPTED or once:
                 return
             if self._stopped_at is not None and now() > self._stopped_at + GIVE_UP_AFTER:
                 return
             await asyncio.sleep(RETRY_AFTER)
 
-    async def _attempt(self, entity: str, messages: list[ServiceBusMessage], *, later: bool) -> tuple[Answer, str]:
+    async def _attempt(self, entity: str, messages: list[ServiceBusMessage], *, later: bool) -> tuple[SendOutcome, str]:
         sender = self._senders[entity]
         try:
             if later:
@@ -205,10 +205,10 @@ class Sending:
             else:
                 await sender.send_messages(messages[0] if len(messages) == 1 else messages)
         except DEFINITE as error:
-            return Answer.REFUSED, f"{type(error).__name__}: {error}"
+            return SendOutcome.REFUSED, f"{type(error).__name__}: {error}"
         except Exception as error:
-            return Answer.IN_DOUBT, f"{type(error).__name__}: {error}"
-        return Answer.ACCEPTED, ""
+            return SendOutcome.IN_DOUBT, f"{type(error).__name__}: {error}"
+        return SendOutcome.ACCEPTED, ""
 
     async def _watch(self) -> None:
         written: dict[str, str] = {}

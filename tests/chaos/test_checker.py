@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.ledger import Answer
+from paired_servicebus.core.accounting.ledger import SendOutcome
 from tests.chaos.checker import History, Verdict, check
 from tests.chaos.evidence import evidence
 from tests.chaos.lists import Arrived, Attempted, Began, Fact, Found, List, Lying, Recovered, Tail, Told
@@ -15,7 +15,9 @@ from tests.chaos.plan import DEDUP, PLAIN
 TIMEOUT = 1.0
 
 
-def sent(name: str, answer: Answer | None = Answer.ACCEPTED, *, at: float = 10.0, takes: float = 0.1) -> list[Fact]:
+def sent(
+    name: str, answer: SendOutcome | None = SendOutcome.ACCEPTED, *, at: float = 10.0, takes: float = 0.1
+) -> list[Fact]:
     """An attempt and what came of it; None: its sender was killed before it knew."""
     facts: list[Fact] = [Attempted(at=at, entity=PLAIN, ids=[name])]
     if answer is not None:
@@ -53,11 +55,11 @@ def test_a_message_that_nobody_sent_is_unexpected() -> None:
 
 
 def test_a_message_that_was_definitely_refused_is_unexpected() -> None:
-    assert verdict(*SOUND, sent("c", Answer.REFUSED), came("c", 9)).problems == ("UNEXPECTED c",)
+    assert verdict(*SOUND, sent("c", SendOutcome.REFUSED), came("c", 9)).problems == ("UNEXPECTED c",)
 
 
 def test_a_refusal_after_a_doubt_stays_in_doubt() -> None:
-    found = verdict(sent("c", Answer.IN_DOUBT), sent("c", Answer.REFUSED, at=12.0), came("c", 9))
+    found = verdict(sent("c", SendOutcome.IN_DOUBT), sent("c", SendOutcome.REFUSED, at=12.0), came("c", 9))
     assert (found.problems, found.ledger.recovered) == ((), 1)
 
 
@@ -80,7 +82,7 @@ def test_a_copy_that_the_broker_gives_out_again_is_no_second_one() -> None:
 @pytest.mark.parametrize(
     "window",
     [
-        [*sent("c", Answer.IN_DOUBT), *sent("c", at=12.0)],
+        [*sent("c", SendOutcome.IN_DOUBT), *sent("c", at=12.0)],
         sent("c", takes=TIMEOUT),
         [*sent("c"), Began(at=9.0, episode=1, title="", opens=True), Recovered(at=10.5, episode=1)],
         [*sent("c"), Began(at=10.5, episode=1, title="", opens=True)],
@@ -106,7 +108,10 @@ def test_a_second_copy_is_found_beside_an_episode_that_opens_no_window_for_it(sh
 
 
 def test_where_duplicates_are_detected_no_window_excuses_one() -> None:
-    doubt: list[Fact] = [Attempted(at=1.0, entity=DEDUP, ids=["c"]), Told(at=1.1, ids=["c"], answer=Answer.IN_DOUBT)]
+    doubt: list[Fact] = [
+        Attempted(at=1.0, entity=DEDUP, ids=["c"]),
+        Told(at=1.1, ids=["c"], answer=SendOutcome.IN_DOUBT),
+    ]
     found = verdict(doubt, came("c", 1, 2, entity=DEDUP))
     assert found.problems == ("DUPLICATE c: 2 copies where the destination detects duplicates",)
 

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from paired_servicebus.core.effects import Announce, Effect, ProbeQueue, SendPing
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.entity import Entity, State
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.events import (
+from paired_servicebus.core.failover.effects import Announce, Effect, ProbeQueue, SendPing
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.pairing_events import (
     Event,
     Forced,
     PingAccepted,
@@ -25,8 +25,8 @@ from paired_servicebus.core.events import (
     StateChanged,
     Ticked,
 )
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
 
 BEGAN = 1_700_000_000.0
 Announced = TypeVar("Announced", bound=Event)
@@ -36,7 +36,7 @@ class Told:
     """One pairing, with short words for what happens to it; `now` counts seconds from the beginning."""
 
     def __init__(self, policy: Policy, queues: int) -> None:
-        self.machine = Pairing(policy, queues=range(queues))
+        self.machine = PairingMachine(policy, queues=range(queues))
         self.now = 0.0
         self.effects: list[Effect] = []
         """Of the latest event."""

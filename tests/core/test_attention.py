@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.attention import begun, calls, turned
-from paired_servicebus.core.events import PingSent, StateChanged, Warned
+from paired_servicebus.core.model.pairing_events import PingSent, StateChanged, Warned
+from paired_servicebus.core.operator.notifications import begun, calls, turned
 
 
 @pytest.mark.parametrize(

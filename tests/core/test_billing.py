@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.billing import PARKED_MESSAGE_OPERATIONS, Meter, idle_receives
-from paired_servicebus.core.snapshot import BilledView
+from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS, Meter, idle_receives
+from paired_servicebus.core.model.snapshot import BilledView
 
 HOUR = 3600.0
 PARTS = ("waits", "searches", "attaches")

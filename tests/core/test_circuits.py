@@ -6,8 +6,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paired_servicebus.core.destinations import FATES, LONGEST_BACKOFF, UNBROKEN, Destinations, Fate
-from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.pump.destination_circuits import (
+    FATES,
+    MAX_BACKOFF_SECONDS,
+    UNBROKEN,
+    DestinationCircuits,
+    Fate,
+)
 
 BEGAN = 1_700_000_000.0
 THROTTLE = 10.0
@@ -20,7 +26,7 @@ class AnyTries(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.made = Destinations(throttle_wait=THROTTLE, undeliverable_after=UNDELIVERABLE)
+        self.made = DestinationCircuits(throttle_wait=THROTTLE, undeliverable_after=UNDELIVERABLE)
         self.now = BEGAN
         self.under_way = 0
         self.busy_until = 0.0
@@ -65,7 +71,7 @@ class AnyTries(RuleBasedStateMachine):
     @invariant()
     def every_wait_ends(self) -> None:
         due = self.made.next_try()
-        assert due is None or due <= self.now + max(LONGEST_BACKOFF, THROTTLE)
+        assert due is None or due <= self.now + max(MAX_BACKOFF_SECONDS, THROTTLE)
 
     @invariant()
     def undeliverable_is_only_what_was_missing_try_after_try(self) -> None:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.destinations import FATES, FIRST_BACKOFF, LONGEST_BACKOFF, Destinations, Fate
-from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.pump.destination_circuits import (
+    FATES,
+    MAX_BACKOFF_SECONDS,
+    MIN_BACKOFF_SECONDS,
+    DestinationCircuits,
+    Fate,
+)
 
 NOW = 1_700_000_000.0
 LONG = 900.0
 
 
 @pytest.fixture
-def destinations() -> Destinations:
-    return Destinations(throttle_wait=10.0, undeliverable_after=LONG)
+def destinations() -> DestinationCircuits:
+    return DestinationCircuits(throttle_wait=10.0, undeliverable_after=LONG)
 
 
-def fail(made: Destinations, at: float = NOW, kind: FailureKind = FailureKind.TIMEOUT, path: str = "orders") -> float:
+def fail(
+    made: DestinationCircuits, at: float = NOW, kind: FailureKind = FailureKind.TIMEOUT, path: str = "orders"
+) -> float:
     """A failure; the seconds until the next try."""
     return made.failed(path, at=at, kind=kind, reason=str(kind)).retry_at - at
 
 
-def fail_at_every_try(made: Destinations, kind: FailureKind, tries: int) -> list[float]:
+def fail_at_every_try(made: DestinationCircuits, kind: FailureKind, tries: int) -> list[float]:
     """The waits after each of so many tries."""
     at, waits = NOW, []
     for _ in range(tries):
@@ -30,65 +38,67 @@ def fail_at_every_try(made: Destinations, kind: FailureKind, tries: int) -> list
     return waits
 
 
-def test_what_was_tried_before_the_wait_is_no_further_try(destinations: Destinations) -> None:
+def test_what_was_tried_before_the_wait_is_no_further_try(destinations: DestinationCircuits) -> None:
     """Ten pumps may have tried at the same time: that is one failure, not ten."""
     for after in (0.0, 0.1, 0.2):
         fail(destinations, NOW + after)
     (circuit,) = destinations.circuits()
-    assert (circuit.failures, circuit.retry_at) == (1, NOW + FIRST_BACKOFF)
+    assert (circuit.failures, circuit.retry_at) == (1, NOW + MIN_BACKOFF_SECONDS)
 
 
-def go_missing(made: Destinations, at: float, seconds: float) -> None:
+def go_missing(made: DestinationCircuits, at: float, seconds: float) -> None:
     """Tried, and not found, as often as the back-off says."""
-    for after in range(0, int(seconds) + 1, int(LONGEST_BACKOFF)):
+    for after in range(0, int(seconds) + 1, int(MAX_BACKOFF_SECONDS)):
         fail(made, at + after, FailureKind.NOT_FOUND)
 
 
-def test_a_destination_that_never_failed_may_be_tried(destinations: Destinations) -> None:
+def test_a_destination_that_never_failed_may_be_tried(destinations: DestinationCircuits) -> None:
     assert destinations.available("orders", NOW)
     assert (destinations.circuits(), destinations.next_try()) == ((), None)
 
 
-def test_after_a_failure_it_may_be_tried_again_when_its_back_off_has_ended(destinations: Destinations) -> None:
+def test_after_a_failure_it_may_be_tried_again_when_its_back_off_has_ended(destinations: DestinationCircuits) -> None:
     fail(destinations)
-    tries = [destinations.available("orders", NOW + after) for after in (0.0, FIRST_BACKOFF - 0.1, FIRST_BACKOFF)]
+    tries = [
+        destinations.available("orders", NOW + after) for after in (0.0, MIN_BACKOFF_SECONDS - 0.1, MIN_BACKOFF_SECONDS)
+    ]
     assert tries == [False, False, True]
 
 
-def test_one_failed_destination_does_not_delay_another(destinations: Destinations) -> None:
+def test_one_failed_destination_does_not_delay_another(destinations: DestinationCircuits) -> None:
     fail(destinations)
     assert destinations.available("payments", NOW)
 
 
-def test_paths_compare_without_case(destinations: Destinations) -> None:
+def test_paths_compare_without_case(destinations: DestinationCircuits) -> None:
     fail(destinations, path="Orders")
     assert not destinations.available("ORDERS", NOW)
     assert destinations.delivered("oRDERS", at=NOW + 60)
     assert destinations.available("orders", NOW)
 
 
-def test_the_back_off_doubles_up_to_a_limit_and_stays_there_for_days(destinations: Destinations) -> None:
+def test_the_back_off_doubles_up_to_a_limit_and_stays_there_for_days(destinations: DestinationCircuits) -> None:
     waits = fail_at_every_try(destinations, FailureKind.TIMEOUT, 3000)
-    assert waits[:6] == [1, 2, 4, 8, 16, LONGEST_BACKOFF]
-    assert set(waits[6:]) == {LONGEST_BACKOFF}
+    assert waits[:6] == [1, 2, 4, 8, 16, MAX_BACKOFF_SECONDS]
+    assert set(waits[6:]) == {MAX_BACKOFF_SECONDS}
 
 
-def test_a_busy_destination_is_left_alone_for_ten_seconds_at_least(destinations: Destinations) -> None:
+def test_a_busy_destination_is_left_alone_for_ten_seconds_at_least(destinations: DestinationCircuits) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone"."""
     waits = fail_at_every_try(destinations, FailureKind.BUSY, 7)
     assert waits == [10, 10, 10, 10, 16, 30, 30]
 
 
-def test_a_success_forgets_everything(destinations: Destinations) -> None:
+def test_a_success_forgets_everything(destinations: DestinationCircuits) -> None:
     assert not destinations.delivered("orders", at=NOW)
     fail_at_every_try(destinations, FailureKind.TIMEOUT, 5)
     later = NOW + 60
     assert destinations.delivered("orders", at=later)
     assert not destinations.delivered("orders", at=later)
-    assert fail(destinations, later) == FIRST_BACKOFF
+    assert fail(destinations, later) == MIN_BACKOFF_SECONDS
 
 
-def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: Destinations) -> None:
+def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: DestinationCircuits) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone". Of two pumps' tries, one was throttled and one not."""
     fail(destinations, kind=FailureKind.BUSY)
     assert not destinations.delivered("orders", at=NOW + 0.1)
@@ -96,21 +106,21 @@ def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: Dest
     assert destinations.delivered("orders", at=NOW + 10)
 
 
-def test_another_failure_does_not_shorten_the_wait_of_a_throttled_one(destinations: Destinations) -> None:
+def test_another_failure_does_not_shorten_the_wait_of_a_throttled_one(destinations: DestinationCircuits) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone"."""
     fail(destinations, kind=FailureKind.BUSY)
     fail(destinations, NOW + 0.1, FailureKind.FULL)
     assert destinations.next_try() == NOW + 10
 
 
-def test_a_throttled_try_makes_the_wait_of_another_failure_longer(destinations: Destinations) -> None:
+def test_a_throttled_try_makes_the_wait_of_another_failure_longer(destinations: DestinationCircuits) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone"."""
     fail(destinations, kind=FailureKind.FULL)
     fail(destinations, NOW + 0.5, FailureKind.BUSY)
     assert destinations.next_try() == NOW + 10.5
 
 
-def test_a_circuit_says_since_when_why_and_how_often(destinations: Destinations) -> None:
+def test_a_circuit_says_since_when_why_and_how_often(destinations: DestinationCircuits) -> None:
     fail(destinations, NOW)
     fail(destinations, NOW + 1, FailureKind.FULL)
     (circuit,) = destinations.circuits()
@@ -118,13 +128,13 @@ def test_a_circuit_says_since_when_why_and_how_often(destinations: Destinations)
     assert found == ("orders", NOW, "entity full", 2, NOW + 3)
 
 
-def test_the_next_try_is_the_nearest(destinations: Destinations) -> None:
+def test_the_next_try_is_the_nearest(destinations: DestinationCircuits) -> None:
     fail(destinations, NOW + 5)
     fail(destinations, NOW, path="payments")
     assert destinations.next_try() == NOW + 1
 
 
-def test_not_found_for_long_enough_is_undeliverable(destinations: Destinations) -> None:
+def test_not_found_for_long_enough_is_undeliverable(destinations: DestinationCircuits) -> None:
     """Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same"."""
     go_missing(destinations, NOW, LONG)
     assert not destinations.undeliverable("orders", NOW + LONG - 0.1)
@@ -132,14 +142,14 @@ def test_not_found_for_long_enough_is_undeliverable(destinations: Destinations) 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.NOT_FOUND])
-def test_every_other_failure_only_makes_its_messages_wait(destinations: Destinations, kind: FailureKind) -> None:
+def test_every_other_failure_only_makes_its_messages_wait(destinations: DestinationCircuits, kind: FailureKind) -> None:
     """Section 8: "Unreachable, disabled, full, throttled, unauthorized: the message stays"."""
     fail(destinations, NOW, kind)
     fail(destinations, NOW + 10 * LONG, kind)
     assert not destinations.undeliverable("orders", NOW + 20 * LONG)
 
 
-def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(destinations: Destinations) -> None:
+def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(destinations: DestinationCircuits) -> None:
     """Only what was missing all the time is known not to exist."""
     fail(destinations, NOW, FailureKind.NOT_FOUND)
     fail(destinations, NOW + 100, FailureKind.CONNECTION)
@@ -149,7 +159,7 @@ def test_another_failure_in_between_starts_the_wait_for_a_missing_one_anew(desti
     assert destinations.undeliverable("orders", NOW + LONG + 200)
 
 
-def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: Destinations) -> None:
+def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: DestinationCircuits) -> None:
     """Section 8: "retried with back-off for `undeliverable_after`". Between tries that are far apart, by a pause, by a
     failover or for want of messages, it may have been there."""
     go_missing(destinations, NOW, LONG - 30)
@@ -157,7 +167,7 @@ def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: Des
     assert not destinations.undeliverable("orders", NOW + LONG + 3600)
 
 
-def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: Destinations) -> None:
+def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: DestinationCircuits) -> None:
     """Only what was missing all the time is known not to exist: another pump's try may be accepted during the wait."""
     go_missing(destinations, NOW, LONG - 30)
     assert not destinations.delivered("orders", at=NOW + LONG - 29)
@@ -165,13 +175,13 @@ def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: D
     assert not destinations.undeliverable("orders", NOW + LONG)
 
 
-def test_time_without_a_try_does_not_make_a_destination_undeliverable(destinations: Destinations) -> None:
+def test_time_without_a_try_does_not_make_a_destination_undeliverable(destinations: DestinationCircuits) -> None:
     """Section 8: "retried with back-off for `undeliverable_after`": one try long ago is no retrying."""
     fail(destinations, NOW, FailureKind.NOT_FOUND)
     assert not destinations.undeliverable("orders", NOW + 2 * LONG)
 
 
-def test_a_destination_that_never_failed_is_not_undeliverable(destinations: Destinations) -> None:
+def test_a_destination_that_never_failed_is_not_undeliverable(destinations: DestinationCircuits) -> None:
     assert not destinations.undeliverable("orders", NOW)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.effects import SendPing
-from paired_servicebus.core.engine import AT_ONCE
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import EngineStopped, QueuePulled, QueueRestored
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
+from paired_servicebus.core.failover.effects import SendPing
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.failover.pairing_machine import DEADLINES_PER_TICK
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import EngineStopped, QueuePulled, QueueRestored
+from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
 
 STAYING = sorted(kind for kind, verdict in BACKLOG_VERDICTS.items() if verdict is not Verdict.COUNTS)
 REFUSED = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
@@ -40,13 +40,13 @@ class TestEntities:
     def test_thousands_that_are_due_at_once_are_seen_to_a_portion_at_a_time(self, told) -> None:
         """One tick leaves the rest due, so that sends come in between."""
         pairing = told(failover_interval=0, ping_primary_interval=10)
-        for number in range(2 * AT_ONCE + 1):
+        for number in range(2 * DEADLINES_PER_TICK + 1):
             pairing.fails(f"entity-{number}")
         seen = []
         for _ in range(3):
             pairing.ticks(to=10)
             seen.append(len(pairing.pings()))
-        assert seen == [AT_ONCE, AT_ONCE, 1]
+        assert seen == [DEADLINES_PER_TICK, DEADLINES_PER_TICK, 1]
         assert pairing.due() is None
 
     def test_paths_compare_without_case(self, told) -> None:

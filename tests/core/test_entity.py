@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.entity import DIVERTING, TABLE, Entity, State, Trigger, enter, next_state
 from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.model.entity_state import DIVERTING, TABLE, Entity, State, Trigger, enter, next_state
 
 BEGAN = 1_700_000_000.0
 INTERVAL = 60.0

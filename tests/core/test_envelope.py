@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.envelope import (
+from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
+from paired_servicebus.core.model.envelope import (
     MAX_TICKS,
     PATH,
     PING_CONTENT_TYPE,
@@ -21,7 +22,7 @@ from paired_servicebus.core.envelope import (
     SESSION_ID,
     TICKS_A_SECOND,
     TIME_TO_LIVE,
-    Enclosed,
+    EnvelopeProperties,
     Timespan,
     from_ticks,
     refuse_reserved,
@@ -30,7 +31,6 @@ from paired_servicebus.core.envelope import (
     unwrap,
     wrap,
 )
-from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
 
 LONGEST = timedelta(microseconds=MAX_TICKS // 10)
 """TimeSpan.MaxValue, to the microsecond."""
@@ -40,7 +40,7 @@ PATHS = st.lists(NAMES.filter(lambda name: name.strip(".")), min_size=1, max_siz
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), ZoneInfo("America/New_York")])
 MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(9000, 1, 1), timezones=ZONES, allow_imaginary=False)
 ENCLOSED = st.builds(
-    Enclosed,
+    EnvelopeProperties,
     path=PATHS,
     session_id=st.none() | TEXT,
     time_to_live=st.none() | st.timedeltas(timedelta(0), LONGEST),
@@ -59,7 +59,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def in_utc(enclosed: Enclosed) -> Enclosed:
+def in_utc(enclosed: EnvelopeProperties) -> EnvelopeProperties:
     """The same moment; an hour that a zone has twice is equal to none of another zone."""
     scheduled = enclosed.scheduled
     return enclosed if scheduled is None else replace(enclosed, scheduled=scheduled.astimezone(UTC))
@@ -69,14 +69,14 @@ def in_utc(enclosed: Enclosed) -> Enclosed:
 
 
 @given(enclosed=ENCLOSED)
-@example(Enclosed(path="a", session_id="", time_to_live=timedelta(0), scheduled=EPOCH))
-@example(Enclosed(path="a", scheduled=datetime(1970, 10, 25, 1, tzinfo=ZoneInfo("America/New_York"))))
-def test_what_was_wrapped_comes_out_again(enclosed: Enclosed) -> None:
+@example(EnvelopeProperties(path="a", session_id="", time_to_live=timedelta(0), scheduled=EPOCH))
+@example(EnvelopeProperties(path="a", scheduled=datetime(1970, 10, 25, 1, tzinfo=ZoneInfo("America/New_York"))))
+def test_what_was_wrapped_comes_out_again(enclosed: EnvelopeProperties) -> None:
     assert unwrap(wrap(enclosed)) == in_utc(enclosed)
 
 
 @given(enclosed=ENCLOSED)
-def test_it_survives_an_sdk_that_leaves_bytes_and_bare_numbers(enclosed: Enclosed) -> None:
+def test_it_survives_an_sdk_that_leaves_bytes_and_bare_numbers(enclosed: EnvelopeProperties) -> None:
     """A received message has bytes for strings, a long for a timespan, milliseconds for a timestamp."""
 
     def as_received(value: object) -> object:
@@ -99,7 +99,7 @@ def test_it_survives_an_sdk_that_leaves_bytes_and_bare_numbers(enclosed: Enclose
 
 
 @given(enclosed=ENCLOSED)
-def test_only_what_was_set_is_added_and_only_under_the_four_names(enclosed: Enclosed) -> None:
+def test_only_what_was_set_is_added_and_only_under_the_four_names(enclosed: EnvelopeProperties) -> None:
     names = {
         PATH: enclosed.path,
         SESSION_ID: enclosed.session_id,
@@ -112,7 +112,7 @@ def test_only_what_was_set_is_added_and_only_under_the_four_names(enclosed: Encl
 @given(others=st.dictionaries((TEXT | st.binary()).filter(lambda key: key not in RESERVED), st.integers()))
 def test_the_senders_own_properties_are_none_of_its_business(others: dict[object, object]) -> None:
     own = {key: value for key, value in others.items() if key not in {name.encode() for name in RESERVED}}
-    assert unwrap({**own, PATH: "orders"}) == Enclosed(path="orders")
+    assert unwrap({**own, PATH: "orders"}) == EnvelopeProperties(path="orders")
 
 
 def test_the_four_names_are_those_of_the_retired_client() -> None:
@@ -123,7 +123,7 @@ def test_the_four_names_are_those_of_the_retired_client() -> None:
 
 def test_a_scheduled_time_is_written_in_utc() -> None:
     noon = datetime(2026, 5, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
-    written = wrap(Enclosed(path="orders", scheduled=noon))[SCHEDULED]
+    written = wrap(EnvelopeProperties(path="orders", scheduled=noon))[SCHEDULED]
     assert isinstance(written, datetime)
     assert (written, written.tzinfo) == (datetime(2026, 5, 1, 10, 0, tzinfo=UTC), UTC)
 
@@ -133,7 +133,7 @@ def test_a_scheduled_time_without_a_zone_is_utc_on_every_machine() -> None:
     """The property is `scheduled_enqueue_time_utc`, and the SDK writes naive ones as UTC."""
     naive = datetime(2026, 5, 1, 12, 0)
     aware = naive.replace(tzinfo=UTC)
-    assert wrap(Enclosed(path="orders", scheduled=naive))[SCHEDULED] == aware
+    assert wrap(EnvelopeProperties(path="orders", scheduled=naive))[SCHEDULED] == aware
     assert unwrap({PATH: "orders", SCHEDULED: naive}).scheduled == aware
 
 

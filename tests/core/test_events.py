@@ -8,12 +8,20 @@ import typing
 
 import pytest
 
-from paired_servicebus.core import events
-from paired_servicebus.core.events import KINDS, Event, Record
-from paired_servicebus.core.verdict import FailureKind
+from paired_servicebus.core.model import pairing_events
+from paired_servicebus.core.model.pairing_events import KINDS, Event, Record
+from paired_servicebus.core.model.verdict import FailureKind
 
-EVENTS = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if issubclass(cls, Event) and cls is not Event]
-TOLD_ONLY = {events.Ticked, events.SendAccepted, events.SendFailed, events.QueueProbed, events.EntityProbed}
+EVENTS = [
+    cls for _, cls in inspect.getmembers(pairing_events, inspect.isclass) if issubclass(cls, Event) and cls is not Event
+]
+TOLD_ONLY = {
+    pairing_events.Ticked,
+    pairing_events.SendAccepted,
+    pairing_events.SendFailed,
+    pairing_events.QueueProbed,
+    pairing_events.EntityProbed,
+}
 """Would cost the healthy path a line each, or are summed up before they are journalled."""
 SAMPLES = {
     str: "x",
@@ -42,7 +50,7 @@ def test_every_kind_is_registered_once_under_its_own_name() -> None:
 def test_what_is_registered_is_the_class_that_is_used() -> None:
     """Slots make each class twice; the first one must not stay behind in the register."""
     for cls in KINDS.values():
-        assert getattr(events, cls.__name__) is cls
+        assert getattr(pairing_events, cls.__name__) is cls
 
 
 def test_events_that_are_only_told_have_no_kind() -> None:
@@ -57,7 +65,7 @@ def test_a_kind_is_a_name_for_files_and_tables(kind: str) -> None:
 
 @pytest.mark.parametrize("cls", [*EVENTS, Record])
 def test_nothing_that_happened_can_be_changed(cls: type) -> None:
-    sample = Record(engine="e", boot="b", seq=1, event=made(events.Ticked)) if cls is Record else made(cls)
+    sample = Record(engine="e", boot="b", seq=1, event=made(pairing_events.Ticked)) if cls is Record else made(cls)
     name = dataclasses.fields(cls)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(sample, name, 2)

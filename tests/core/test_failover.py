@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.effects import Announce, SendPing
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import PingAccepted, PingFailed, PingSent, StateChanged
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.verdict import VERDICTS, FailureKind, Verdict
-from paired_servicebus.core.why import why
+from paired_servicebus.core.failover.effects import Announce, SendPing
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed, PingSent, StateChanged
+from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
+from paired_servicebus.core.operator.why_line import why
 
 COUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is Verdict.COUNTS)
 UNCOUNTED = sorted(kind for kind, verdict in VERDICTS.items() if verdict is not Verdict.COUNTS)

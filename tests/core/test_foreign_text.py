@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.foreign_text import harmless, harmless_json, lines_apart, one_line
+from paired_servicebus.core.text.untrusted_text import escape_json, harmless, indent_lines, one_line
 
 HOSTILE = "\x00\x07\x1b\x7f\x85\x9b\u00ad\u061c\u200b\u200d\u2028\u2029\u202a\u202e\u2066\u2069\ufeff\U000e0041"
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(HOSTILE + "\r\n\t ab")), max_size=80)
@@ -37,13 +37,13 @@ def test_a_line_is_as_long_as_it_may_be(text: str, most: int) -> None:
 @given(TEXTS)
 def test_json_keeps_its_values(text: str) -> None:
     encoded = msgspec.json.encode({"id": text.encode("utf-8", "replace").decode(), "n": [1, "a"]}).decode()
-    shown = harmless_json(encoded)
+    shown = escape_json(encoded)
     assert json.loads(shown) == json.loads(encoded)
     assert not steers(shown) & set(HOSTILE)
 
 
 @pytest.mark.parametrize("mark", ["\n", "\r", "\x0b", "\x85", "\u2028", "\r\n"])
 def test_no_line_of_a_text_poses_as_the_beginning_of_another(mark: str) -> None:
-    forged = lines_apart(f"Traceback{mark}2026-11-22T00:00:00Z INFO console: all is well")
+    forged = indent_lines(f"Traceback{mark}2026-11-22T00:00:00Z INFO console: all is well")
     assert all(line.startswith(("Traceback", "  ")) for line in forged.splitlines())
     assert steers(forged) <= {"\n"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.indices import in_words
+from paired_servicebus.core.text.index_ranges import format_indices
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from paired_servicebus.core.indices import in_words
     ],
 )
 def test_consecutive_indices_are_a_range(indices: tuple[int, ...], words: str) -> None:
-    assert in_words(indices) == words
+    assert format_indices(indices) == words

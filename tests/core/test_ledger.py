@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.ledger import Answer, Arrival, Ledger, balance
+from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
 
 IDS = [f"m{number}" for number in range(12)]
 SOME = st.sets(st.sampled_from(IDS))
-ANSWERS = st.dictionaries(st.sampled_from(IDS), st.sampled_from(Answer))
+ANSWERS = st.dictionaries(st.sampled_from(IDS), st.sampled_from(SendOutcome))
 ARRIVALS = st.lists(
     st.builds(
         Arrival, message_id=st.sampled_from(IDS), stream=st.sampled_from(["orders", "audit"]), number=st.integers(1, 9)
@@ -37,33 +37,33 @@ def test_nothing_attempted_is_balanced() -> None:
 
 
 def test_what_was_accepted_and_delivered_is_balanced() -> None:
-    ledger = balance(answers={"a": Answer.ACCEPTED}, arrivals=arrived("a"))
+    ledger = balance(answers={"a": SendOutcome.ACCEPTED}, arrivals=arrived("a"))
     assert counts(ledger) == {"attempted": 1, "accepted": 1, "delivered": 1}
     assert ledger.verdict == "balanced"
 
 
 def test_an_id_in_doubt_that_was_delivered_is_recovered() -> None:
     """Section 11: "An id in doubt that was delivered is *recovered*"."""
-    ledger = balance(answers={"a": Answer.IN_DOUBT, "b": Answer.IN_DOUBT}, arrivals=arrived("b"))
+    ledger = balance(answers={"a": SendOutcome.IN_DOUBT, "b": SendOutcome.IN_DOUBT}, arrivals=arrived("b"))
     assert counts(ledger) == {"attempted": 2, "in_doubt": 2, "recovered": 1, "delivered": 1}
     assert ledger.verdict == "balanced"
 
 
 def test_what_was_delivered_though_never_attempted_or_refused_is_unexpected() -> None:
     """Section 11: "Unexpected = delivered, but never attempted or definitely refused"."""
-    ledger = balance(answers={"b": Answer.REFUSED}, arrivals=arrived("b", "a", "a"))
+    ledger = balance(answers={"b": SendOutcome.REFUSED}, arrivals=arrived("b", "a", "a"))
     assert (ledger.unexpected, ledger.unexpected_ids, ledger.verdict) == (2, ("a", "b"), "unbalanced")
 
 
 def test_what_was_accepted_and_is_nowhere_is_lost() -> None:
-    answers = dict.fromkeys("dcba", Answer.ACCEPTED)
+    answers = dict.fromkeys("dcba", SendOutcome.ACCEPTED)
     ledger = balance(answers=answers, arrivals=arrived("b"), parked=["c"])
     assert (ledger.lost, ledger.lost_ids, ledger.verdict) == (2, ("a", "d"), "unbalanced")
 
 
 def test_an_id_is_counted_in_one_place_only() -> None:
     """Section 11: "each id once"; what came through is delivered, whatever else lies about."""
-    answers = dict.fromkeys("abcd", Answer.ACCEPTED)
+    answers = dict.fromkeys("abcd", SendOutcome.ACCEPTED)
     ledger = balance(answers=answers, arrivals=arrived("a"), dead_lettered="ab", expired="abc", parked="abcd")
     assert counts(ledger) == {
         "attempted": 4,
@@ -77,7 +77,7 @@ def test_an_id_is_counted_in_one_place_only() -> None:
 
 def test_duplicates_do_not_unbalance() -> None:
     """Section 11: "Duplicates and out-of-order arrivals are counted and do not unbalance"."""
-    ledger = balance(answers={"a": Answer.ACCEPTED}, arrivals=arrived("a", "a", "a"))
+    ledger = balance(answers={"a": SendOutcome.ACCEPTED}, arrivals=arrived("a", "a", "a"))
     assert (ledger.duplicates, ledger.out_of_order, ledger.verdict) == (2, 0, "balanced")
 
 
@@ -91,16 +91,16 @@ def test_disorder_is_counted_within_a_stream_and_does_not_unbalance() -> None:
         Arrival("a", "s1", 1),
         Arrival("d", "s1", 4),
     ]
-    ledger = balance(answers=dict.fromkeys("abcdx", Answer.ACCEPTED), arrivals=arrivals)
+    ledger = balance(answers=dict.fromkeys("abcdx", SendOutcome.ACCEPTED), arrivals=arrivals)
     assert (ledger.out_of_order, ledger.duplicates, ledger.verdict) == (1, 1, "balanced")
 
 
 @given(answers=ANSWERS, arrivals=ARRIVALS, places=st.fixed_dictionaries(PLACES))
 def test_every_accepted_id_is_somewhere_once_or_lost(
-    answers: dict[str, Answer], arrivals: list[Arrival], places: dict[str, set[str]]
+    answers: dict[str, SendOutcome], arrivals: list[Arrival], places: dict[str, set[str]]
 ) -> None:
     """Section 11: accepted = delivered + parked + dead-lettered + expired + lost, over the accepted ids alone."""
-    accepted = {key: answer for key, answer in answers.items() if answer is Answer.ACCEPTED}
+    accepted = {key: answer for key, answer in answers.items() if answer is SendOutcome.ACCEPTED}
     only = [arrival for arrival in arrivals if arrival.message_id in accepted]
     ledger = balance(answers=accepted, arrivals=only, **{name: ids & set(accepted) for name, ids in places.items()})
     somewhere = ledger.delivered + ledger.parked + ledger.dead_lettered + ledger.expired
@@ -109,7 +109,7 @@ def test_every_accepted_id_is_somewhere_once_or_lost(
 
 @given(answers=ANSWERS, arrivals=ARRIVALS, places=st.fixed_dictionaries(PLACES))
 def test_lost_and_unexpected_are_exactly_those_that_are(
-    answers: dict[str, Answer], arrivals: list[Arrival], places: dict[str, set[str]]
+    answers: dict[str, SendOutcome], arrivals: list[Arrival], places: dict[str, set[str]]
 ) -> None:
     """Id by id, asked one after the other."""
     ledger = balance(answers=answers, arrivals=arrivals, **places)
@@ -117,9 +117,9 @@ def test_lost_and_unexpected_are_exactly_those_that_are(
     lost, unexpected = [], []
     for key in sorted({*answers, *got}):
         answer = answers.get(key)
-        if answer is Answer.ACCEPTED and key not in got and not any(key in ids for ids in places.values()):
+        if answer is SendOutcome.ACCEPTED and key not in got and not any(key in ids for ids in places.values()):
             lost.append(key)
-        if key in got and answer in (None, Answer.REFUSED):
+        if key in got and answer in (None, SendOutcome.REFUSED):
             unexpected.append(key)
     assert (list(ledger.lost_ids), list(ledger.unexpected_ids)) == (lost, unexpected)
     assert (ledger.lost, ledger.unexpected) == (len(lost), len(unexpected))
@@ -127,7 +127,7 @@ def test_lost_and_unexpected_are_exactly_those_that_are(
 
 
 @given(answers=ANSWERS, arrivals=ARRIVALS)
-def test_answers_and_deliveries_add_up(answers: dict[str, Answer], arrivals: list[Arrival]) -> None:
+def test_answers_and_deliveries_add_up(answers: dict[str, SendOutcome], arrivals: list[Arrival]) -> None:
     """Section 11: "what the caller was told in the end is accepted, refused or in doubt"; delivered ids are
     accepted ones, recovered ones or unexpected ones."""
     ledger = balance(answers=answers, arrivals=arrivals)
@@ -140,7 +140,7 @@ def test_answers_and_deliveries_add_up(answers: dict[str, Answer], arrivals: lis
 def test_a_planted_loss_is_always_found(keys: set[str], repeats: int, data: st.DataObject) -> None:
     gone = data.draw(st.sets(st.sampled_from(sorted(keys)), min_size=1))
     arrivals = data.draw(st.permutations(arrived(*sorted(keys - gone)) * repeats))
-    ledger = balance(answers=dict.fromkeys(keys, Answer.ACCEPTED), arrivals=arrivals)
+    ledger = balance(answers=dict.fromkeys(keys, SendOutcome.ACCEPTED), arrivals=arrivals)
     assert set(ledger.lost_ids) == gone
     assert ledger.verdict == "unbalanced"
 
@@ -149,7 +149,7 @@ def test_a_planted_loss_is_always_found(keys: set[str], repeats: int, data: st.D
 def test_a_planted_duplicate_is_always_found(keys: set[str], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(sorted(keys)), min_size=1))
     arrivals = data.draw(st.permutations(arrived(*sorted(keys)) + arrived(*again)))
-    ledger = balance(answers=dict.fromkeys(keys, Answer.ACCEPTED), arrivals=arrivals)
+    ledger = balance(answers=dict.fromkeys(keys, SendOutcome.ACCEPTED), arrivals=arrivals)
     assert (ledger.duplicates, ledger.verdict) == (len(again), "balanced")
 
 
@@ -157,7 +157,7 @@ def test_a_planted_duplicate_is_always_found(keys: set[str], data: st.DataObject
 def test_a_planted_stranger_is_always_found(keys: set[str], foreign: set[str], data: st.DataObject) -> None:
     arrivals = data.draw(st.permutations(arrived(*sorted(keys | foreign))))
     refused = data.draw(st.sets(st.sampled_from(sorted(foreign))))
-    answers = dict.fromkeys(keys, Answer.ACCEPTED) | dict.fromkeys(refused, Answer.REFUSED)
+    answers = dict.fromkeys(keys, SendOutcome.ACCEPTED) | dict.fromkeys(refused, SendOutcome.REFUSED)
     ledger = balance(answers=answers, arrivals=arrivals)
     assert set(ledger.unexpected_ids) == foreign
     assert ledger.verdict == "unbalanced"
@@ -166,6 +166,6 @@ def test_a_planted_stranger_is_always_found(keys: set[str], foreign: set[str], d
 @given(numbers=st.permutations(range(1, 9)))
 def test_a_delivery_is_out_of_order_if_any_later_one_came_before_it(numbers: list[int]) -> None:
     arrivals = [Arrival(f"m{number}", "orders", number) for number in numbers]
-    ledger = balance(answers={one.message_id: Answer.ACCEPTED for one in arrivals}, arrivals=arrivals)
+    ledger = balance(answers={one.message_id: SendOutcome.ACCEPTED for one in arrivals}, arrivals=arrivals)
     late = Counter(any(before > number for before in numbers[:place]) for place, number in enumerate(numbers))
     assert ledger.out_of_order == late[True]

@@ -1,4 +1,4 @@
-"""How often the depths are read, reason by reason: the rows of core/looking.py."""
+"""How often the depths are read, reason by reason: the rows of core/backlog/poll_schedule.py."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from paired_servicebus.core.looking import Reason, every
+from paired_servicebus.core.backlog.poll_schedule import PollReason, every
 
-WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = Reason
+WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = PollReason
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = Reason
     ],
 )
 def test_management_is_asked_only_where_somebody_looks_or_a_rule_needs_it(
-    reasons: tuple[Reason, ...], seconds: float | None
+    reasons: tuple[PollReason, ...], seconds: float | None
 ) -> None:
     """Section 12: "Management is asked only where somebody looks or a rule needs it; a sender-only process in good
     health asks nothing."."""
@@ -35,9 +35,9 @@ def test_management_is_asked_only_where_somebody_looks_or_a_rule_needs_it(
 
 
 def test_a_further_reason_never_has_the_depths_read_less_often() -> None:
-    for number in range(len(Reason)):
-        for held in map(frozenset, combinations(Reason, number)):
-            for more in Reason:
+    for number in range(len(PollReason)):
+        for held in map(frozenset, combinations(PollReason, number)):
+            for more in PollReason:
                 assert (every(held | {more}) or 1e9) <= (every(held) or 1e9)
 
 

@@ -9,11 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paired_servicebus.core.effects import Announce, ProbeQueue, SendPing
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.entity import DIVERTING, State
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.events import (
+from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_events import (
     KINDS,
     Event,
     Forced,
@@ -30,10 +31,9 @@ from paired_servicebus.core.events import (
     SyphonResumed,
     Ticked,
 )
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.core.why import why
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.operator.why_line import why
 
 BEGAN = 1_700_000_000.0
 PATHS = ("orders", "Orders", "payments")
@@ -46,7 +46,7 @@ PATH = st.sampled_from(PATHS)
 ROUTE = st.none() | st.integers(0, QUEUES - 1)
 
 
-def picture(pairing: Pairing) -> tuple[object, ...]:
+def picture(pairing: PairingMachine) -> tuple[object, ...]:
     rules = (pairing.pauses.all, pairing.next_deadline, pairing.destinations.circuits())
     return deepcopy((pairing.entities(), pairing.rotation.places, *rules))
 
@@ -64,7 +64,7 @@ class AnyHistory(RuleBasedStateMachine):
         policy = Policy(
             failover_interval=interval, ping_primary_interval=ping_interval, failback_pings=row, cool_down=cool_down
         )
-        self.pairing = Pairing(policy, queues=range(QUEUES))
+        self.pairing = PairingMachine(policy, queues=range(QUEUES))
         self.now = BEGAN
         self.pings: list[tuple[SendPing, float]] = []
         """Asked for and not answered yet, with when they were sent; the latest may be the one the machine awaits."""

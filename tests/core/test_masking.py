@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.masking import MASK, masked
+from paired_servicebus.core.text.masking import MASK, masked
 
 KEYS: Final = st.binary(min_size=32, max_size=32).map(lambda raw: base64.b64encode(raw).decode())
 CLIENT_SECRETS: Final = st.text("abcXYZ019~._-", min_size=20, max_size=40)

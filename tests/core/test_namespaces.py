@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo, Tier, remarks
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, Tier, remarks
 
 
 def namespace(name: str = "one", **more: object) -> NamespaceInfo:
@@ -26,8 +26,8 @@ def test_two_healthy_namespaces_in_different_regions_need_no_remark() -> None:
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    assert remarks(UNTOLD, UNTOLD) == ()
-    assert remarks(namespace(tier=Tier.PREMIUM), UNTOLD) == ()
+    assert remarks(UNKNOWN_NAMESPACE, UNKNOWN_NAMESPACE) == ()
+    assert remarks(namespace(tier=Tier.PREMIUM), UNKNOWN_NAMESPACE) == ()
 
 
 @pytest.mark.parametrize("region", ["westeurope", "West Europe"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.effects import Announce, SendPing
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.why import why
+from paired_servicebus.core.failover.effects import Announce, SendPing
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
+from paired_servicebus.core.operator.why_line import why
 
 
 class TestByHand:

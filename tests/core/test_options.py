@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.options import RANGES, WHOLE, WORDS, Policy, Range
+from paired_servicebus.core.model.policy import RANGES, WHOLE, WORDS, OptionRange, Policy
 
 MINUTE = 60
 
@@ -174,7 +174,7 @@ def test_options_in_force_cannot_be_changed() -> None:
 
 
 def test_a_range_says_itself() -> None:
-    assert (str(Range(1, 120)), str(Range(0.5))) == ("1 to 120", "at least 0.5")
+    assert (str(OptionRange(1, 120)), str(OptionRange(0.5))) == ("1 to 120", "at least 0.5")
 
 
 @pytest.mark.parametrize(

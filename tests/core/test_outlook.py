@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.outlook import outlook, percentile, pings
-from paired_servicebus.core.snapshot import EntityView
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.operator.state_outlook import outlook, percentile, pings
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

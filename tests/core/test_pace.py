@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.pace import BURST, LEAST, LIVE_FOR, Pace
+from paired_servicebus.core.pump.syphon_rate_limit import BURST, LIVE_SECONDS, MIN_RATE, SyphonRateLimit
 
 REST = 10.0
 NOW = 1_700_000_000.0
 
 
-def moving(pace: Pace, rate: int, *, seconds: int = 3, at: float = NOW) -> float:
+def moving(pace: SyphonRateLimit, rate: int, *, seconds: int = 3, at: float = NOW) -> float:
     """So many messages a second are moved for a while; the time then."""
     for second in range(seconds):
         assert pace.left(at + second) >= 1
@@ -24,7 +24,7 @@ def moving(pace: Pace, rate: int, *, seconds: int = 3, at: float = NOW) -> float
 
 
 def test_without_a_rate_and_without_throttling_nothing_is_held_back() -> None:
-    pace = Pace(rest=REST)
+    pace = SyphonRateLimit(rest=REST)
     at = moving(pace, 1_000_000)
     pace.live_at = at
     assert (pace.limit(at), pace.left(at), pace.why(at)) == (inf, inf, "")
@@ -36,7 +36,7 @@ def test_without_a_rate_and_without_throttling_nothing_is_held_back() -> None:
 )
 def test_a_rate_is_kept_over_any_time(rate: float, steps: list[tuple[float, int]]) -> None:
     """However irregularly it is asked: never more than the rate and one burst."""
-    pace, at, taken = Pace(rate=rate, rest=REST), NOW, 0
+    pace, at, taken = SyphonRateLimit(rate=rate, rest=REST), NOW, 0
     for pause, wish in steps:
         at += pause
         took = min(wish, int(pace.left(at)))
@@ -47,7 +47,7 @@ def test_a_rate_is_kept_over_any_time(rate: float, steps: list[tuple[float, int]
 
 @given(rate=st.floats(0.1, 1000), seconds=st.integers(2, 30))
 def test_whoever_asks_often_gets_the_rate(rate: float, seconds: int) -> None:
-    pace, taken = Pace(rate=rate, rest=REST), 0
+    pace, taken = SyphonRateLimit(rate=rate, rest=REST), 0
     for tick in range(10 * seconds):
         took = int(pace.left(NOW + tick / 10))
         pace.took(took)
@@ -56,7 +56,7 @@ def test_whoever_asks_often_gets_the_rate(rate: float, seconds: int) -> None:
 
 
 def test_throttled_it_halves_what_was_moved_and_grows_again_by_equal_steps_until_nothing_holds() -> None:
-    pace = Pace(rest=REST)
+    pace = SyphonRateLimit(rest=REST)
     at = moving(pace, 1000)
     assert pace.throttled(at) == pytest.approx(500)
     assert pace.why(at) == "at most 500 a second, since the primary throttles"
@@ -68,7 +68,7 @@ def test_throttled_it_halves_what_was_moved_and_grows_again_by_equal_steps_until
 
 
 def test_refusals_of_the_same_moment_halve_once() -> None:
-    pace = Pace(rest=REST)
+    pace = SyphonRateLimit(rest=REST)
     at = moving(pace, 1000)
     pace.throttled(at)
     assert [pace.throttled(at + late) for late in (0, 0.01, REST - 0.01)] == [None] * 3
@@ -76,18 +76,18 @@ def test_refusals_of_the_same_moment_halve_once() -> None:
 
 
 def test_throttled_again_and_again_it_goes_on_slowly() -> None:
-    pace, at = Pace(rest=REST), NOW
+    pace, at = SyphonRateLimit(rest=REST), NOW
     moving(pace, 1000)
     limits = []
     for _ in range(40):
         at += REST
         limits.append(pace.throttled(at))
     assert limits[-1] is not None
-    assert LEAST <= limits[-1] < 10
+    assert MIN_RATE <= limits[-1] < 10
 
 
 def test_throttling_before_anything_was_moved_was_not_the_syphons() -> None:
-    pace = Pace(rest=REST)
+    pace = SyphonRateLimit(rest=REST)
     assert pace.throttled(NOW) is None
     assert pace.left(NOW) == inf
 
@@ -102,7 +102,7 @@ def test_throttling_before_anything_was_moved_was_not_the_syphons() -> None:
 def test_whatever_it_is_told_it_never_goes_beyond_the_owners_rate_nor_stands_still(
     rate: float, share: float, told: list[tuple[float, str, int]]
 ) -> None:
-    pace, at = Pace(rate=rate, live_share=share, rest=REST), NOW
+    pace, at = SyphonRateLimit(rate=rate, live_share=share, rest=REST), NOW
     for pause, what, count in told:
         at += pause
         pace.left(at)
@@ -113,28 +113,28 @@ def test_whatever_it_is_told_it_never_goes_beyond_the_owners_rate_nor_stands_sti
         else:
             pace.took(count)
         assert pace.limit(at) <= (rate or inf)
-        assert pace.limit(at) >= min(LEAST, rate or inf)
+        assert pace.limit(at) >= min(MIN_RATE, rate or inf)
         assert bool(pace.why(at)) == (pace.limit(at) < inf)
 
 
 def test_live_senders_have_their_share_as_long_as_they_send() -> None:
-    pace = Pace(rate=100, live_share=0.25, rest=REST)
+    pace = SyphonRateLimit(rate=100, live_share=0.25, rest=REST)
     pace.live_at = NOW
     assert pace.limit(NOW) == pytest.approx(75)
     assert pace.why(NOW) == "at most 75 a second, as syphon_rate says; live senders have the rest"
-    assert pace.limit(NOW + LIVE_FOR) == 100
-    assert pace.why(NOW + LIVE_FOR) == "at most 100 a second, as syphon_rate says"
+    assert pace.limit(NOW + LIVE_SECONDS) == 100
+    assert pace.why(NOW + LIVE_SECONDS) == "at most 100 a second, as syphon_rate says"
 
 
 def test_what_was_moved_without_a_limit_is_no_debt_when_there_is_one() -> None:
-    pace = Pace(rest=REST)
+    pace = SyphonRateLimit(rest=REST)
     at = moving(pace, 10_000)
     pace.throttled(at)
     assert pace.left(at + 0.1) >= 1
 
 
 def test_what_is_put_aside_instead_was_not_moved() -> None:
-    pace = Pace(rate=10, rest=REST)
+    pace = SyphonRateLimit(rate=10, rest=REST)
     before = pace.left(NOW)
     pace.took(5)
     pace.gave_back(5)

@@ -5,16 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.parked import Counts, DepthRead, Drained, QueueFigure, parked_view
+from paired_servicebus.core.backlog.parked_count import (
+    DepthRead,
+    DrainRate,
+    QueueCounters,
+    QueueDepthEstimate,
+    parked_view,
+)
 
 
 def read(at: float, messages: int, *, added: int = 0, removed: int = 0, leaving: int = 0, aside: int = 0) -> DepthRead:
-    counts = Counts(added, removed, leaving, aside)
+    counts = QueueCounters(added, removed, leaving, aside)
     return DepthRead(at, messages, counts, counts)
 
 
-def figure(*looks: tuple[DepthRead | None, Counts]) -> int:
-    queue = QueueFigure()
+def figure(*looks: tuple[DepthRead | None, QueueCounters]) -> int:
+    queue = QueueDepthEstimate()
     for reading, counts in looks:
         queue.look(reading, counts)
     return queue.messages
@@ -23,60 +29,62 @@ def figure(*looks: tuple[DepthRead | None, Counts]) -> int:
 def test_what_was_moved_since_the_reading_is_parked_no_more() -> None:
     """Seen: `760 parked` 4 s after all 760 were moved."""
     then = read(10, 760)
-    assert figure((then, Counts(removed=0)), (then, Counts(removed=400))) == 360
-    assert figure((then, Counts(removed=0)), (then, Counts(removed=760))) == 0
+    assert figure((then, QueueCounters(removed=0)), (then, QueueCounters(removed=400))) == 360
+    assert figure((then, QueueCounters(removed=0)), (then, QueueCounters(removed=760))) == 0
 
 
 def test_what_was_diverted_since_the_reading_is_parked() -> None:
     """Seen: `nothing parked` while the table below says parked 4 + 10: the engine knows what it diverted."""
     then = read(10, 0, added=100)
-    assert figure((then, Counts(added=114))) == 14
+    assert figure((then, QueueCounters(added=114))) == 14
 
 
 def test_what_the_syphon_set_aside_since_the_reading_is_parked_whoever_diverted_it() -> None:
     """Seen: `nothing parked` while the syphon "holds 7"."""
-    assert figure((read(10, 0), Counts(aside=7))) == 7
+    assert figure((read(10, 0), QueueCounters(aside=7))) == 7
     stale = read(10, 0, aside=7)
-    assert figure((stale, Counts(aside=7))) == 0, "another engine moved them, and a reading says so"
+    assert figure((stale, QueueCounters(aside=7))) == 0, "another engine moved them, and a reading says so"
 
 
 def test_what_was_set_aside_and_then_moved_is_gone_though_that_is_noticed_later() -> None:
     then = read(10, 0)
-    held, moved, noticed = Counts(added=5, aside=5), Counts(5, 5, aside=5), Counts(5, 5, aside=0)
+    held, moved, noticed = QueueCounters(added=5, aside=5), QueueCounters(5, 5, aside=5), QueueCounters(5, 5, aside=0)
     assert figure((then, held), (then, moved), (then, noticed)) == 0
 
 
 def test_what_had_left_the_queue_only_nearly_when_it_was_read_is_counted_once() -> None:
     then = read(10, 30, removed=730, leaving=30)
-    assert figure((then, Counts(removed=760))) == 0
+    assert figure((then, QueueCounters(removed=760))) == 0
 
 
 def test_what_others_divert_and_this_engine_moves_makes_no_debt() -> None:
     then = read(10, 0)
-    assert figure((then, Counts(removed=500)), (then, Counts(added=10, removed=500))) == 10
+    assert figure((then, QueueCounters(removed=500)), (then, QueueCounters(added=10, removed=500))) == 10
 
 
 def test_a_new_reading_is_the_figure() -> None:
-    assert figure((read(10, 100), Counts(removed=20)), (read(15, 90, removed=20), Counts(removed=25))) == 85
+    assert (
+        figure((read(10, 100), QueueCounters(removed=20)), (read(15, 90, removed=20), QueueCounters(removed=25))) == 85
+    )
 
 
 def test_a_fall_that_this_engine_cannot_explain_is_anothers() -> None:
-    queue = QueueFigure()
-    queue.look(read(10, 100), Counts())
-    queue.look(read(15, 60, removed=40), Counts(removed=40))
+    queue = QueueDepthEstimate()
+    queue.look(read(10, 100), QueueCounters())
+    queue.look(read(15, 60, removed=40), QueueCounters(removed=40))
     assert queue.others_at is None
-    queue.look(read(20, 30, removed=50), Counts(removed=50))
+    queue.look(read(20, 30, removed=50), QueueCounters(removed=50))
     assert queue.others_at == 20
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20), st.integers(0, 500))
 def test_it_is_what_lies_there_as_long_as_nobody_else_is_there(steps: list[tuple[int, int]], start: int) -> None:
-    queue, lying, added, removed = QueueFigure(), start, 0, 0
+    queue, lying, added, removed = QueueDepthEstimate(), start, 0, 0
     then = read(0, start)
     for more, less in steps:
         added, removed = added + more, removed + min(less, lying + more)
         lying = start + added - removed
-        queue.look(then, Counts(added, removed))
+        queue.look(then, QueueCounters(added, removed))
         assert queue.messages == lying
 
 
@@ -85,19 +93,19 @@ def test_it_is_what_lies_there_as_long_as_nobody_else_is_there(steps: list[tuple
 
 def test_nothing_is_known_of_queues_that_were_never_read() -> None:
     """Unknown when never read and nothing known."""
-    queues = [QueueFigure(), QueueFigure()]
-    assert parked_view(queues, Drained(), at=20, oldest=10) is None
-    queues[0].look(None, Counts(added=3))
-    view = parked_view(queues, Drained(), at=20, oldest=10)
+    queues = [QueueDepthEstimate(), QueueDepthEstimate()]
+    assert parked_view(queues, DrainRate(), at=20, oldest=10) is None
+    queues[0].look(None, QueueCounters(added=3))
+    view = parked_view(queues, DrainRate(), at=20, oldest=10)
     assert view is not None
     assert (view.messages, view.read_at, view.known, view.queues) == (3, None, 0, 2)
 
 
 def test_it_says_the_oldest_reading_and_how_many_queues_were_read() -> None:
-    queues = [QueueFigure(), QueueFigure(), QueueFigure()]
-    queues[0].look(read(10, 5), Counts())
-    queues[1].look(read(12, 6), Counts())
-    view = parked_view(queues, Drained(), at=20, oldest=10)
+    queues = [QueueDepthEstimate(), QueueDepthEstimate(), QueueDepthEstimate()]
+    queues[0].look(read(10, 5), QueueCounters())
+    queues[1].look(read(12, 6), QueueCounters())
+    view = parked_view(queues, DrainRate(), at=20, oldest=10)
     assert view is not None
     assert (view.messages, view.read_at, view.known, view.queues) == (11, 10, 2, 3)
 
@@ -106,14 +114,14 @@ class Scene:
     """A queue, followed second by second."""
 
     def __init__(self, messages: int) -> None:
-        self.queue, self.drained, self.at = QueueFigure(), Drained(), 0.0
+        self.queue, self.drained, self.at = QueueDepthEstimate(), DrainRate(), 0.0
         self.removed = 0
         self.reading = read(0, messages)
         self.second()
 
     def second(self, *, removed: int = 0, added: int = 0, held_up: bool = False) -> None:
         self.removed += removed
-        self.queue.look(self.reading, Counts(added=added, removed=self.removed))
+        self.queue.look(self.reading, QueueCounters(added=added, removed=self.removed))
         messages, read_at = self.queue.messages, self.reading.at
         self.drained.look(self.at, messages, removed=self.removed, read_at=read_at, every=5.0, held_up=held_up)
         self.at += 1
@@ -160,9 +168,9 @@ def test_an_old_reading_tells_no_end() -> None:
 
 
 def test_without_a_syphon_it_drains_from_reading_to_reading() -> None:
-    queue, drained = QueueFigure(), Drained()
+    queue, drained = QueueDepthEstimate(), DrainRate()
     for at, messages in ((0, 100), (5, 100), (10, 80), (15, 60)):
-        queue.look(read(at, messages), Counts())
+        queue.look(read(at, messages), QueueCounters())
         drained.look(at + 0.5, queue.messages, removed=0, read_at=at, every=5.0, held_up=False)
     assert drained.since == 5
     assert drained.per_second is not None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.envelope import PATH, unwrap
 from paired_servicebus.core.errors import ConfigurationError, EnvelopeError
-from paired_servicebus.core.paths import MAX_PATH, entity_path, path_fault
+from paired_servicebus.core.model.envelope import PATH, unwrap
+from paired_servicebus.core.text.entity_paths import MAX_PATH, entity_path, path_fault
 
 PATHS = ["orders", "Orders", "a/b/c", "contoso/x-servicebus-transfer/0", "a.b-c_d", "Größe", "x" * MAX_PATH]
 FOREIGN = {

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from paired_servicebus.core.billing import probes_a_day
-from paired_servicebus.core.effects import ProbeEntity
-from paired_servicebus.core.entity import State
+from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.events import EntityProbed
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.core.why import why
+from paired_servicebus.core.failover.effects import ProbeEntity
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import EntityProbed
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.operator.why_line import why
 
 from .conftest import BEGAN, Told
 

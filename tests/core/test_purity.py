@@ -91,7 +91,7 @@ def test_a_clockless_room_reaches_neither_clock_nor_chance_nor_the_world(room: s
         ("from .. import pairing", True, False),
         ("from ..pairing.client import PairedClient", True, False),
         ("from . import entity", False, False),
-        ("from paired_servicebus.core.entity import Entity", False, False),
+        ("from paired_servicebus.core.model.entity_state import Entity", False, False),
         ("from paired_servicebus import core", False, False),
         ("from paired_servicebus.corelike import x", True, False),
         ("def f():\n    import time", False, True),

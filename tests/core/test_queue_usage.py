@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.queue_usage import Growing, growth_alarm
-from paired_servicebus.core.snapshot import UnusedQueue
+from paired_servicebus.core.backlog.queue_usage import GrowthDetector, growth_alarm
+from paired_servicebus.core.model.snapshot import UnusedQueue
 
 
 def queue(messages: int | None, active: float | None = None, index: int = 12) -> UnusedQueue:
@@ -30,7 +30,7 @@ def queue(messages: int | None, active: float | None = None, index: int = 12) ->
     ],
 )
 def test_a_queue_grows_that_holds_more_than_before(readings: list[tuple[int, float]], grows: bool) -> None:
-    growing = Growing()
+    growing = GrowthDetector()
     for messages, active in readings:
         growing.read([queue(messages, active)])
     assert growing.indices == (frozenset({12}) if grows else frozenset())
@@ -38,13 +38,13 @@ def test_a_queue_grows_that_holds_more_than_before(readings: list[tuple[int, flo
 
 def test_a_count_that_throttling_made_zero_is_no_growth_afterwards() -> None:
     """Section 4.3: "counts read 0 while a namespace throttles"."""
-    growing = Growing()
+    growing = GrowthDetector()
     for messages in (40, 0, 40):
         assert growing.read([queue(messages, 1.0)]) == frozenset()
 
 
 def test_its_beginning_is_reported_once_and_a_queue_that_is_gone_is_forgotten() -> None:
-    growing = Growing()
+    growing = GrowthDetector()
     found = [growing.read([queue(messages, float(messages))]) for messages in (1, 2, 3)]
     assert found == [frozenset(), {12}, frozenset()]
     assert growing.read([]) == frozenset()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import EntityProbed, SendsCounted
-from paired_servicebus.core.quiet import QUIET_AFTER, Quiet
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.core.why import why
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER, InactivityTimer
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCounted
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.operator.why_line import why
 
 from .conftest import BEGAN, Told
 
@@ -170,7 +170,7 @@ def test_thousands_that_fall_quiet_at_once_are_seen_to_a_portion_at_a_time(told:
 
 
 def test_an_entity_that_is_busy_is_looked_at_once_in_15_minutes() -> None:
-    quiet = Quiet()
+    quiet = InactivityTimer()
     quiet.heard("orders", at=0.0)
     quiet.entered("orders", State.HEALTHY)
     looks = 0

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.readiness import (
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, SyphonStatus
+from paired_servicebus.core.operator.failover_readiness import (
     EXPIRY,
     GB,
     ROOM,
@@ -26,9 +27,8 @@ from paired_servicebus.core.readiness import (
     judge,
     unreachable,
 )
-from paired_servicebus.core.snapshot import Answer, Finding, SyphonStatus
 
-OK, WARN, NO, UNKNOWN = Answer
+OK, WARN, NO, UNKNOWN = FindingVerdict
 
 
 def queue(index: int = 0, **changes: Any) -> QueueEvidence:
@@ -122,7 +122,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=True),)}, WARN, "dead-lettered by: orders"),
     ],
 )
-def test_what_was_seen_is_judged(what: str, changes: dict[str, Any], verdict: Answer, said: str) -> None:
+def test_what_was_seen_is_judged(what: str, changes: dict[str, Any], verdict: FindingVerdict, said: str) -> None:
     finding = found(what, **changes)
     assert finding.verdict is verdict
     assert said in finding.evidence

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.attention import begun
-from paired_servicebus.core.errors import PairedClientError, PairingClosedError
-from paired_servicebus.core.refusals import (
-    MOST_REASONS,
+from paired_servicebus.core.accounting.refused_calls import (
+    EPISODE_GAP_SECONDS,
+    MAX_REASONS,
     OTHER_REASONS,
-    QUIET,
     Refusals,
     closed_reason,
     figure,
     refusal_alarm,
 )
+from paired_servicebus.core.errors import PairedClientError, PairingClosedError
+from paired_servicebus.core.operator.notifications import begun
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 
@@ -23,8 +23,8 @@ def test_an_episode_ends_after_a_quiet_time_and_is_given_once() -> None:
     one = Refusals()
     assert one.add(2, "timeout", at=NOON, accepted=0)
     assert not one.add(3, "connection lost", at=NOON + 4, accepted=0)
-    assert one.over(NOON + 4 + QUIET - 0.1) is None
-    episode = one.over(NOON + 4 + QUIET)
+    assert one.over(NOON + 4 + EPISODE_GAP_SECONDS - 0.1) is None
+    episode = one.over(NOON + 4 + EPISODE_GAP_SECONDS)
     assert episode is not None
     assert (episode.messages, episode.began, episode.latest) == (5, NOON, NOON + 4)
     assert one.over(NOON + 100) is None
@@ -51,16 +51,16 @@ def test_the_rate_is_over_the_last_seconds() -> None:
     for second in range(1, 30):
         one.add(10, "timeout", at=NOON + second, accepted=0)
     assert one.per_second(NOON + 29) == pytest.approx(10.0)
-    assert 0 < one.per_second(NOON + 29 + QUIET / 2) < 10.0
-    assert one.per_second(NOON + 29 + QUIET) == 0.0
+    assert 0 < one.per_second(NOON + 29 + EPISODE_GAP_SECONDS / 2) < 10.0
+    assert one.per_second(NOON + 29 + EPISODE_GAP_SECONDS) == 0.0
 
 
 def test_reasons_are_bounded_and_add_up() -> None:
     one = Refusals()
-    for number in range(3 * MOST_REASONS):
+    for number in range(3 * MAX_REASONS):
         one.add(1, f"reason {number}", at=NOON, accepted=0)
-    assert len(one.reasons) == MOST_REASONS + 1
-    assert one.reasons[OTHER_REASONS] == 2 * MOST_REASONS
+    assert len(one.reasons) == MAX_REASONS + 1
+    assert one.reasons[OTHER_REASONS] == 2 * MAX_REASONS
     assert one.reasons.total() == one.total
 
 
@@ -73,7 +73,7 @@ def test_the_alarm_sums_entities_and_other_figures_make_no_other_alarm() -> None
     later = refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5)
     assert later == "sends are refused: 8,000/s at callers, 12,000 since 12:00:00 (connection lost)"
     assert begun([first], [later]) == ()
-    assert refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5 + QUIET) == ""
+    assert refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5 + EPISODE_GAP_SECONDS) == ""
     assert refusal_alarm([], at=NOON) == ""
 
 

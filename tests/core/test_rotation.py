@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.rotation import SLOWEST, Rotation
+from paired_servicebus.core.failover.rotation import MAX_PROBE_INTERVALS, Rotation
 
 NOW = 1_700_000_000.0
 DRAW = st.floats(0, 1, exclude_max=True)
@@ -92,12 +92,12 @@ def test_a_probe_is_handed_out_once_until_its_outcome_is_known() -> None:
 def test_probes_of_a_queue_that_keeps_failing_grow_apart_up_to_a_limit() -> None:
     found = distances(rotation(1, out=(0,)), 6)
     assert found == [10, 20, 40, 80, 80, 80]
-    assert max(found) == SLOWEST * 10
+    assert max(found) == MAX_PROBE_INTERVALS * 10
 
 
 def test_a_queue_that_is_out_for_days_is_still_probed() -> None:
     """Eight hours at a probe every eight seconds are more than a thousand probes, and there are longer outages."""
-    assert distances(rotation(1, out=(0,)), 3000)[-1] == SLOWEST * 10
+    assert distances(rotation(1, out=(0,)), 3000)[-1] == MAX_PROBE_INTERVALS * 10
 
 
 def test_an_accepted_probe_brings_the_queue_back() -> None:

@@ -1,4 +1,4 @@
-"""A send's way: every path of Journey's diagram, its times, and what a sender remembers (SPEC.md sections 5 to 7)."""
+"""A send's way: every path of SendRouter's diagram, its times, and what a sender remembers (SPEC.md sections 5 to 7)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.entity import Entity, State
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.rotation import Rotation
-from paired_servicebus.core.routes import PRIMARY, GiveUp, Journey, Next, Route, Sender, Try, Wait
-from paired_servicebus.core.verdict import Verdict
+from paired_servicebus.core.failover.rotation import Rotation
+from paired_servicebus.core.failover.send_router import (
+    PRIMARY,
+    GiveUp,
+    Next,
+    Route,
+    SenderMemory,
+    SendRouter,
+    Try,
+    Wait,
+)
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import Verdict
 
 BEGAN = 1_700_000_000.0
 DIVERTING = [State.FAILED_OVER, State.FORCED]
@@ -28,16 +37,16 @@ class Call:
         *,
         queues: int = 3,
         timeout: float | None = None,
-        sender: Sender | None = None,
+        sender: SenderMemory | None = None,
         rotation: Rotation | None = None,
         **options: object,
     ) -> None:
         policy = Policy(**{"send_timeout": 30.0, **options})
         self.now = 0.0
         self.entity = Entity(path="orders", state=state, since=BEGAN)
-        self.sender = sender or Sender()
+        self.sender = sender or SenderMemory()
         self.rotation = rotation or Rotation(range(queues), probe_interval=60)
-        self.journey = Journey(self.sender, policy, at=BEGAN, timeout=timeout)
+        self.journey = SendRouter(self.sender, policy, at=BEGAN, timeout=timeout)
 
     def next(self, draw: float = 0.0) -> Next:
         step = self.journey.next(self.entity, self.rotation, at=BEGAN + self.now, draw=draw)
@@ -151,7 +160,7 @@ class TestBusyPrimary:
         """A sender that was throttled once is as any other afterwards."""
         call = Call()
         call.fails(Verdict.THROTTLED)
-        Journey(call.sender, Policy(), at=BEGAN + 10)
+        SendRouter(call.sender, Policy(), at=BEGAN + 10)
         assert call.sender.busy == {}
 
     def test_another_sender_does_not_wait(self) -> None:
@@ -241,7 +250,7 @@ class TestBacklog:
 
     def test_a_queue_that_another_sender_saw_fail_is_not_used(self) -> None:
         """Section 7.1: out of the rotation "for every sender of the pairing"."""
-        call = Call(State.FAILED_OVER, sender=Sender(queue=0))
+        call = Call(State.FAILED_OVER, sender=SenderMemory(queue=0))
         call.rotation.pull(0, at=BEGAN, reason="timeout")
         assert call.next() == backlog(1)
         assert call.sender.queue == 1
@@ -362,7 +371,7 @@ class TestBusyBacklog:
         call = Call(State.FAILED_OVER, queues=2)
         call.fails(Verdict.THROTTLED)
         assert Call(State.FAILED_OVER, queues=2).next() == backlog(0)
-        assert Call(State.FAILED_OVER, queues=2, sender=Sender(busy=call.sender.busy)).next() == backlog(1)
+        assert Call(State.FAILED_OVER, queues=2, sender=SenderMemory(busy=call.sender.busy)).next() == backlog(1)
 
 
 @given(data=st.data(), timeout=st.none() | st.floats(1, 100), hold=st.booleans())

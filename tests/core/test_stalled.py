@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.entity import Entity, State
-from paired_servicebus.core.stalled import STALLED_AFTER, Stalled, are_healthy
+from paired_servicebus.core.backlog.stall_detector import STALLED_AFTER, StallDetector, are_healthy
+from paired_servicebus.core.model.entity_state import Entity, State
 
 
 def alarm_after(*readings: tuple[int, float], healthy: bool = True) -> str:
     """The alarm once these readings, messages and time, were made."""
-    stalled = Stalled()
+    stalled = StallDetector()
     for messages, at in readings:
         stalled.read(messages, at=at, healthy=healthy)
     return stalled.alarm

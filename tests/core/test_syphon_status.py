@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.core.syphon_status import Away, Sight, Standstill, judge
+from paired_servicebus.core.backlog.syphon_status_rules import (
+    Standstill,
+    SyphonEvidence,
+    UnavailableDestinations,
+    judge,
+)
+from paired_servicebus.core.model.snapshot import SyphonStatus
 
 PAUSED, STUCK, RUNNING = SyphonStatus.PAUSED, SyphonStatus.STUCK, SyphonStatus.RUNNING
 WAITING, IDLE = SyphonStatus.WAITING, SyphonStatus.IDLE
-OUTAGE = Away(outage=("orders",))
-REFUSED = Away(refused=(("orders", "timeout"),))
+OUTAGE = UnavailableDestinations(outage=("orders",))
+REFUSED = UnavailableDestinations(refused=(("orders", "timeout"),))
 PACE = "at most 5 a second"
 UNEXPLAINED = "not moved, for no reason that is known here"
 LIES: dict[str, Any] = {"parked": 348, "lies_still": 348}
@@ -33,8 +38,8 @@ LIES: dict[str, Any] = {"parked": 348, "lies_still": 348}
         # "stuck" is not said while every destination that was looked at takes nothing
         (WAITING, LIES | {"away": OUTAGE}),
         (WAITING, LIES | {"away": REFUSED}),
-        (WAITING, LIES | {"away": Away(forced=("orders",))}),
-        (WAITING, LIES | {"away": Away(paused=("orders",))}),
+        (WAITING, LIES | {"away": UnavailableDestinations(forced=("orders",))}),
+        (WAITING, LIES | {"away": UnavailableDestinations(paused=("orders",))}),
         # nor while another engine on the same queues is known, or cannot be excluded, and moves
         (WAITING, LIES | {"others_busy": True}),
         (WAITING, LIES | {"away": REFUSED, "takes": True, "others": True}),
@@ -49,7 +54,7 @@ LIES: dict[str, Any] = {"parked": 348, "lies_still": 348}
     ],
 )
 def test_the_rule(status: SyphonStatus, sight: dict[str, Any]) -> None:
-    assert judge(Sight(**sight))[0] is status
+    assert judge(SyphonEvidence(**sight))[0] is status
 
 
 @pytest.mark.parametrize(
@@ -59,16 +64,16 @@ def test_the_rule(status: SyphonStatus, sight: dict[str, Any]) -> None:
         ("holds 924 messages for orders (timeout); moves them when it is healthy again", {"away": REFUSED}),
         (
             "holds 924 messages for an outage of orders, audit; moves them when each is healthy again",
-            {"away": Away(outage=("orders", "audit"))},
+            {"away": UnavailableDestinations(outage=("orders", "audit"))},
         ),
-        ("holds 924 messages for orders (forced here)", {"away": Away(forced=("orders",))}),
+        ("holds 924 messages for orders (forced here)", {"away": UnavailableDestinations(forced=("orders",))}),
         (
             "holds 924 messages for an outage of a and b (paused by an operator); moves them when it is healthy again",
-            {"away": Away(outage=("a",), paused=("b",))},
+            {"away": UnavailableDestinations(outage=("a",), paused=("b",))},
         ),
         (
             "holds 924 messages for an outage of a, b, c and 2 more; moves them when each is healthy again",
-            {"away": Away(outage=tuple("abcde"))},
+            {"away": UnavailableDestinations(outage=tuple("abcde"))},
         ),
         ("924 messages parked; an operator paused backlog queue 1", {"paused_queues": "backlog queue 1"}),
         ("924 messages parked; another engine moves them, or holds them for an outage", {"others_busy": True}),
@@ -79,13 +84,15 @@ def test_the_rule(status: SyphonStatus, sight: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_it_says_why(text: str, sight: dict[str, Any]) -> None:
-    assert judge(Sight(**{"parked": 924} | sight))[1] == text
+    assert judge(SyphonEvidence(**{"parked": 924} | sight))[1] == text
 
 
 def test_unknown_is_not_idle_with_nothing_to_move() -> None:
-    assert judge(Sight(parked=None))[1] == "nothing received; the depth of some queues is not known"
-    assert judge(Sight(parked=0, is_whole=False))[1] == "nothing received; the depth of some queues is not known"
-    assert judge(Sight())[1] == "nothing to move"
+    assert judge(SyphonEvidence(parked=None))[1] == "nothing received; the depth of some queues is not known"
+    assert (
+        judge(SyphonEvidence(parked=0, is_whole=False))[1] == "nothing received; the depth of some queues is not known"
+    )
+    assert judge(SyphonEvidence())[1] == "nothing to move"
 
 
 # -- since when they lie still ----------------------------------------------------------------------------------------

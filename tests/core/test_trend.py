@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.trend import Growth, Reading, Trend, growth, reading_now, seconds_until, trend
+from paired_servicebus.core.backlog.depth_trend import (
+    DepthGrowth,
+    DepthReading,
+    Trend,
+    growth,
+    reading_now,
+    seconds_until,
+    trend,
+)
 
 
-def readings(*messages: int, every: float = 5.0) -> list[Reading]:
-    return [Reading(index * every, number, number * 100) for index, number in enumerate(messages)]
+def readings(*messages: int, every: float = 5.0) -> list[DepthReading]:
+    return [DepthReading(index * every, number, number * 100) for index, number in enumerate(messages)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +43,7 @@ def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -
 
 
 @pytest.mark.parametrize("few", [readings(), readings(1, 9), readings(1, 5, 9, every=1.0)])
-def test_too_few_readings_say_nothing(few: list[Reading]) -> None:
+def test_too_few_readings_say_nothing(few: list[DepthReading]) -> None:
     assert growth(few) is None
     assert trend(None) is None
 
@@ -45,18 +53,18 @@ def test_it_is_computed_from_the_turn_on_and_never_across_it() -> None:
     since = growth(readings(0, 100, 200, 150, 100))
     assert since is not None
     assert since.messages == pytest.approx(-10)
-    assert growth(readings(90, 50, 0, 0)) == Growth(0.0, 0.0)
+    assert growth(readings(90, 50, 0, 0)) == DepthGrowth(0.0, 0.0)
 
 
 def test_the_figure_of_now_is_the_latest_reading() -> None:
-    last = Reading(10.0, 200, 20_000)
-    assert reading_now(last, 50, 12.0) == Reading(12.0, 50, 5_000)
-    assert reading_now(Reading(10.0, 0, 700), 5, 12.0) == Reading(12.0, 5, 700)
+    last = DepthReading(10.0, 200, 20_000)
+    assert reading_now(last, 50, 12.0) == DepthReading(12.0, 50, 5_000)
+    assert reading_now(DepthReading(10.0, 0, 700), 5, 12.0) == DepthReading(12.0, 5, 700)
 
 
 @given(st.floats(-1000, 1000), st.integers(3, 12))
 def test_a_straight_line_has_its_own_slope(slope: float, number: int) -> None:
-    line = [Reading(index * 5.0, round(1e6 + slope * index * 5), 0) for index in range(number)]
+    line = [DepthReading(index * 5.0, round(1e6 + slope * index * 5), 0) for index in range(number)]
     grown = growth(line)
     assert grown is not None
     assert grown.messages == pytest.approx(slope, abs=0.2)

@@ -32,7 +32,7 @@ from paired_servicebus.core.errors import (
     WireRequestError,
     WireTimeoutError,
 )
-from paired_servicebus.core.verdict import (
+from paired_servicebus.core.model.verdict import (
     KIND_BY_CLASS,
     KIND_BY_CONDITION,
     VERDICTS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.entity import Entity, State
-from paired_servicebus.core.moments import clock
-from paired_servicebus.core.why import why
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.core.text.time_format import clock
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 

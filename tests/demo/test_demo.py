@@ -59,9 +59,9 @@ def test_the_scenarios_are_listed() -> None:
 
 
 def test_the_result_has_the_keys_that_are_promised() -> None:
-    from paired_servicebus.demo.result import Messages, Result
+    from paired_servicebus.demo.result import DemoResult, MessageCounts
 
-    assert set(Messages.__struct_fields__) == {
+    assert set(MessageCounts.__struct_fields__) == {
         "attempted",
         "accepted",
         "refused",
@@ -77,7 +77,7 @@ def test_the_result_has_the_keys_that_are_promised() -> None:
         "out_of_order",
     }
     promised = {"scenario", "seed", "messages", "entities", "pings", "syphon", "billed_operations", "verdict"}
-    assert promised | {"audit", "report"} <= set(Result.__struct_fields__)
+    assert promised | {"audit", "report"} <= set(DemoResult.__struct_fields__)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def judged(result, order):
     threading.Event().wait(60)
 
 afterwards.judged = judged
-command._watch = lambda worker, order: command.Result
+command._watch = lambda worker, order: command.DemoResult
 command.run_demo(scenario="throttling", duration=60, seed=1, headless=False, json_line=True)
 """
 

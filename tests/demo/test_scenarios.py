@@ -12,22 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from paired_servicebus.demo import afterwards
-from paired_servicebus.demo.lines import Order
+from paired_servicebus.demo import pipeline_audit
+from paired_servicebus.demo.demo_sandbox import SandboxStage, StageNamespace, pair_on
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import (
-    Audit,
+    DemoResult,
     EntityResult,
-    Messages,
-    Pings,
-    Result,
+    JournalAudit,
+    MessageCounts,
+    PingCounts,
     SyphonResult,
     differs,
     what_broke,
 )
+from paired_servicebus.demo.scenario_model import ENTITIES, LONGEST_CAPTION, Expectations, Scenario
 from paired_servicebus.demo.scenarios import SCENARIOS
-from paired_servicebus.demo.script import ENTITIES, LONGEST_CAPTION, Holds, Scenario
-from paired_servicebus.demo.stage import Namespace, Stage, pair_on
+from paired_servicebus.demo.worker_protocol import PlayRequest
 from servicebus_sandbox import Sandbox
 
 DURATION = 20.0
@@ -60,7 +60,7 @@ async def longest_stall(stop: asyncio.Event) -> float:
     return longest
 
 
-async def played_together(together: tuple[Scenario, ...]) -> list[tuple[Result, list[str]]]:
+async def played_together(together: tuple[Scenario, ...]) -> list[tuple[DemoResult, list[str]]]:
     """Play them; again if the machine stood still meanwhile, since that is an outage no script knows of."""
     for _ in range(TRIES):
         stop = asyncio.Event()
@@ -76,17 +76,17 @@ async def played_together(together: tuple[Scenario, ...]) -> list[tuple[Result, 
     return ends
 
 
-def holds(result: Result, scenario: Scenario) -> bool:
+def holds(result: DemoResult, scenario: Scenario) -> bool:
     """Whether a play shows what it is for."""
     return not result.broken and bool(result.syphon.moved) == bool(scenario.holds.fails_over)
 
 
-async def played(scenario: Scenario) -> tuple[Result, list[str]]:
+async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
     """How it ended, and what was said."""
     said: list[str] = []
     async with Sandbox.start() as sandbox:
-        names = [Namespace(each.name, each.connection_string) for each in sandbox.namespaces]
-        standing = Stage(names, str(sandbox.ca_file), sandbox.control_url)
+        names = [StageNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
+        standing = SandboxStage(names, str(sandbox.ca_file), sandbox.control_url)
         async with await pair_on(standing, scenario.policy, on_event=lambda _: None) as paired:
             for entity in ENTITIES:
                 paired.watch(entity)
@@ -132,8 +132,8 @@ def test_a_script_can_be_played(scenario: Scenario) -> None:
     assert set(scenario.holds.fails_over) <= set(ENTITIES)
 
 
-def messages(**numbers: int) -> Messages:
-    return Messages(**{**dict.fromkeys(Messages.__struct_fields__, 0), **numbers})
+def messages(**numbers: int) -> MessageCounts:
+    return MessageCounts(**{**dict.fromkeys(MessageCounts.__struct_fields__, 0), **numbers})
 
 
 @pytest.mark.parametrize(
@@ -149,23 +149,23 @@ def messages(**numbers: int) -> Messages:
 def test_what_did_not_hold_is_said(orders: tuple[int, int], numbers: dict[str, Any], says: list[str]) -> None:
     over, back = orders
     entities = {"orders": EntityResult(failovers=over, failbacks=back, seconds_failed_over=0.0)}
-    assert what_broke(Holds(fails_over=("orders",)), entities, messages(**numbers)) == says
+    assert what_broke(Expectations(fails_over=("orders",)), entities, messages(**numbers)) == says
 
 
 def test_an_entity_that_had_no_reason_to_fail_over_is_named() -> None:
     entities = {"audit": EntityResult(failovers=1, failbacks=1, seconds_failed_over=0.0)}
-    assert what_broke(Holds(fails_over=()), entities, messages()) == ["audit had no reason to fail over and did"]
+    assert what_broke(Expectations(fails_over=()), entities, messages()) == ["audit had no reason to fail over and did"]
 
 
 def test_an_audit_that_differs_from_the_lists_is_said_and_one_that_is_skipped_says_why() -> None:
     lists = messages(duplicates=2)
-    agrees = Audit(lost=0, unexpected=0, duplicates=2, out_of_order=0)
+    agrees = JournalAudit(lost=0, unexpected=0, duplicates=2, out_of_order=0)
     assert differs(agrees, lists) == []
-    assert differs(Audit(lost=1, unexpected=0, duplicates=2, out_of_order=0), lists) == [
+    assert differs(JournalAudit(lost=1, unexpected=0, duplicates=2, out_of_order=0), lists) == [
         "the journal's audit counts 1 lost, the application's lists 0"
     ]
-    assert differs(Audit(skipped="no Java"), lists) == []
-    assert msgspec.json.encode(Audit(skipped="no Java")) == b'{"skipped":"no Java"}'
+    assert differs(JournalAudit(skipped="no Java"), lists) == []
+    assert msgspec.json.encode(JournalAudit(skipped="no Java")) == b'{"skipped":"no Java"}'
     assert msgspec.json.encode(agrees) == b'{"lost":0,"unexpected":0,"duplicates":2,"out_of_order":0}'
 
 
@@ -173,18 +173,18 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_says_why_there_is_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    order = Order(scenario="s", duration=15, seed=1, folder=str(tmp_path / "demo"), socket="")
-    result = Result(
-        scenario="s", seed=1, messages=messages(), entities={}, pings=Pings(sent=0, accepted=0),
+    order = PlayRequest(scenario="s", duration=15, seed=1, folder=str(tmp_path / "demo"), socket="")
+    result = DemoResult(
+        scenario="s", seed=1, messages=messages(), entities={}, pings=PingCounts(sent=0, accepted=0),
         syphon=SyphonResult(moved=0), billed_operations=0, verdict="balanced",
     )  # fmt: skip
-    monkeypatch.setattr(afterwards, "is_installed", lambda: False)
-    without = afterwards.judged(result, order)
+    monkeypatch.setattr(pipeline_audit, "is_installed", lambda: False)
+    without = pipeline_audit.judged(result, order)
     assert without.balanced
-    assert without.audit == Audit(skipped=afterwards.NOT_INSTALLED)
-    monkeypatch.setattr(afterwards, "is_installed", lambda: True)
+    assert without.audit == JournalAudit(skipped=pipeline_audit.NOT_INSTALLED)
+    monkeypatch.setattr(pipeline_audit, "is_installed", lambda: True)
     (tmp_path / "demo").write_text("no folder")
-    failed = afterwards.judged(result, order)
+    failed = pipeline_audit.judged(result, order)
     assert failed.balanced
     assert failed.audit is not None
     assert "cannot be started" in str(failed.audit.skipped)

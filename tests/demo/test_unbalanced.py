@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from paired_servicebus.core.ledger import Answer, balance
-from paired_servicebus.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, for_a_person
+from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, as_lines
 
 
 def test_a_lost_message_unbalances_the_result_and_is_named() -> None:
-    ledger = balance(answers={"a-1": Answer.ACCEPTED}, arrivals=[])
-    result = Result(
+    ledger = balance(answers={"a-1": SendOutcome.ACCEPTED}, arrivals=[])
+    result = DemoResult(
         scenario="datacenter-outage",
         seed=1,
-        messages=Messages.of(ledger),
+        messages=MessageCounts.of(ledger),
         entities={"orders": EntityResult(failovers=0, failbacks=0, seconds_failed_over=0.0)},
-        pings=Pings(sent=0, accepted=0),
+        pings=PingCounts(sent=0, accepted=0),
         syphon=SyphonResult(moved=0),
         billed_operations=0,
         verdict=ledger.verdict,
         lost_ids=list(ledger.lost_ids),
     )
     assert not result.balanced
-    assert "LOST a-1" in for_a_person(result)
+    assert "LOST a-1" in as_lines(result)

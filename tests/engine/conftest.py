@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.entity import State
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.queue_usage import QueueUsage
-from paired_servicebus.core.readiness import GB, Evidence, QueueEvidence, TokenEvidence
-from paired_servicebus.core.snapshot import (
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
     ParkedView,
@@ -30,10 +29,11 @@ from paired_servicebus.core.snapshot import (
     UnusedQueue,
     UnusedView,
 )
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.pairing.looks import Looks
+from paired_servicebus.core.operator.failover_readiness import GB, Evidence, QueueEvidence, TokenEvidence
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 
 WAIT = 10.0
 """Seconds after which a condition that is waited for counts as not met."""
@@ -84,7 +84,7 @@ class FakePairing:
     unused: UnusedView = field(default_factory=lambda: UnusedView(queues=(unused_queue(7),), read_at=1.0))
     evidence: Evidence = field(default_factory=lambda: evidence())
     warned: tuple[str, ...] = ()
-    looks: Looks = field(default_factory=lambda: Looks(time.time, lambda: None))
+    looks: PollWatchers = field(default_factory=lambda: PollWatchers(time.time, lambda: None))
     reading: bool = False
 
     def watch(self, path: str) -> None:

@@ -11,17 +11,18 @@ import pytest
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
-from paired_servicebus.core.events import Event, Warned
-from paired_servicebus.core.options import Policy
-from paired_servicebus.engine import access, process
-from paired_servicebus.engine.connecting import open_clients
-from paired_servicebus.engine.places import Places
-from paired_servicebus.engine.renewal import Renewal
+from paired_servicebus.core.model.pairing_events import Event, Warned
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.engine.clients import namespace_credentials
+from paired_servicebus.engine.clients.client_factory import open_clients
+from paired_servicebus.engine.clients.credential_reload import CredentialReloader
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.service import main
 from paired_servicebus.pairing import PairedServiceBusClient, opening
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.credentials import AsyncSandboxCredential
-from servicebus_sandbox.broker.settings import Tier
+from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 
 
@@ -65,7 +66,9 @@ async def start(
 ) -> tuple[PairedServiceBusClient, Listener]:
     """Pairs two namespaces as an engine does. away: a namespace that refuses connections."""
     sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
-    monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    monkeypatch.setattr(
+        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    )
 
     def config_of(name: str) -> NamespaceConfig:
         one = sandbox[name]
@@ -86,9 +89,9 @@ async def start(
     if away:
         sandbox[away].node.faults.add("refused")
     clients = await stack.enter_async_context(open_clients(config))
-    host, places = Listener(), Places(state=folder, socket=folder / "s")
-    renewal = Renewal(config, clients.primary_access, clients.secondary_access, print)
-    paired = await process._pair(config, clients, places, host, renewal)  # type: ignore[arg-type]
+    host, places = Listener(), EnginePaths(state=folder, socket=folder / "s")
+    renewal = CredentialReloader(config, clients.primary_credentials, clients.secondary_credentials, print)
+    paired = await main._pair(config, clients, places, host, renewal)  # type: ignore[arg-type]
     return await stack.enter_async_context(paired), host
 
 

@@ -17,15 +17,16 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from prometheus_client import CollectorRegistry, generate_latest
 
 import paired_servicebus
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import CleanUpError, CommandRefusedError, ConfigurationError
-from paired_servicebus.engine import host
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.here import engines_here, look_at, socket_of
-from paired_servicebus.engine.neighbours import queues_used
-from paired_servicebus.engine.places import places_of
-from paired_servicebus.engine.spool import read_records
-from paired_servicebus.pairing import backlog, unused
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import find_socket, local_engines, query_engines
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.journal.spool import read_records
+from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use
+from paired_servicebus.engine.service import engine_host
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.monitoring import unused_queues
 from servicebus_sandbox import Sandbox
 
 
@@ -73,9 +74,9 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
     paired = await pair(sandbox, more={"environment": "test", "on_event": told.append})
     async with paired, paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"x"))
-        (places,) = engines_here()
+        (places,) = local_engines()
         assert places.name == "primary"
-        (standing,) = await look_at([places])
+        (standing,) = await query_engines([places])
         assert standing.snapshot is not None
         assert (standing.snapshot.own_process, standing.snapshot.environment) == (False, "test")
         assert [one.path for one in standing.snapshot.entities] == ["orders"]
@@ -85,7 +86,7 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
         with pytest.raises(CommandRefusedError, match="lives in an application, and ends with it"):
             await client.order("stop", by="ada", typed="primary")
         await client.close()
-    assert engines_here() == ()
+    assert local_engines() == ()
     kinds = [record.event.kind for record in read_records(places.spool)]
     assert {"engine-started", "commanded", "forced", "command-ended"} <= set(kinds)
     assert kinds[-1] == "engine-stopped"
@@ -97,21 +98,21 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
 ) -> None:
     """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses (its real indices, not
     their number: creation may leave gaps)". The other one uses 0, 2 and 3."""
-    monkeypatch.setattr(host, "USAGE_EVERY", 0.1)
-    monkeypatch.setattr(unused, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog, "PAUSE", 0.0)
+    monkeypatch.setattr(engine_host, "USAGE_INTERVAL", 0.1)
+    monkeypatch.setattr(unused_queues, "SETTLE", 0.01)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
     path = "primary/x-servicebus-transfer/3"
     wide = await pair(sandbox, wanted=4, refused=path.replace("/3", "/1"))
     assert wide.backlog_queue_indices == (0, 2, 3)
     narrow = await pair(sandbox, quiet_period=1.0)
-    client = await ControlClient.connect(places_of("primary-2").socket)
+    client = await ControlClient.connect(engine_paths("primary-2").socket)
     queue = sandbox["secondary"].node.namespace.queue(path)
     for part in (queue.messages, queue.dead_letters):
         part.accessed_at -= 3600.0
     queue.intake.last_send_at -= 3600.0
     await until(lambda: narrow.unused_view().read_at is not None and not narrow.unused_view().queues)
     with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
-        await narrow.clean_up(path, elsewhere=partial(queues_used, narrow, besides=places_of("primary-2").socket))
+        await narrow.clean_up(path, elsewhere=partial(queues_in_use, narrow, besides=engine_paths("primary-2").socket))
     with pytest.raises(CommandRefusedError, match="is no unused backlog queue"):
         await client.order("clean-up", targets=(path,), by="ada", typed=path)
     await wide.close()
@@ -126,20 +127,20 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
 async def test_several_of_one_name_stand_beside_each_other_and_find_their_place_again(sandbox: Sandbox) -> None:
     first, second = await pair(sandbox), await pair(sandbox)
     try:
-        assert [places.name for places in engines_here()] == ["primary", "primary-2"]
+        assert [places.name for places in local_engines()] == ["primary", "primary-2"]
     finally:
         await first.close()
         again = await pair(sandbox)
-        assert [places.name for places in engines_here()] == ["primary", "primary-2"]
+        assert [places.name for places in local_engines()] == ["primary", "primary-2"]
         await again.close()
         await second.close()
 
 
 async def test_it_can_be_named(sandbox: Sandbox) -> None:
     async with await pair(sandbox, more={"control": "web / 1", "read_only": True}):
-        (places,) = engines_here()
+        (places,) = local_engines()
         assert places.name == "web-1"
-        (standing,) = await look_at([places])
+        (standing,) = await query_engines([places])
         assert standing.snapshot is not None
         assert standing.snapshot.read_only
 
@@ -147,13 +148,13 @@ async def test_it_can_be_named(sandbox: Sandbox) -> None:
 async def test_a_pairing_that_fails_leaves_no_engine(sandbox: Sandbox) -> None:
     with pytest.raises(ConfigurationError):
         await pair(sandbox, send_timeout=0.0)
-    assert engines_here() == ()
+    assert local_engines() == ()
 
 
 async def test_without_control_there_is_none(sandbox: Sandbox) -> None:
     async with await pair(sandbox, more={"control": False}):
-        assert engines_here() == ()
-        assert socket_of(places_of("primary")) is None
+        assert local_engines() == ()
+        assert find_socket(engine_paths("primary")) is None
 
 
 async def test_it_serves_metrics_calls_the_command_and_fills_the_applications_own_registry(
@@ -200,7 +201,7 @@ async def test_metrics_and_on_change_are_checked_before_anything_is_contacted(
 ) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         await pair(sandbox, more=more)
-    assert engines_here() == ()
+    assert local_engines() == ()
 
 
 async def test_without_an_engine_there_are_no_figures(sandbox: Sandbox) -> None:

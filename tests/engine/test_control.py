@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
-from paired_servicebus.core.events import Commanded, Event, PingSent, Record
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine import client as client_module
-from paired_servicebus.engine import control, door, peer, protocol
-from paired_servicebus.engine.client import ControlClient, Update
-from paired_servicebus.engine.protocol import Goodbye, Position, Skipped
+from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control import acceptor, control_server, peer_credentials, protocol
+from paired_servicebus.engine.control import control_client as client_module
+from paired_servicebus.engine.control.control_client import ControlClient, Update
+from paired_servicebus.engine.control.protocol import Goodbye, Position, Skipped
 
 WAIT = 10.0
 Engine = Callable[..., Any]
@@ -85,7 +85,7 @@ async def test_the_socket_is_for_its_owner_alone_and_gone_in_the_end(engine: Eng
 
 
 async def test_a_dead_engines_socket_is_replaced(engine: Engine, short: Path) -> None:
-    left = control._listen(short / "s")
+    left = control_server._listen(short / "s")
     left.close()
     async with engine() as hosted:
         client = await hosted.connect()
@@ -94,7 +94,7 @@ async def test_a_dead_engines_socket_is_replaced(engine: Engine, short: Path) ->
 
 
 async def test_another_users_process_is_not_heard(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "is_ours", lambda transport: False)
+    monkeypatch.setattr(control_server, "is_ours", lambda transport: False)
     async with engine() as hosted:
         with pytest.raises(ControlError, match="only processes of the engine's own user"):
             await hosted.connect()
@@ -109,9 +109,9 @@ async def test_another_users_engine_is_not_spoken_to(engine: Engine, monkeypatch
 
 async def test_the_kernel_knows_that_a_peer_is_ours(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with engine() as hosted, raw(hosted.socket) as (_, writer):
-        assert peer.is_ours(writer.transport)
+        assert peer_credentials.is_ours(writer.transport)
         monkeypatch.setattr(os, "geteuid", lambda: 4242)
-        assert not peer.is_ours(writer.transport)
+        assert not peer_credentials.is_ours(writer.transport)
 
 
 async def test_no_engine_is_one_sentence_with_the_path(short: Path) -> None:
@@ -159,7 +159,7 @@ async def test_a_console_that_comes_back_misses_nothing(engine: Engine) -> None:
 async def test_a_console_that_was_away_too_long_is_told_how_much_is_gone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "HISTORY", 10)
+    monkeypatch.setattr(control_server, "REMEMBERED_EVENTS", 10)
     async with engine() as hosted:
         hosted.host.record(ping(1))
         position = Position(boot=hosted.host._identity.boot, seq=2)
@@ -181,7 +181,7 @@ async def test_after_a_new_boot_a_console_hears_all_of_it(engine: Engine) -> Non
 
 
 async def test_a_new_console_hears_the_newest_events_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "RECENT", 3)
+    monkeypatch.setattr(control_server, "REPLAYED_EVENTS", 3)
     async with engine() as hosted:
         for number in range(1, 8):
             hosted.host.record(ping(number))
@@ -207,7 +207,7 @@ async def test_the_end_of_the_engine_is_said_after_the_last_event(engine: Engine
 async def test_a_kind_that_a_console_does_not_know_is_said_to_be_missing(engine: Engine) -> None:
     async with engine() as hosted:
         client = await hosted.connect()
-        hosted.host._control.tell_event(50, b'{"v":1,"engine":"e","boot":"b","seq":50,"ts":0,"kind":"brand-new"}')
+        hosted.host._control.publish_event(50, b'{"v":1,"engine":"e","boot":"b","seq":50,"ts":0,"kind":"brand-new"}')
         updates = await take(client, lambda taken: isinstance(taken[-1], Skipped))
         assert updates[-1] == Skipped(1)
         await client.close()
@@ -217,7 +217,7 @@ async def test_a_kind_that_a_console_does_not_know_is_said_to_be_missing(engine:
 
 
 async def test_a_console_that_does_not_read_holds_up_nobody(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "HISTORY", 2000)
+    monkeypatch.setattr(control_server, "REMEMBERED_EVENTS", 2000)
     async with engine() as hosted, raw(hosted.socket) as (reader, writer):
         writer.transport.pause_reading()
         writer.write(HELLO)
@@ -258,7 +258,7 @@ async def _until_ping(reader: asyncio.StreamReader, number: int) -> AsyncIterato
         (HELLO + HELLO, "after the hello come commands"),
         (HELLO + b"nonsense\n", "no message of the control protocol"),
         (HELLO + b'{"t":"command","id":"one","verb":"force","by":"x"}\n', "Expected `int`"),
-        (HELLO + b"x" * (protocol.LONGEST_FROM_CLIENT + 1) + b"\n", "this one has more"),
+        (HELLO + b"x" * (protocol.MAX_CLIENT_LINE_BYTES + 1) + b"\n", "this one has more"),
     ],
 )
 async def test_nonsense_is_answered_and_dropped(engine: Engine, said: bytes, answer: str) -> None:
@@ -296,7 +296,7 @@ async def test_consoles_that_come_and_go_are_no_news_for_the_log(
 
 
 async def test_a_connection_that_says_nothing_is_dropped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr(control_server, "HELLO_TIMEOUT", 0.05)
     async with engine() as hosted, raw(hosted.socket) as (reader, _):
         assert "no hello came" in (await last_line(reader))["reason"]
 
@@ -306,7 +306,7 @@ async def test_silent_connections_keep_no_console_out(engine: Engine) -> None:
     async with engine() as hosted, contextlib.AsyncExitStack() as stack:
         silent = [
             await stack.enter_async_context(raw(hosted.socket))
-            for _ in range(max(door.MOST_STRANGERS, control.MOST_CONSOLES) + 10)
+            for _ in range(max(acceptor.MAX_PENDING_CONNECTIONS, control_server.MAX_CONSOLES) + 10)
         ]
         client = await hosted.connect()
         await client.command("pause-syphon", by="ada")
@@ -315,7 +315,7 @@ async def test_silent_connections_keep_no_console_out(engine: Engine) -> None:
 
 
 async def test_a_hello_that_trickles_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "HELLO_TIMEOUT", 0.1)
+    monkeypatch.setattr(control_server, "HELLO_TIMEOUT", 0.1)
     async with engine() as hosted, raw(hosted.socket) as (reader, writer):
         ended = asyncio.create_task(last_line(reader))
         while not ended.done():
@@ -326,7 +326,7 @@ async def test_a_hello_that_trickles_is_given_up(engine: Engine, monkeypatch: py
 
 
 async def test_there_is_a_most_of_consoles(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_CONSOLES", 1)
+    monkeypatch.setattr(control_server, "MAX_CONSOLES", 1)
     async with engine() as hosted:
         first = await hosted.connect()
         with pytest.raises(ControlError, match="1 consoles are connected already"):
@@ -335,7 +335,7 @@ async def test_there_is_a_most_of_consoles(engine: Engine, monkeypatch: pytest.M
 
 
 async def test_an_engine_ends_soon_though_consoles_stall(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "GOODBYE_TIMEOUT", 0.1)
+    monkeypatch.setattr(control_server, "GOODBYE_TIMEOUT", 0.1)
     async with asyncio.timeout(WAIT):
         async with engine() as hosted, raw(hosted.socket) as (_, writer), raw(hosted.socket):
             writer.transport.pause_reading()
@@ -468,14 +468,14 @@ def test_who_gives_orders_has_a_name_also_where_the_user_has_none(monkeypatch: p
     def nameless(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
-    monkeypatch.setattr(peer.pwd, "getpwuid", nameless)
+    monkeypatch.setattr(peer_credentials.pwd, "getpwuid", nameless)
     assert client_module.user_name() == f"uid {os.getuid()}"
 
 
 def test_the_environment_does_not_name_who_gives_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(variable, "mallory")
-    assert client_module.user_name() == peer.name_of(os.getuid())
+    assert client_module.user_name() == peer_credentials.name_of(os.getuid())
 
 
 async def test_the_audit_names_the_peers_user_and_marks_what_it_claims(
@@ -488,7 +488,7 @@ async def test_the_audit_names_the_peers_user_and_marks_what_it_claims(
         await client.order("force", targets=("orders",), typed="orders", by="mallory", why="drill")
         updates = await take(client, lambda taken: _commanded(taken[-1]) is not None)
         await client.close()
-    owner = f"{peer.name_of(os.geteuid())} (sudo by ada???2J, as claimed)"
+    owner = f"{peer_credentials.name_of(os.geteuid())} (sudo by ada???2J, as claimed)"
     assert _commanded(updates[-1]) == owner
     assert hosted.pairing.acts == [("force", "orders", owner, "drill")]
 
@@ -498,7 +498,7 @@ def _commanded(update: Update) -> str | None:
 
 
 async def test_where_the_kernel_cannot_tell_a_name_is_a_claim(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "peer_uid", lambda transport: None)
+    monkeypatch.setattr(control_server, "peer_uid", lambda transport: None)
     async with engine() as hosted:
         client = await hosted.connect()
         await client.order("force", targets=("orders",), typed="orders", by="ada", why="drill")
@@ -516,6 +516,6 @@ def test_the_kernel_of_macos_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyP
         def get_extra_info(self, name: str, default: object = None) -> object:
             return Connected()
 
-    monkeypatch.delattr(peer.socket, "SO_PEERCRED")
-    monkeypatch.setattr(peer.socket, "LOCAL_PEERCRED", 1, raising=False)
-    assert peer.peer_uid(Transport()) == 501
+    monkeypatch.delattr(peer_credentials.socket, "SO_PEERCRED")
+    monkeypatch.setattr(peer_credentials.socket, "LOCAL_PEERCRED", 1, raising=False)
+    assert peer_credentials.peer_uid(Transport()) == 501

@@ -18,23 +18,26 @@ from hypothesis import strategies as some
 
 from paired_servicebus import config
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, UnreadableError
-from paired_servicebus.core.events import Event, Record, Warned
-from paired_servicebus.core.options import Policy
-from paired_servicebus.engine import drains, lock, protocol, records, spool
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.draining import _outcome
-from paired_servicebus.engine.earlier import told_before
-from paired_servicebus.engine.find import find
-from paired_servicebus.engine.first_contact import _refuse_unless_known
-from paired_servicebus.engine.here import socket_of
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.engine.launch import Failed, Launch, wait_until_gone
-from paired_servicebus.engine.places import Places
-from paired_servicebus.engine.spool import read_records
-from paired_servicebus.engine.standing import Orders
-from paired_servicebus.engine.unfinished import unfinished
-from paired_servicebus.engine.unread import Unread
+from paired_servicebus.core.model.pairing_events import Event, Record, Warned
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.engine.clients.preflight import _refuse_unless_known
+from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.engine.commands.drain_process import _outcome
+from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import find_socket
+from paired_servicebus.engine.instance import lock
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.engine.journal.message_trace import find
+from paired_servicebus.engine.journal.spool import read_records
+from paired_servicebus.engine.journal.timeline_replay import replay_records
+from paired_servicebus.engine.journal.unfinished_commands import unfinished
+from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.engine.service.launcher import Failed, Launch, wait_until_gone
 from tests.damaged import START, UNREADABLE, between, flipped, write
 from tests.engine.conftest import FakePairing
 
@@ -67,12 +70,12 @@ def spooled(folder: Path, data: bytes, place: str = spool.CLOSED) -> Path:
     return path
 
 
-def read_all(folder: Path) -> tuple[set[int], Unread]:
+def read_all(folder: Path) -> tuple[set[int], UnreadableLines]:
     """All that an engine's start and `paired find` read; the numbers of records that can be read."""
-    unread = Unread()
+    unread = UnreadableLines()
     spool.recover(folder)
     unfinished(folder, unread)
-    told_before(folder, besides="b1", since=START, most=10_000, untold=[], unread=unread)
+    replay_records(folder, besides="b1", since=START, most=10_000, untold=[], unread=unread)
     found = find(folder, "m-1-1")
     assert found.torn == len({place for _, place in found_places(folder)})
     return {record.seq for record in read_records(folder)}, unread
@@ -168,29 +171,29 @@ def _is_of_lines(event: Event) -> bool:
 
 @pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE)
 def test_small_files_of_a_dead_engine_are_as_good_as_none(tmp_path: Path, data: bytes) -> None:
-    places = Places(state=tmp_path, socket=tmp_path / "s")
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
     places.lock.write_bytes(data)
-    assert (lock.running(places.lock), lock.fallen(places.lock)) == (None, None)
+    assert (lock.running(places.lock), lock.crashed_holder(places.lock)) == (None, None)
     (tmp_path / "drain.json").write_bytes(data)
-    assert drains.latest(tmp_path, now=time.time()) is None
+    assert drain_progress.latest(tmp_path, now=time.time()) is None
     assert _outcome(data) is None
     assert isinstance(_reported(data), Failed)
     (tmp_path / "standing.json").write_bytes(data)
     with pytest.raises(UnreadableError):
-        Orders(tmp_path).read()
+        StandingOrders(tmp_path).read()
 
 
 def test_an_engine_whose_lock_says_nothing_any_more_still_runs(tmp_path: Path) -> None:
-    places = Places(state=tmp_path, socket=tmp_path / "s")
-    taken = lock.take(places.lock, lock.Holder(pid=4711, socket="elsewhere", log="log"))
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
+    taken = lock.acquire(places.lock, lock.LockHolder(pid=4711, socket="elsewhere", log="log"))
     try:
-        assert socket_of(places) == Path("elsewhere")
+        assert find_socket(places) == Path("elsewhere")
         places.lock.write_bytes(b'{"pid":"\xff"}')
-        assert socket_of(places) == places.socket
+        assert find_socket(places) == places.socket
         assert not wait_until_gone(places, 0.0)
     finally:
         os.close(taken)
-    assert socket_of(places) is None
+    assert find_socket(places) is None
     assert wait_until_gone(places, 0.0)
 
 
@@ -210,7 +213,7 @@ def test_a_drain_whose_process_cannot_be_is_never_told_to_end(tmp_path: Path, pi
     """A signal to process -1 reaches every process of this user, one to 0 our own."""
     told = {"at": time.time(), "text": "12 moved", "host": "here"} | ({} if pid is None else {"pid": pid})
     (tmp_path / "drain.json").write_text(json.dumps(told))
-    assert drains.latest(tmp_path, now=time.time()) is None
+    assert drain_progress.latest(tmp_path, now=time.time()) is None
 
 
 async def test_a_standing_order_that_means_nothing_is_said_and_the_rest_is_taken_up(short: Path) -> None:
@@ -235,9 +238,9 @@ async def test_a_standing_order_that_means_nothing_is_said_and_the_rest_is_taken
 
 @pytest.mark.parametrize("line", [*DAMAGE.values(), b'{"t":"hello","x":' + NESTED + b"}"], ids=[*DAMAGE, "in a field"])
 def test_a_peer_that_says_nonsense_is_refused_in_the_protocols_own_words(line: bytes) -> None:
-    with pytest.raises(protocol.ProtocolError, match="control protocol"):
+    with pytest.raises(protocol.ControlProtocolError, match="control protocol"):
         protocol.decode_from_client(line)
-    with pytest.raises(protocol.ProtocolError, match="control protocol"):
+    with pytest.raises(protocol.ControlProtocolError, match="control protocol"):
         protocol.decode_from_engine(line)
 
 
@@ -249,12 +252,12 @@ async def test_a_console_goes_on_to_the_sentence_when_the_engine_sends_nonsense(
         writer.close()
 
     async with await asyncio.start_unix_server(answer, short / "s"):
-        with pytest.raises(protocol.ProtocolError, match="no message of the control protocol"):
+        with pytest.raises(protocol.ControlProtocolError, match="no message of the control protocol"):
             await ControlClient.connect(short / "s")
 
 
 def test_a_name_that_was_remembered_and_changed_on_disk_is_forgotten(tmp_path: Path) -> None:
-    places = Places(state=tmp_path, socket=tmp_path / "s")
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
     places.reached.write_bytes(b"\xff")
 
     class Primary:

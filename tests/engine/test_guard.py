@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.actions import ACTIONS, ARMED_FOR, BY_ID, Action, Scope, why_not
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import Commanded, CommandEnded, Event
-from paired_servicebus.core.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from paired_servicebus.engine.acts import ACTS, Reach
-from paired_servicebus.engine.guard import Guard
-from paired_servicebus.engine.protocol import Answer, Arm, Armed, Command, CommandDone
-from paired_servicebus.engine.standing import Orders
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
+from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.action_table import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
+from paired_servicebus.engine.commands.guard import Guard
+from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext
+from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous]
 SPARE = "contoso/x-servicebus-transfer/7"
@@ -86,12 +86,12 @@ class Site:
         self.audit = Audit(self.pairing, on_disk=self.on_disk)
         self.drain = DrainView()
         drains = FakeDrains(self.pairing.acts)
-        self.reach = Reach(self.pairing, self.ends.append, read_only=self.read_only, drains=drains)
+        self.reach = CommandContext(self.pairing, self.ends.append, read_only=self.read_only, drains=drains)
         tokens = count(1)
         self.guard = Guard(
             self.reach,
             self.audit,
-            Orders(self.folder),
+            StandingOrders(self.folder),
             look=self.look,
             require_reason=self.require_reason,
             clock=lambda: 5.0,
@@ -201,7 +201,7 @@ async def test_every_action_of_the_table_does_something(site: Site, action: Acti
 
 
 def test_every_row_of_the_table_has_its_act() -> None:
-    assert set(ACTS) == {action.id for action in ACTIONS}
+    assert set(COMMAND_HANDLERS) == {action.id for action in ACTIONS}
 
 
 @pytest.mark.parametrize(
@@ -276,10 +276,10 @@ async def test_an_arming_is_good_once(site: Site) -> None:
 
 async def test_an_arming_is_good_for_thirty_seconds_by_a_clock_that_does_not_jump(site: Site) -> None:
     site.arm("force", "orders")
-    site.now += ARMED_FOR
+    site.now += ARMED_SECONDS
     assert not (await site.order("force", "orders", token="token 1", typed="orders")).ok
     site.arm("force", "orders")
-    site.now += ARMED_FOR - 0.1
+    site.now += ARMED_SECONDS - 0.1
     assert (await site.order("force", "orders", token="token 2", typed="orders")).ok
 
 
@@ -292,7 +292,7 @@ async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> Non
 @pytest.mark.parametrize(
     ("verb", "targets", "to_type"),
     [
-        ("force", ("Orders",), "Orders"),
+        ("force", ("StandingOrders",), "StandingOrders"),
         ("force", ("orders", "payments"), "2"),
         ("redrive", ("1",), "1"),
         ("stop", (), "shop"),
@@ -304,7 +304,7 @@ def test_what_is_typed_is_the_name_the_number_or_the_pairing(
 ) -> None:
     armed = site.arm(verb, *targets)
     assert isinstance(armed, Armed)
-    assert (armed.to_type, armed.until) == (to_type, 5.0 + ARMED_FOR)
+    assert (armed.to_type, armed.until) == (to_type, 5.0 + ARMED_SECONDS)
 
 
 @pytest.mark.parametrize("typed", [SPARE, f"{SPARE} no other host", "no other host uses it"])

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.events import Event, PingSent, Record, StateChanged, Warned
-from paired_servicebus.engine import hook as hook_module
-from paired_servicebus.engine import records
-from paired_servicebus.engine.hook import WAITING, Hook
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.core.model.pairing_events import Event, PingSent, Record, StateChanged, Warned
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.service import hook as hook_module
+from paired_servicebus.engine.service.hook import MAX_WAITING_CALLS, Hook
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 IDENTITY = EngineIdentity.of("orders", environment="production")
@@ -100,7 +100,7 @@ async def test_a_name_of_any_kind_and_length_still_calls(tmp_path: Path, until: 
     assert calls.said == []
     told = (tmp_path / "told").read_text()
     assert told.startswith("\\x00--help \\x1b[2J")
-    assert len(told) == hook_module.MOST_TOLD
+    assert len(told) == hook_module.MAX_VARIABLE_CHARS
 
 
 async def test_only_what_calls_a_person_runs_it(tmp_path: Path, until: Until) -> None:
@@ -206,10 +206,10 @@ rmdir running
     async with calling(("sh", "-c", text), tmp_path) as calls:
         calls.note(OVER)
         await until(lambda: (tmp_path / "running").exists())
-        for number in range(WAITING + 3):
+        for number in range(MAX_WAITING_CALLS + 3):
             calls.note(StateChanged(at=1.0, entity=str(number), was="suspect", now="failed over", why="because"))
         (tmp_path / "go").touch()
-        expected = ["orders", *(str(number) for number in range(3, WAITING + 3))]
+        expected = ["orders", *(str(number) for number in range(3, MAX_WAITING_CALLS + 3))]
         await until(lambda: (tmp_path / "calls").exists() and (tmp_path / "calls").read_text().split() == expected)
     assert calls.said == ["on_change is too slow: 3 changes were not told, the oldest of those that waited"]
     assert not (tmp_path / "two").exists()
@@ -226,7 +226,7 @@ async def test_one_that_reads_nothing_and_closes_its_ears_is_no_trouble(tmp_path
 async def test_what_makes_itself_a_session_of_its_own_holds_nobody_up(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_module, "SETTLING", 0.1)
+    monkeypatch.setattr(hook_module, "KILL_TIMEOUT", 0.1)
     text = """
 import os, subprocess, sys
 away = [sys.executable, "-c", "import time; time.sleep(600)"]

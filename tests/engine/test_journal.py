@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.events import PingSent, Record
-from paired_servicebus.engine import journal as journal_module
-from paired_servicebus.engine import records, spool
-from paired_servicebus.engine.journal import Journal
-from paired_servicebus.engine.spool import SpoolFile, read_records
+from paired_servicebus.core.model.pairing_events import PingSent, Record
+from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.engine.journal import writer as journal_module
+from paired_servicebus.engine.journal.spool import SpoolFile, read_records
+from paired_servicebus.engine.journal.writer import Journal
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -52,7 +52,7 @@ async def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_is_whole_after_so_many_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "MOST_LINES", 10)
+    monkeypatch.setattr(journal_module, "MAX_FILE_LINES", 10)
     async with Journal(tmp_path, engine="e") as journal:
         for seq in range(1, 26):
             journal.append(line(seq))
@@ -63,7 +63,7 @@ async def test_a_file_is_whole_after_so_many_lines(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_file_is_whole_after_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(journal_module, "MAX_FILE_BYTES", 1000)
     async with Journal(tmp_path, engine="e") as journal:
         for seq in range(1, 5):
             journal.append(line(seq, "x" * 600))
@@ -74,7 +74,7 @@ async def test_a_file_is_whole_after_so_many_bytes(tmp_path: Path, monkeypatch: 
 async def test_a_file_with_events_is_whole_after_so_many_seconds(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     async with Journal(tmp_path, engine="e", roll_after=0.05) as journal:
         journal.append(line(1))
         await until(lambda: numbers(tmp_path) == [1])
@@ -84,7 +84,7 @@ async def test_a_file_with_events_is_whole_after_so_many_seconds(
 async def test_a_file_is_whole_soon_after_somebody_asked_and_not_before(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     synced: list[int] = []
     monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))
     async with Journal(tmp_path, engine="e", roll_after=3600) as journal:
@@ -103,14 +103,14 @@ async def test_a_file_is_whole_soon_after_somebody_asked_and_not_before(
 async def test_who_asks_a_journal_with_no_events_makes_no_file(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     rounds: list[int] = []
 
     def trim(*_: object) -> int:
         rounds.append(1)
         return 0
 
-    monkeypatch.setattr(journal_module, "TRIM_EVERY", 0.0)
+    monkeypatch.setattr(journal_module, "TRIM_INTERVAL", 0.0)
     monkeypatch.setattr(spool, "trim", trim)
     async with Journal(tmp_path, engine="e"):
         spool.ask(tmp_path)
@@ -133,8 +133,8 @@ async def test_the_disk_is_waited_for_once_a_round_and_not_for_each_line(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Section 11: "fsync is grouped, once a second"."""
-    assert journal_module.ROUND == 1.0
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    assert journal_module.ROUND_SECONDS == 1.0
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     synced: list[int] = []
     monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file.lines))
     async with Journal(tmp_path, engine="e") as journal:
@@ -193,9 +193,9 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
     program = textwrap.dedent("""
         import asyncio, os, signal, sys
         from pathlib import Path
-        from paired_servicebus.core.events import PingSent, Record
+        from paired_servicebus.core.model.pairing_events import PingSent, Record
         from paired_servicebus.engine import records
-        from paired_servicebus.engine.journal import Journal
+        from paired_servicebus.engine.journal.writer import Journal
 
         async def main():
             async with Journal(Path(sys.argv[1]), engine="e") as journal:
@@ -220,9 +220,9 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
 async def test_the_newest_files_are_kept_and_the_oldest_give_way(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "MOST_LINES", 10)
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
-    monkeypatch.setattr(journal_module, "TRIM_EVERY", 0.02)
+    monkeypatch.setattr(journal_module, "MAX_FILE_LINES", 10)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(journal_module, "TRIM_INTERVAL", 0.02)
     size = 11 * len(line(100))
     async with Journal(tmp_path, engine="e", keep=2 * size) as journal:
         for seq in range(101, 146):
@@ -237,7 +237,7 @@ async def test_what_cannot_be_deleted_is_logged_and_the_journal_goes_on(
     def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     monkeypatch.setattr(spool, "trim", refuse)
     async with Journal(tmp_path, engine="e") as journal:
         await until(lambda: "cannot be deleted" in caplog.text)
@@ -264,7 +264,7 @@ class FullDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-    monkeypatch.setattr(journal_module, "ROUND", 0.02)
+    monkeypatch.setattr(journal_module, "ROUND_SECONDS", 0.02)
     return FullDisk(monkeypatch)
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.lock import running
-from paired_servicebus.engine.spool import read_records
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.lock import running
+from paired_servicebus.engine.journal.spool import read_records
 
 from .test_process import ROOT, WAIT, Site, sandbox, site, state_of, watch  # noqa: F401 - two are fixtures
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.engine import logs
-from paired_servicebus.engine.logs import Repeats, log_to, new_log_file
+from paired_servicebus.engine.instance import logs
+from paired_servicebus.engine.instance.logs import RepeatFilter, log_to, new_log_file
 
 FLOOD = """
 import logging, os, sys
 from pathlib import Path
 from paired_servicebus.engine import logs
-logs.MOST_BYTES = 20_000
+logs.MAX_FILE_BYTES = 20_000
 logs.log_to_file(Path(sys.argv[1]))
 log = logging.getLogger("paired_servicebus.engine")
 for number in range(3000):
@@ -49,7 +49,7 @@ def test_the_log_and_standard_error_together_stay_below_a_bound(tmp_path: Path) 
 
 
 def test_a_line_that_repeats_is_counted_instead_of_written(record: logging.LogRecord) -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     assert repeats.filter(record)
     for _ in range(999):
         assert not repeats.filter(logging.makeLogRecord(record.__dict__))
@@ -60,11 +60,11 @@ def test_a_line_that_repeats_is_counted_instead_of_written(record: logging.LogRe
 
 
 def test_other_lines_pass_and_what_is_remembered_of_them_is_bounded(record: logging.LogRecord) -> None:
-    repeats = Repeats()
-    for number in range(2 * logs.MOST_FOLDED):
+    repeats = RepeatFilter()
+    for number in range(2 * logs.MAX_REMEMBERED_LINES):
         other = logging.makeLogRecord(record.__dict__ | {"args": (number,)})
         assert repeats.filter(other)
-    assert len(repeats._seen) == logs.MOST_FOLDED
+    assert len(repeats._seen) == logs.MAX_REMEMBERED_LINES
 
 
 def test_the_log_folds(request: pytest.FixtureRequest) -> None:
@@ -86,7 +86,7 @@ def test_the_log_folds(request: pytest.FixtureRequest) -> None:
 
 
 def test_a_start_removes_the_oldest_logs_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "KEPT_BYTES", 250)
+    monkeypatch.setattr(logs, "MAX_KEPT_BYTES", 250)
     for day in range(1, 5):
         (tmp_path / f"engine-2025010{day}T000000.000000Z.log").write_bytes(b"x" * 100)
     (tmp_path / "drain-1.log").write_bytes(b"x" * 1000)

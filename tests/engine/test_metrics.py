@@ -19,12 +19,12 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import (
-    Answer,
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import (
     BilledView,
     DeadLettersView,
     Finding,
+    FindingVerdict,
     JournalView,
     OldestView,
     ParkedView,
@@ -35,9 +35,10 @@ from paired_servicebus.core.snapshot import (
     SyphonStatus,
     SyphonView,
 )
-from paired_servicebus.engine import door, metrics
-from paired_servicebus.engine.metrics import Figures, families, serve
-from paired_servicebus.settings import Address
+from paired_servicebus.engine.control import acceptor
+from paired_servicebus.engine.service import metrics
+from paired_servicebus.engine.service.metrics import SnapshotCollector, families, serve
+from paired_servicebus.settings import ListenAddress
 
 from .conftest import WAIT, entity
 
@@ -55,7 +56,7 @@ def snapshot(**changes: Any) -> Snapshot:
         QueueView(index=0, path="p/0", in_rotation=False),
         QueueView(index=1, path="p/1", in_rotation=True, depth=7, dead_lettered=0, size_bytes=700, read_at=95.0),
     )
-    found = (Finding(what="room", verdict=Answer.WARN, evidence="little"),)
+    found = (Finding(what="room", verdict=FindingVerdict.WARN, evidence="little"),)
     base = Snapshot(
         engine="orders@web-1", boot="b1", pid=1, seq=1, at=100.0, pairing="orders", environment="test",
         primary="contoso", secondary="contoso-backup", read_only=False, entities=(entity("orders"), payments),
@@ -70,7 +71,7 @@ def snapshot(**changes: Any) -> Snapshot:
 def samples(of: Snapshot) -> dict[tuple[str, ...], float]:
     """By name and label values in the labels' order, the pairing's aside, as a scraper reads them."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Figures(lambda: of))
+    registry.register(SnapshotCollector(lambda: of))
     text = generate_latest(registry).decode()
     read: dict[tuple[str, ...], float] = {}
     for family in text_string_to_metric_families(text):
@@ -187,10 +188,10 @@ def scraped(port: int) -> str:
 
 
 async def test_a_taken_port_is_said_once_and_tried_again(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "AGAIN", 0.02)
+    monkeypatch.setattr(metrics, "BIND_RETRY_SECONDS", 0.02)
     said: list[str] = []
     with taken_port() as port:
-        address = Address("127.0.0.1", port)
+        address = ListenAddress("127.0.0.1", port)
         task = asyncio.create_task(serve(address, snapshot, said.append))
         await until(lambda: bool(said))
     await until(lambda: len(said) == 2)
@@ -209,7 +210,7 @@ async def test_an_address_that_others_reach_is_said(until: Until) -> None:
     said: list[str] = []
     with taken_port() as port:
         pass
-    task = asyncio.create_task(serve(Address("0.0.0.0", port), lambda: None, said.append))
+    task = asyncio.create_task(serve(ListenAddress("0.0.0.0", port), lambda: None, said.append))
     await until(lambda: bool(said))
     assert said == [f"metrics are served at 0.0.0.0:{port}, to other machines too"]
     assert await asyncio.to_thread(scraped, port) == "", "nothing before the first snapshot"
@@ -222,7 +223,7 @@ async def served(until: Until) -> AsyncIterator[int]:
     """The port of metrics that are served."""
     with taken_port() as port:
         pass
-    task = asyncio.create_task(serve(Address("127.0.0.1", port), snapshot, print))
+    task = asyncio.create_task(serve(ListenAddress("127.0.0.1", port), snapshot, print))
 
     def answers() -> bool:
         with socket.socket() as probe:
@@ -249,7 +250,7 @@ async def test_idle_connections_take_no_thread_each_and_keep_no_scraper_out(unti
     """The bug: a thread and a descriptor for each connection, for ever; 1,017 of them disabled the engine."""
     async with served(until) as port:
         before = threading.active_count()
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * door.MOST_STRANGERS)]
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * acceptor.MAX_PENDING_CONNECTIONS)]
         assert "paired_sends_total" in await asyncio.to_thread(scraped, port)
         assert threading.active_count() - before < 10
         assert (await asyncio.wait_for(idle[0][0].read(), WAIT)).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
@@ -272,7 +273,7 @@ async def test_a_request_that_trickles_is_given_up(until: Until, monkeypatch: py
 
 
 async def test_requests_that_are_not_read_are_few(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_ASKING", 0)
+    monkeypatch.setattr(metrics, "MAX_PENDING_SCRAPES", 0)
     async with served(until) as port:
         assert b" 503 " in await answer_to(port, b"GET /metrics HTTP/1.1\r\n\r\n")
 

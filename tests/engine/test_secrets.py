@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.events import Warned
-from paired_servicebus.engine.lock import Holder, running
-from paired_servicebus.engine.places import Places
-from paired_servicebus.engine.spool import read_records
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.lock import LockHolder, running
+from paired_servicebus.engine.journal.spool import read_records
 from servicebus_sandbox import Sandbox
 
 from .connect_proxy import ConnectProxy, connect_proxy
@@ -41,9 +41,9 @@ class Site:
     seen: list[bytes] = field(default_factory=list)
 
     @property
-    def places(self) -> Places:
+    def places(self) -> EnginePaths:
         state = self.folder / "state" / "paired" / "orders"
-        return Places(state=state, socket=state / "control.sock")
+        return EnginePaths(state=state, socket=state / "control.sock")
 
     @property
     def secrets(self) -> list[str]:
@@ -112,7 +112,7 @@ class Site:
         assert status == 0, said
         self.seen.append(picture.read_bytes())
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> LockHolder | None:
         return running(self.places.lock)
 
     def warnings(self) -> list[str]:

@@ -23,12 +23,12 @@ from paired_servicebus.core.errors import (
     EngineStartError,
     NamespaceUnreachableError,
 )
-from paired_servicebus.core.options import Policy
-from paired_servicebus.engine import connecting, first_contact
-from paired_servicebus.engine.launch import Failed, Launch, Ready, report
-from paired_servicebus.engine.logs import log_to, new_log_file
-from paired_servicebus.engine.places import Places
-from paired_servicebus.engine.process import _Starting
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.engine.clients import client_factory, preflight
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.logs import log_to, new_log_file
+from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, report
+from paired_servicebus.engine.service.main import _Starting
 from paired_servicebus.secret import Secret
 
 STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
@@ -151,7 +151,7 @@ def by_string(**more: object) -> NamespaceConfig:
 
 
 async def test_clients_leave_retrying_to_the_pairing() -> None:
-    async with connecting.open_clients(pairing_of(by_string())) as clients:
+    async with client_factory.open_clients(pairing_of(by_string())) as clients:
         assert clients.primary._config.retry_total == 0
         assert clients.secondary._config.retry_total == 0
 
@@ -169,7 +169,7 @@ async def test_clients_leave_retrying_to_the_pairing() -> None:
     ],
 )
 def test_hosts_and_ports(host: str, parts: tuple[str, int | None]) -> None:
-    assert first_contact._host_and_port(host) == parts
+    assert preflight._host_and_port(host) == parts
 
 
 @pytest.fixture
@@ -180,12 +180,12 @@ def silent() -> Iterator[int]:
 
 
 async def test_a_port_that_answers_is_fine(silent: int) -> None:
-    assert await first_contact._try("127.0.0.1", silent, None) == ""
+    assert await preflight._try("127.0.0.1", silent, None) == ""
 
 
 async def test_a_port_that_says_nothing_is_given_up(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_contact, "CONNECT_TIMEOUT", 0.05)
-    why = await first_contact._try("127.0.0.1", silent, ssl.create_default_context())
+    monkeypatch.setattr(preflight, "CONNECT_TIMEOUT", 0.05)
+    why = await preflight._try("127.0.0.1", silent, ssl.create_default_context())
     assert why == f"port {silent} did not answer within 0.05 s"
 
 
@@ -194,12 +194,12 @@ async def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPa
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio, "open_connection", unknown)
-    assert await first_contact._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
+    assert await preflight._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
 
 
 async def test_a_ca_file_without_a_certificate_says_so(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing of the kind")
-    why = await first_contact._try_management(by_string(ca_file=tmp_path / "ca.pem"))
+    why = await preflight._try_management(by_string(ca_file=tmp_path / "ca.pem"))
     assert why == f"its ca_file {tmp_path / 'ca.pem'} holds no certificate"
 
 
@@ -226,10 +226,10 @@ class Namespace:
             raise OSError("closing fails, and that is nobody's business")
 
 
-async def look(tmp_path: Path, links: dict[str, Exception | None]) -> tuple[str, Namespace, Places]:
-    namespace, places = Namespace(links), Places(state=tmp_path, socket=tmp_path / "s")
+async def look(tmp_path: Path, links: dict[str, Exception | None]) -> tuple[str, Namespace, EnginePaths]:
+    namespace, places = Namespace(links), EnginePaths(state=tmp_path, socket=tmp_path / "s")
     config = replace(pairing_of(by_string()), entities=tuple(links))
-    return await first_contact.check_entities(namespace, config, places), namespace, places  # type: ignore[arg-type]
+    return await preflight.check_entities(namespace, config, places), namespace, places  # type: ignore[arg-type]
 
 
 async def test_a_primary_that_answers_for_one_entity_is_remembered(tmp_path: Path) -> None:
@@ -250,15 +250,15 @@ async def test_a_primary_that_never_answered_is_taken_for_a_mistake(tmp_path: Pa
 
 
 async def test_looking_ends_in_time_though_entities_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_contact, "LOOK_FOR", 0.0)
+    monkeypatch.setattr(preflight, "CHECK_TIMEOUT", 0.0)
     with pytest.raises(NamespaceUnreachableError, match="too many entities"):
         await look(tmp_path, dict.fromkeys("abc"))
 
 
 def test_what_was_reached_is_remembered_by_host(tmp_path: Path) -> None:
-    places = Places(state=tmp_path, socket=tmp_path / "s")
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
     places.reached.write_text("contoso.servicebus.windows.net")
-    first_contact._refuse_unless_known(pairing_of(by_string()), places, "reset")
+    preflight._refuse_unless_known(pairing_of(by_string()), places, "reset")
     places.reached.write_text("another.servicebus.windows.net")
     with pytest.raises(Exception, match="no engine here ever reached it: reset; check"):
-        first_contact._refuse_unless_known(pairing_of(by_string()), places, "reset")
+        preflight._refuse_unless_known(pairing_of(by_string()), places, "reset")

@@ -14,13 +14,13 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
-from paired_servicebus.core.namespaces import Tier
-from paired_servicebus.core.options import Policy
-from paired_servicebus.engine import access, first_contact
-from paired_servicebus.engine.connecting import open_admin, open_clients
+from paired_servicebus.core.model.namespace_info import Tier
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.engine.clients import namespace_credentials, preflight
+from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.credentials import AsyncSandboxCredential
+from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 
 from .connect_proxy import ConnectProxy, connect_proxy
 
@@ -91,7 +91,7 @@ async def test_two_sandboxes_on_one_machine_are_two_namespaces(sandbox: Sandbox,
 @pytest.mark.parametrize("transport", ["amqp", "websocket"])
 async def test_by_its_real_name_through_a_gateway(sandbox: Sandbox, transport: str) -> None:
     gateway = by_name(sandbox, transport=transport, custom_endpoint=sandbox["primary"].endpoint)
-    assert await first_contact._try_messaging(gateway) == ""
+    assert await preflight._try_messaging(gateway) == ""
     await send(gateway)
     assert arrived(sandbox) == 1
 
@@ -126,7 +126,9 @@ async def test_atom_goes_through_the_proxy_with_its_password(sandbox: Sandbox) -
 
 async def test_arm_goes_through_the_proxy_with_its_password(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     arm = urlsplit(sandbox.arm_url)
-    monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    monkeypatch.setattr(
+        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    )
     with connect_proxy({}, LOGIN) as proxy:
         async with open_admin(arm_of(sandbox, proxy=through(proxy))) as admin:
             assert (await admin.namespace()).region == "westeurope"
@@ -153,7 +155,7 @@ async def test_a_proxy_that_wants_another_password_says_no_and_the_password_is_n
 
 async def test_a_proxy_that_does_not_answer_is_named_without_its_password() -> None:
     namespace = NamespaceConfig(host="contoso.example", proxy=Secret("http://me:c4n4ry@127.0.0.1:1"))
-    for why in (await first_contact._try_messaging(namespace), await first_contact._try_management(namespace)):
+    for why in (await preflight._try_messaging(namespace), await preflight._try_management(namespace)):
         assert why.startswith("the proxy 127.0.0.1, port 1: ")
         assert "c4n4ry" not in why
 
@@ -169,17 +171,21 @@ def arm_of(sandbox: Sandbox, name: str = "primary", **more: object) -> Namespace
 
 async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """management = "arm" works: messaging by key, management by identity."""
-    monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    monkeypatch.setattr(
+        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    )
     secondary = arm_of(sandbox, "secondary", custom_endpoint=sandbox["secondary"].endpoint)
     async with open_clients(pairing_of(emulated(sandbox), secondary)) as clients:
         info = await clients.secondary_admin.namespace()
         assert (info.name, info.tier, info.region) == ("secondary", Tier.STANDARD, "northeurope")
-        assert isinstance(clients.secondary_access.key, object)
-    assert await first_contact._try_management(secondary) == ""
+        assert isinstance(clients.secondary_credentials.key, object)
+    assert await preflight._try_management(secondary) == ""
 
 
 async def test_identity_alone_is_enough_for_everything(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    monkeypatch.setattr(
+        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+    )
     one = sandbox["primary"]
     namespace = replace(by_name(sandbox, custom_endpoint=one.endpoint), connection_string=None)
     await send(namespace)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.engine.lock import Holder, take
-from paired_servicebus.engine.places import places_of
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.lock import LockHolder, acquire
 
 from .conftest import Engine, Hosted
 
@@ -25,10 +25,10 @@ async def hosted(engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch) -
     """An engine of the pairing "orders", found by its lock."""
     monkeypatch.setenv("XDG_STATE_HOME", str(short))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    places = places_of("orders")
+    places = engine_paths("orders")
     places.prepare()
     async with engine(folder=places.state) as standing:
-        fd = take(places.lock, Holder(pid=os.getpid(), socket=str(standing.socket), log="-"))
+        fd = acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(standing.socket), log="-"))
         yield standing
         os.close(fd)
 

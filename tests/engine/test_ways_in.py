@@ -15,17 +15,17 @@ import msgspec
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.core.actions import ACTIONS, Action, Scope
 from paired_servicebus.core.errors import CommandRefusedError
-from paired_servicebus.core.events import Commanded, CommandEnded
-from paired_servicebus.engine import protocol
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.lock import Holder, take
-from paired_servicebus.engine.places import places_of
-from paired_servicebus.ui import actions as screen
-from paired_servicebus.ui.app import PairedApp
-from paired_servicebus.ui.feed import EngineFeed
-from paired_servicebus.ui.view import Link
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
+from paired_servicebus.core.operator.action_table import ACTIONS, Action, Scope
+from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.lock import LockHolder, acquire
+from paired_servicebus.ui.commands import action_table as screen
+from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.shell.app import PairedApp
+from paired_servicebus.ui.state.view import EngineLink
 
 from .conftest import Engine, Hosted
 
@@ -54,10 +54,10 @@ async def hosted(engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch) -
         f'[{name}]\nconnection_string = "Endpoint=sb://127.0.0.1;{key}"\n' for name in ("primary", "secondary")
     )
     (short / "pairing.toml").write_text(f'[pairing]\nname = "orders"\n{tables}')
-    places = places_of("orders")
+    places = engine_paths("orders")
     places.prepare()
     async with engine(read_only=True, folder=places.state) as standing:
-        fd = take(places.lock, Holder(pid=os.getpid(), socket=str(standing.socket), log="-"))
+        fd = acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(standing.socket), log="-"))
         standing.pairing.force("orders", by="setup")
         standing.pairing.acts.clear()
         yield standing
@@ -67,7 +67,7 @@ async def hosted(engine: Engine, short: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("action", DANGEROUS, ids=by_id)
 async def test_the_raw_socket_is_refused(hosted: Hosted, action: Action) -> None:
-    reader, writer = await asyncio.open_unix_connection(hosted.socket, limit=protocol.LONGEST_FROM_ENGINE)
+    reader, writer = await asyncio.open_unix_connection(hosted.socket, limit=protocol.MAX_ENGINE_LINE_BYTES)
     targets = TARGETS[action.scope]
     lines = (
         protocol.Hello(),
@@ -119,7 +119,7 @@ async def press(app: PairedApp, action: Action, pilot: Any) -> None:
 
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
-    app.do(screen.BY_ID[action.id], screen.Aim(action.scope, TARGETS[action.scope]))
+    app.do(screen.BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
 
 
 Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
@@ -137,7 +137,7 @@ async def test_key_palette_and_mouse_are_refused(
     app = PairedApp(EngineFeed(hosted.socket, read_only=viewer), pairing="orders", by="ada", read_only=viewer)
     async with app.run_test(size=(140, 40)) as pilot:
         async with asyncio.timeout(10):
-            while app.view.link is not Link.LIVE:
+            while app.view.link is not EngineLink.LIVE:
                 await pilot.pause(0.02)
         for action in WITH_KEY:
             asked = app.view.answer
@@ -150,9 +150,9 @@ async def test_key_palette_and_mouse_are_refused(
     assert hosted.pairing.acts == []
 
 
-def aim_of(action: screen.Action) -> screen.Aim:
+def aim_of(action: screen.Action) -> screen.ActionTarget:
     assert action.order is not None
-    return screen.Aim(action.order.scope, TARGETS[action.order.scope])
+    return screen.ActionTarget(action.order.scope, TARGETS[action.order.scope])
 
 
 async def test_a_viewers_conversation_orders_nothing_even_of_a_writable_engine(engine: Engine) -> None:

@@ -29,9 +29,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from yarl import URL
 
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.places import Places
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 1024
@@ -58,7 +58,7 @@ class Target:
 class Scene:
     """The processes of one run."""
 
-    places: Places
+    places: EnginePaths
     config: Path
     environ: dict[str, str]
     sandbox: dict[str, Any]
@@ -130,7 +130,9 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         environ["XDG_STATE_HOME"] = str(folder)
         environ |= {each["name"].upper(): each["connection_string"] for each in told["namespaces"]}
         state = folder / "paired" / "flood"
-        made = Scene(Places(state=state, socket=state / "control.sock"), config, environ, told, process.pid, metrics)
+        made = Scene(
+            EnginePaths(state=state, socket=state / "control.sock"), config, environ, told, process.pid, metrics
+        )
         await run("up", "--headless", "--config", str(config), environ=environ)
         try:
             yield made
@@ -173,7 +175,7 @@ async def hold(target: Target) -> None:
         await asyncio.sleep(AGAIN)
 
 
-async def snapshot(places: Places) -> tuple[Snapshot, float]:
+async def snapshot(places: EnginePaths) -> tuple[Snapshot, float]:
     """How the engine stands, and how long its answer took."""
     began = time.perf_counter()
     client = await ControlClient.connect(places.socket)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from paired_servicebus.core.envelope import PATH, SESSION_ID, TIME_TO_LIVE
-from servicebus_amqp.message import (
+from paired_servicebus.core.model.envelope import PATH, SESSION_ID, TIME_TO_LIVE
+from servicebus_amqp.encoding.amqp_types import Described, Symbol
+from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
     read_map,
@@ -14,8 +15,7 @@ from servicebus_amqp.message import (
     write_data,
     write_properties,
 )
-from servicebus_amqp.types import Described, Symbol
-from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.message import StoredMessage
 
 from .conftest import World

@@ -13,14 +13,14 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.events import Event
+from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.pairing import (
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
-    pump,
     tls_context,
 )
+from paired_servicebus.pairing.syphon import sdk_pump
 from servicebus_sandbox import Sandbox
 
 PATIENCE = 15.0
@@ -132,7 +132,7 @@ def _text(name: object) -> str:
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pump on the SDK notices sooner that a destination takes messages again."""
-    monkeypatch.setattr(pump, "SLICE", 0.25)
+    monkeypatch.setattr(sdk_pump, "SLICE", 0.25)
 
 
 @pytest.fixture

@@ -10,27 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paired_servicebus.core.envelope import PATH
 from paired_servicebus.core.errors import WireRequestError, WireUnavailableError
-from paired_servicebus.core.events import DeadLettered, Moved, Warned
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.pairing import amqp_pump, locks, moving
-from paired_servicebus.pairing.aside import Aside, SetAside
-from paired_servicebus.pairing.parcel import Parcel
-from paired_servicebus.pairing.pump import LOST_IN_THE_SDK
-from paired_servicebus.pairing.wire import Endpoint, Wire
-from servicebus_amqp.codec import described, encode
-from servicebus_amqp.message import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    FOOTER,
-    SEQUENCE,
-    VALUE,
-    Properties,
-    Sections,
-    write_properties,
-)
-from servicebus_amqp.types import (
+from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, Warned
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.syphon import amqp_pump, message_locks, outcomes
+from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage, DeferredMessages
+from paired_servicebus.pairing.syphon.sdk_pump import LOST_IN_THE_SDK
+from servicebus_amqp.encoding.amqp_types import (
     Array,
     Char,
     Decimal32,
@@ -42,7 +31,18 @@ from servicebus_amqp.types import (
     Timestamp,
     UByte,
 )
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.message_sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    FOOTER,
+    SEQUENCE,
+    VALUE,
+    Properties,
+    Sections,
+    write_properties,
+)
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections
@@ -140,7 +140,7 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first link takes many round trips: what waits for it is not set aside, which would cost several times more."""
-    aside: list[Parcel] = []
+    aside: list[BacklogMessage] = []
     monkeypatch.setattr(amqp_pump.AmqpPump, "set_aside", lambda self, parcel: aside.append(parcel))
     world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.4))
     await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
@@ -200,7 +200,7 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose lock would end is not sent late."""
-    monkeypatch.setattr(locks, "RENEWED_BEFORE", 120.0)
+    monkeypatch.setattr(message_locks, "RENEWED_BEFORE", 120.0)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     world.fault("unanswered", entity="orders")
@@ -240,7 +240,7 @@ async def test_closing_leaves_nothing_half_done(world: World) -> None:
 
 
 async def test_many_destinations_share_a_bounded_number_of_links(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.amqp_courier.MOST_LINKS", 5)
+    monkeypatch.setattr("paired_servicebus.pairing.syphon.amqp_delivery.MOST_LINKS", 5)
     paths = [f"queue-{number}" for number in range(40)]
     for path in paths:
         world.sandbox["primary"].node.namespace.create_queue(path)
@@ -265,7 +265,7 @@ def unreadable(client: object) -> Endpoint:
     raise WireUnavailableError("the client keeps its credential to itself")
 
 
-async def refused(self: Wire, path: str, **options: object) -> object:
+async def refused(self: ReconnectingConnection, path: str, **options: object) -> object:
     raise WireUnavailableError("the namespace speaks no AMQP 1.0")
 
 
@@ -282,7 +282,7 @@ async def test_auto_falls_back_to_the_sdk_once_with_the_reason(
 ) -> None:
     """auto takes amqp and falls back with one stated reason."""
     kind, name = what.split(".")
-    monkeypatch.setattr({"Endpoint": Endpoint, "Wire": Wire}[kind], name, stand_in)
+    monkeypatch.setattr({"Endpoint": Endpoint, "Wire": ReconnectingConnection}[kind], name, stand_in)
     paired = await world.pair(enable_syphon=True, pump="auto")
     put(world, [parked("orders", str(number)) for number in range(5)])
     await until(lambda: world.depth("orders") == 5, patience=30)
@@ -293,7 +293,7 @@ async def test_auto_falls_back_to_the_sdk_once_with_the_reason(
 
 
 async def test_amqp_means_amqp(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wire, "receiver", refused)
+    monkeypatch.setattr(ReconnectingConnection, "receiver", refused)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, pump="amqp")
     put(world, [parked("orders", "x")])
     await until(lambda: "speaks no AMQP 1.0" in paired.queue_views()[0].pump_text)
@@ -308,7 +308,7 @@ async def test_amqp_means_amqp(world: World, monkeypatch: pytest.MonkeyPatch) ->
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbers: list[int], most: int) -> None:
     """Partitioned entities take one partition per call."""
-    aside = Aside("orders")
+    aside = DeferredMessages("orders")
     for number in numbers:
         aside.add(number)
     taken: list[int] = []
@@ -320,7 +320,7 @@ def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbe
 
 
 def test_what_a_search_finds_is_taken_in_its_place() -> None:
-    aside = SetAside()
+    aside = DeferredMessage()
     aside.of("orders", "orders").add(5)
     aside.found([("orders", "orders", 3), ("Audit", "audit", 9)])
     assert aside.numbers() == {3, 5, 9}
@@ -332,19 +332,19 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that is gone fails a whole portion: searches must not put any among what is set aside."""
-    monkeypatch.setattr(moving, "RESCAN", 0.0)
-    monkeypatch.setattr(moving, "RATIO", 0)
+    monkeypatch.setattr(outcomes, "RESCAN", 0.0)
+    monkeypatch.setattr(outcomes, "RATIO", 0)
     failures: list[object] = []
-    ask = Wire.request
+    ask = ReconnectingConnection.request
 
-    async def request(self: Wire, *order: Any, **options: Any) -> Any:
+    async def request(self: ReconnectingConnection, *order: Any, **options: Any) -> Any:
         try:
             return await ask(self, *order, **options)
         except WireRequestError as error:
             failures.append(error)
             raise
 
-    monkeypatch.setattr(Wire, "request", request)
+    monkeypatch.setattr(ReconnectingConnection, "request", request)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     names = [f"{number:04}" for number in range(1500)]

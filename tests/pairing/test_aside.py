@@ -12,18 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.events import Moved
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import judge
-from paired_servicebus.pairing import moving, recall, searching
-from paired_servicebus.pairing.amqp_courier import AmqpCourier
-from paired_servicebus.pairing.settling import Settling, received_again
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.tasks import Tasks
-from paired_servicebus.pairing.wire import Wire
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.pairing_events import Moved
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.syphon import deferred_receiver, deferred_scan, outcomes
+from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon.settlement import Settlement, received_again
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import bodies_in, lying_in, parked, put, queue_path
@@ -45,8 +45,8 @@ async def either(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def test_waiting_for_a_destination_that_nobody_has_a_link_to_lets_others_run() -> None:
     """One failed destination must not delay the others': a full hand waits, it does not spin."""
-    steering = Steering(Pairing(Policy(), queues=(0,)), Tasks(), judge, None)
-    courier = AmqpCourier(steering, SimpleNamespace(after_read=[]))  # type: ignore[arg-type]
+    steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), TaskOwner(), judge, None)
+    courier = AmqpDelivery(steering, SimpleNamespace(after_read=[]))  # type: ignore[arg-type]
     ran: list[int] = []
     asyncio.get_running_loop().call_soon(ran.append, 1)
     await courier.turn("nobody", 0.01)
@@ -59,13 +59,15 @@ async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
     """What is set aside [...] goes before newer ones of its session."""
     asked, go = asyncio.Event(), asyncio.Event()
 
-    async def slowly(wire: Wire, path: str, numbers: Sequence[int]) -> AsyncIterator[tuple[bytes, UUID]]:
+    async def slowly(
+        wire: ReconnectingConnection, path: str, numbers: Sequence[int]
+    ) -> AsyncIterator[tuple[bytes, UUID]]:
         asked.set()
         await go.wait()
         async for one in received_again(wire, path, numbers):
             yield one
 
-    monkeypatch.setattr(recall, "received_again", slowly)
+    monkeypatch.setattr(deferred_receiver, "received_again", slowly)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "old", session="s")])
@@ -93,7 +95,7 @@ async def test_a_recreated_queue_s_numbers_are_not_taken_for_those_of_messages_m
 ) -> None:
     """Nothing is ever dropped: a number is a message's only together with its id."""
     with monkeypatch.context() as unconfirmed:
-        unconfirmed.setattr(Settling, "complete", lambda self, parcels: None)
+        unconfirmed.setattr(Settlement, "complete", lambda self, parcels: None)
         await world.pair(enable_syphon=True, backlog_queue_count=1)
         put(world, [parked("orders", before, body=b"first")])
         await until(lambda: world.depth("orders") == 1)
@@ -165,7 +167,7 @@ async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_t
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is set aside is found again after a crash: also behind more messages than a search looks at in one go."""
-    monkeypatch.setattr(searching, "ENOUGH", 100)
+    monkeypatch.setattr(deferred_scan, "ENOUGH", 100)
     await (await world.pair(backlog_queue_count=1)).close()  # makes the queue
     put(world, [parked("audit", f"held {number}") for number in range(400)] + [parked("orders", "old")])
     async with world.client("secondary") as client, client.get_queue_receiver(queue_path()) as holder:
@@ -196,8 +198,8 @@ async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_
     either: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is set aside is found again after a crash with no list kept."""
-    monkeypatch.setattr(moving, "SOON", 0.2)
-    monkeypatch.setattr(moving, "RATIO", 1)
+    monkeypatch.setattr(outcomes, "SOON", 0.2)
+    monkeypatch.setattr(outcomes, "RATIO", 1)
     await held_by_the_dead(either, ["orders"] * 5, locked_for=3)
     put(either, [parked("orders", "new")])
     await either.pair(enable_syphon=True, backlog_queue_count=1)
@@ -222,7 +224,7 @@ async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(
     either: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unable to manage: still works: sending, pinging, syphon on queues known."""
-    monkeypatch.setattr(moving, "MANAGED", 1.0)
+    monkeypatch.setattr(outcomes, "MANAGED", 1.0)
     heal = either.fault("disabled", entity="orders")
     paired = await either.pair(enable_syphon=True, backlog_queue_count=1)
     put(either, [parked("orders", str(number)) for number in range(5)])
@@ -242,7 +244,7 @@ async def test_syphons_that_compete_move_each_message_once(
     world: World, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, str]
 ) -> None:
     """A single instance may do it; where several do, whoever has a message locked is the one to move it."""
-    monkeypatch.setattr(moving, "SOON", 0.2)
+    monkeypatch.setattr(outcomes, "SOON", 0.2)
     heal = world.fault("disabled", entity="orders")
     for kind in kinds:
         await world.pair(enable_syphon=True, backlog_queue_count=1, pump=kind)

@@ -9,8 +9,8 @@ from typing import Any
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.pairing.atom_admin import AtomAdmin
-from paired_servicebus.pairing.management import QueueStatus
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import QueueStatus
 
 from .backlogs import queue_path
 from .conftest import World

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.events import DeadLettered, PumpStopped, Warned
+from paired_servicebus.core.model.pairing_events import DeadLettered, PumpStopped, Warned
 from servicebus_amqp import Error
-from servicebus_amqp.codec import described, encode
-from servicebus_amqp.events import Opened
-from servicebus_amqp.message import MESSAGE_ANNOTATIONS
-from servicebus_amqp.types import Described, Symbol, ULong
-from servicebus_sandbox.amqp_server.connection import AmqpServerProtocol
-from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
+from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS
+from servicebus_amqp.protocol.protocol_events import Opened
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, sections

@@ -8,9 +8,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from paired_servicebus.pairing import batches
-from paired_servicebus.pairing.batches import Batch
-from paired_servicebus.pairing.messages import Sendable, park
+from paired_servicebus.pairing.sending import encoded_batch
+from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, park
 
 
 def several() -> list[Sendable]:
@@ -29,7 +29,7 @@ def filled(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
 
 
 def test_it_is_what_the_sdk_makes() -> None:
-    ours, theirs = filled(Batch()), filled(ServiceBusMessageBatch())
+    ours, theirs = filled(EncodedBatch()), filled(ServiceBusMessageBatch())
     assert ours._message == theirs._message
     assert ours.size_in_bytes == theirs.size_in_bytes
     assert len(ours) == len(theirs) == 3
@@ -41,12 +41,12 @@ async def test_one_that_was_made_for_a_sender_is_not_made_once_more() -> None:
     text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=djE="
     async with ServiceBusClient.from_connection_string(text) as client:
         sender = client.get_queue_sender("orders")
-        assert Batch(sender=sender)._amqp_transport is sender._amqp_transport
+        assert EncodedBatch(sender=sender)._amqp_transport is sender._amqp_transport
 
 
 def test_each_message_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails with an SDK that has changed there: then the batch is right, and slow."""
-    batch = Batch()
+    batch = EncodedBatch()
     count = 0
     encode = batch._amqp_transport.encode_message
 
@@ -65,7 +65,7 @@ def test_each_message_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_does_not_fit_leaves_it_as_it_was() -> None:
-    batch = Batch(max_size_in_bytes=200)
+    batch = EncodedBatch(max_size_in_bytes=200)
     batch.add_message(ServiceBusMessage(b"x"))
     before = batch.size_in_bytes
     with pytest.raises(MessageSizeExceededError):
@@ -74,5 +74,5 @@ def test_what_does_not_fit_leaves_it_as_it_was() -> None:
 
 
 def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_HOOKS", ("not_there",))
-    assert filled(Batch())._message == filled(ServiceBusMessageBatch())._message
+    monkeypatch.setattr(encoded_batch, "_HOOKS", ("not_there",))
+    assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message

@@ -17,10 +17,10 @@ from azure.servicebus.exceptions import (
 )
 
 from paired_servicebus.core.errors import PairingClosedError
-from paired_servicebus.pairing.batches import Batch
-from paired_servicebus.pairing.coalescer import Coalescer, Parcel
-from paired_servicebus.pairing.messages import Sendable, id_of, likeness
-from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
+from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, id_of, likeness
 
 from .conftest import until
 
@@ -39,8 +39,8 @@ class Link:
         self.judge: Callable[[list[str]], BaseException | None] = lambda ids: None
         self.timeouts: list[float] = []
 
-    def batch(self) -> Batch:
-        return Batch(self.limit)
+    def batch(self) -> EncodedBatch:
+        return EncodedBatch(self.limit)
 
     async def send(self, messages: Any, timeout: float) -> None:
         singles = messages._messages if isinstance(messages, ServiceBusMessageBatch) else messages
@@ -62,7 +62,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.link = Link()
-        self.tasks = Tasks()
+        self.tasks = TaskOwner()
         self.said: list[str] = []
         self.accepted: list[str] = []
         self.coalescer = Coalescer(self.link, self.tasks, self.said.append)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ class Shared:
         return asyncio.create_task(self.send(messages, timeout))
 
     async def send(self, messages: list[Any], timeout: float = SOON) -> int:
-        parcel = Parcel(messages, self._on_accepted)
+        parcel = PendingSend(messages, self._on_accepted)
         try:
             await self.coalescer.send(parcel, timeout)
         except BaseException as error:

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from paired_servicebus.core.events import Diverted
+from paired_servicebus.core.model.pairing_events import Diverted
 from paired_servicebus.pairing import PairedSender
 
 from .conftest import World

@@ -15,14 +15,14 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from textual.pilot import Pilot
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import Moved
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Moved
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.ui.app import PairedApp
-from paired_servicebus.ui.feed import EngineFeed
-from paired_servicebus.ui.screens.arm import ArmDialog
+from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.shell.app import PairedApp
 
 from .conftest import PATIENCE, World, until
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 
 import pytest
 
-from paired_servicebus.pairing.deadlines import AGAIN, Watch, bounded, end_all
-from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.pairing.runtime.deadlines import AGAIN, Watch, bounded, end_all
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
 SOON = 0.05
 
@@ -73,7 +73,7 @@ async def test_all_are_ended_and_one_that_never_does_is_told() -> None:
 
 
 async def test_a_pairings_tasks_end_though_one_loses_a_cancellation() -> None:
-    tasks = Tasks()
+    tasks = TaskOwner()
     await tasks.open()
     started = tasks.start(deaf(2), name="deaf")
     await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
     async def crash() -> None:
         raise RuntimeError("a bug")
 
-    tasks = Tasks()
+    tasks = TaskOwner()
     await tasks.open()
     tasks.start(crash(), name="crash")
     async with asyncio.timeout(5):

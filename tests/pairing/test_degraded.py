@@ -8,8 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.errors import BacklogUnavailableError, NamespaceUnreachableError
-from paired_servicebus.core.events import Warned
-from paired_servicebus.pairing import backlog, degraded, opening
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.pairing import degraded, opening
+from paired_servicebus.pairing.management import backlog_queues
 
 from .conftest import World, until
 from .test_opening import wrong_key
@@ -20,7 +21,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "PATIENCE", 0.2)
     monkeypatch.setattr(degraded, "PAUSE", 0.1)
     monkeypatch.setattr(degraded, "TRY", 0.2)
-    monkeypatch.setattr(backlog, "PAUSE", 0.05)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
 
 
 def alarms(paired: object) -> list[str]:
@@ -63,8 +64,8 @@ async def test_without_the_option_an_outage_of_the_secondary_ends_pairing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.fault("refused", namespace="secondary")
-    ensure = backlog.ensure
-    monkeypatch.setattr(backlog, "ensure", lambda *given, **named: ensure(*given, **named, patience=0.1))
+    ensure = backlog_queues.ensure
+    monkeypatch.setattr(backlog_queues, "ensure", lambda *given, **named: ensure(*given, **named, patience=0.1))
     with pytest.raises(NamespaceUnreachableError, match="start_degraded") as refused:
         await world.pair()
     assert refused.value.is_outage

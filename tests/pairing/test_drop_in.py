@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
 from paired_servicebus.core.errors import ConfigurationError, PairingClosedError
 from paired_servicebus.pairing import PairedReceiver, PairedServiceBusClient
-from servicebus_sandbox.broker.entities import QueueSettings
+from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
 from tests.surface import differences, missing_parameters
 
 from .conftest import World

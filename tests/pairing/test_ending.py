@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError
-from paired_servicebus.core.events import InDoubt, Warned
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import InDoubt, Warned
 from paired_servicebus.pairing import PairedServiceBusClient
 
 from .conftest import World, until

@@ -10,10 +10,11 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
-from paired_servicebus.core.events import Warned
-from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions, backlog
-from paired_servicebus.pairing.management import Management, QueueFacts, management_of
-from servicebus_sandbox.broker.access import AuthorizationRule, Right
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management, QueueFacts, management_of
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 
 from .conftest import World, until
 
@@ -86,7 +87,7 @@ def test_send_availability_is_the_only_kind_of_pairing() -> None:
 @pytest.mark.parametrize("index", [0, 7])
 def test_where_backlog_queues_are(index: int) -> None:
     """Backlog queue path: `{primary}/x-servicebus-transfer/{index}`, index in [0, backlog_queue_count)."""
-    assert backlog.queue_path("contoso", index) == f"contoso/x-servicebus-transfer/{index}"
+    assert backlog_queues.queue_path("contoso", index) == f"contoso/x-servicebus-transfer/{index}"
 
 
 async def test_without_a_name_the_first_label_of_the_host_is_taken(world: World) -> None:
@@ -158,7 +159,7 @@ async def test_failed_creation_is_raised_by_the_awaited_pairing_call_itself(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bad credentials, failed creation etc. are raised by the awaited pairing call itself."""
-    monkeypatch.setattr(backlog, "PAUSE", 0.01)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.01)
     broken = Hindered(management_of(world.admin("secondary")), creating=TimeoutError("too slow"))
     broken.go.set()
     world.stack.push_async_callback(broken.close)  # type: ignore[arg-type]
@@ -181,7 +182,7 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a warning."""
-    monkeypatch.setattr("paired_servicebus.pairing.looks.SOONEST", 0.1)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.poll_watchers.SOONEST", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.warnings() == ()
     async with world.to_backlog() as sender:

@@ -15,12 +15,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core import refusals
-from paired_servicebus.core.events import PingFailed, QueuePulled, StateChanged, Warned
-from paired_servicebus.core.options import Policy
-from paired_servicebus.pairing import event_log
-from paired_servicebus.pairing.event_log import FOLD_SECONDS, MOST, EventLog
-from paired_servicebus.pairing.sdk_log import LOGGERS, all_judged, judged
+from paired_servicebus.core.accounting import refused_calls
+from paired_servicebus.core.model.pairing_events import PingFailed, QueuePulled, StateChanged, Warned
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.pairing.runtime import event_log
+from paired_servicebus.pairing.runtime.event_log import FOLD_SECONDS, MOST, EventLog
+from paired_servicebus.pairing.runtime.sdk_log import LOGGERS, all_judged, judged
 
 from .conftest import World, until
 
@@ -171,7 +171,7 @@ async def test_a_misspelt_queue_whose_sends_succeed_is_named_once(world: World, 
 async def test_what_refused_calls_came_to_is_written_once(
     world: World, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, quiet: float
 ) -> None:
-    monkeypatch.setattr(refusals, "QUIET", quiet)
+    monkeypatch.setattr(refused_calls, "EPISODE_GAP_SECONDS", quiet)
 
     def ends() -> int:
         return sum(

@@ -12,13 +12,13 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import BacklogUnavailableError
-from paired_servicebus.core.events import Diverted, Moved, QueuePulled
-from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Diverted, Moved, QueuePulled
+from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
-from paired_servicebus.pairing.atom_admin import AtomAdmin
-from paired_servicebus.pairing.management import Depth
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import Depth
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import parked, put, queue_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from paired_servicebus.pairing.gate import Gate
+from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 
 from .conftest import until
 
@@ -12,7 +12,7 @@ from .conftest import until
 class Crowd:
     """Tasks that want through, and who is inside."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: OpenLimiter) -> None:
         self.gate = gate
         self.inside: list[str] = []
         self.leave = asyncio.Event()
@@ -32,7 +32,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_so_many_at_once_and_the_others_in_their_order() -> None:
-    crowd = Crowd(Gate(width=2, lease=60))
+    crowd = Crowd(OpenLimiter(width=2, lease=60))
     tasks = [crowd.start(name) for name in "abcd"]
     await turns()
     assert crowd.inside == ["a", "b"]
@@ -42,7 +42,7 @@ async def test_so_many_at_once_and_the_others_in_their_order() -> None:
 
 
 async def test_what_an_application_waits_for_goes_first() -> None:
-    crowd = Crowd(Gate(width=1, lease=60))
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
     tasks = [crowd.start("a"), crowd.start("ping"), crowd.start("send", urgent=True)]
     await turns()
     crowd.leave.set()
@@ -51,7 +51,7 @@ async def test_what_an_application_waits_for_goes_first() -> None:
 
 
 async def test_one_that_gets_no_answer_makes_way() -> None:
-    crowd = Crowd(Gate(width=1, lease=0.01))
+    crowd = Crowd(OpenLimiter(width=1, lease=0.01))
     tasks = [crowd.start("silent"), crowd.start("next")]
     await until(lambda: crowd.inside == ["silent", "next"])
     crowd.leave.set()
@@ -63,7 +63,7 @@ async def test_one_that_gets_no_answer_makes_way() -> None:
 
 
 async def test_one_that_leaves_the_line_holds_nobody_up() -> None:
-    crowd = Crowd(Gate(width=1, lease=60))
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
     first, second, third = (crowd.start(name) for name in "abc")
     await turns()
     second.cancel()
@@ -73,7 +73,7 @@ async def test_one_that_leaves_the_line_holds_nobody_up() -> None:
 
 
 async def test_one_that_is_called_and_leaves_passes_its_turn_on() -> None:
-    crowd = Crowd(Gate(width=1, lease=60))
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
     first, second, third = (crowd.start(name) for name in "abc")
     await turns()
     first.cancel()

@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from paired_servicebus.core.billing import SEARCH_EVERY
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import judge
-from paired_servicebus.pairing import moving
-from paired_servicebus.pairing.amqp_pump import AmqpPump
-from paired_servicebus.pairing.counts import Sounding
-from paired_servicebus.pairing.management import Depth
-from paired_servicebus.pairing.moving import MISSED, SOON, Rescan
-from paired_servicebus.pairing.pump import Pump
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.syphon import Syphon
-from paired_servicebus.pairing.tasks import Tasks
-from servicebus_sandbox.broker.settings import QueueSettings
+from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.management.management_port import Depth
+from paired_servicebus.pairing.management.queue_counts import DepthSample
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.syphon import outcomes
+from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
+from paired_servicebus.pairing.syphon.outcomes import MISSED, SOON, Rescan
+from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
+from paired_servicebus.pairing.syphon.syphon import Syphon
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until
@@ -33,7 +33,7 @@ TURNS = 12
 class Idle:
     """A syphon on some empty queues, and its clock."""
 
-    def __init__(self, steering: Steering, syphon: Syphon) -> None:
+    def __init__(self, steering: PairingRuntime, syphon: Syphon) -> None:
         self.steering = steering
         self.syphon = syphon
         self.now = 1_700_000_000.0
@@ -65,9 +65,11 @@ async def idle_syphon(world: World, queues: int) -> AsyncIterator[Idle]:
     for path in paths.values():
         if path not in {queue.path for queue in namespace.queues()}:
             namespace.create_queue(path, QueueSettings())
-    tasks = Tasks()
+    tasks = TaskOwner()
     await tasks.open()
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=paths), tasks, judge, None, clock=lambda: found.now)
+    steering = PairingRuntime(
+        PairingMachine(Policy(enable_syphon=True), queues=paths), tasks, judge, None, clock=lambda: found.now
+    )
     async with world.client("primary") as primary, world.client("secondary") as secondary:
         syphon = Syphon(steering, primary, secondary, paths)
         found = Idle(steering, syphon)
@@ -100,7 +102,7 @@ async def test_a_link_that_is_attached_again_after_an_idle_cut_does_not_search(w
         await idle.passes(660)
         await _cut(world, idle, attaches=4)
         assert idle.counts == (0, 2, 4)
-        await idle.passes(SEARCH_EVERY - 660)
+        await idle.passes(SEARCH_INTERVAL_SECONDS - 660)
         assert idle.counts[1] == 4, "and the search that is due is not put off by the cut"
 
 
@@ -137,7 +139,7 @@ async def set_aside_by_another(world: World) -> AsyncIterator[Idle]:
 async def test_what_another_engine_set_aside_is_found_within_15_minutes(world: World) -> None:
     """Section 8: "What is set aside is found again after a crash with no list kept (peek finds deferred ones)"."""
     async with set_aside_by_another(world) as idle:
-        await idle.passes(SEARCH_EVERY - 2 * STEP)
+        await idle.passes(SEARCH_INTERVAL_SECONDS - 2 * STEP)
         assert world.depth("orders") == 0
         await idle.passes(2 * STEP)
         await until(lambda: world.depth("orders") == 1)
@@ -147,7 +149,7 @@ async def test_it_is_found_at_once_where_the_depth_shows_it(world: World) -> Non
     """Nothing waits for 15 minutes that could be found before: the queue holds more than its pump knows of."""
     async with set_aside_by_another(world) as idle:
         await idle.passes(MISSED)
-        idle.syphon.know({0: Sounding(Depth(messages=1, dead_lettered=0, size_bytes=1), idle.now)})
+        idle.syphon.know({0: DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1), idle.now)})
         idle.steering.look()
         await until(lambda: world.depth("orders") == 1)
 
@@ -156,8 +158,8 @@ async def test_a_reading_is_followed_once_and_known_messages_are_none(world: Wor
     """A reading that is not made again must not have an idle queue searched for ever."""
     async with idle_syphon(world, 1) as idle:
         await idle.passes(MISSED)
-        reading = Sounding(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=0), idle.now)
-        later = Sounding(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=1), idle.now + MISSED)
+        reading = DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=0), idle.now)
+        later = DepthSample(Depth(messages=1, dead_lettered=0, size_bytes=1, scheduled=1), idle.now + MISSED)
         for _ in range(5):
             idle.syphon.know({0: reading})
             await idle.passes(MISSED)
@@ -179,10 +181,12 @@ class EmptyQueue:
 
 async def test_the_pump_on_the_sdk_costs_no_more() -> None:
     now = 1_700_000_000.0
-    tasks = Tasks()
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, None, clock=lambda: now)
+    tasks = TaskOwner()
+    steering = PairingRuntime(
+        PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, None, clock=lambda: now
+    )
     nothing: Any = None
-    pump = Pump(steering, nothing, nothing, index=0, path=queue_path())
+    pump = SdkPump(steering, nothing, nothing, index=0, path=queue_path())
     receiver: Any = EmptyQueue()
     for _ in range(3600):
         await pump._cycle(receiver)
@@ -202,4 +206,4 @@ def test_a_miss_has_the_queue_searched_soon_and_then_ever_less_up_to_once_a_minu
     assert pauses == [SOON, 10.0, 20.0, 40.0, MISSED, MISSED, MISSED]
     rescan.began()
     rescan.ended(now, took=0.0)
-    assert rescan.due_at - now == SEARCH_EVERY == moving.RESCAN == 900
+    assert rescan.due_at - now == SEARCH_INTERVAL_SECONDS == outcomes.RESCAN == 900

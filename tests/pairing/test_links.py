@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import PingAccepted, StateChanged, Warned
-from paired_servicebus.pairing import links, standby
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, Warned
+from paired_servicebus.pairing.sending import backlog_links, sender_link
 
 from .conftest import World, until
 from .test_outage import state
@@ -26,7 +26,7 @@ def grow_old(world: World, namespace: str = "primary") -> None:
 
 async def test_a_link_that_was_cut_while_idle_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 6: "While healthy, no behavior changes occur": a quiet entity does not fail over for its quiet."""
-    monkeypatch.setattr(links, "PAUSE", 0.0)
+    monkeypatch.setattr(sender_link, "PAUSE", 0.0)
     paired = await world.pair(failover_interval=0, **PATIENT)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"one"))
@@ -57,8 +57,8 @@ async def test_backlog_links_stand_ready_before_they_are_needed(world: World) ->
 async def test_an_idle_backlog_link_is_opened_anew_before_it_is_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby, "RENEW_AFTER", 0.1)
-    monkeypatch.setattr(standby, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "RENEW_AFTER", 0.1)
+    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
@@ -75,7 +75,7 @@ async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secondary as well: recovery with no restart."""
-    monkeypatch.setattr(standby, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
     down = world.sandbox["secondary"].node.faults
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link

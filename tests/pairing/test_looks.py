@@ -10,22 +10,23 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core import looking
-from paired_servicebus.core.events import QueueRead
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.here import first_snapshot
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.pairing import PairedServiceBusClient, counts
-from paired_servicebus.pairing.management import Depth, Management, management_of
-from servicebus_sandbox.atom import management as atom
+from paired_servicebus.core.backlog import poll_schedule
+from paired_servicebus.core.model.pairing_events import QueueRead
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import first_snapshot
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.management import queue_counts
+from paired_servicebus.pairing.management.management_port import Depth, Management, management_of
+from servicebus_sandbox.atom import management_api as atom
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until
 
 FASTER = 100
-"""A minute of the rows in core/looking.py takes 0.6 s here."""
+"""A minute of the rows in core/backlog/poll_schedule.py takes 0.6 s here."""
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     answer = atom.Management.answer
 
-    def noted(self: atom.Management, request: atom.Request) -> atom.Answer:
+    def noted(self: atom.Management, request: atom.AtomRequest) -> atom.AtomResponse:
         found.append(f"{request.method} {request.path}")
         return answer(self, request)
 
@@ -44,9 +45,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = tuple((reasons, seconds / FASTER) for reasons, seconds in looking.EVERY)
-    monkeypatch.setattr(looking, "EVERY", rows)
-    monkeypatch.setattr("paired_servicebus.pairing.unused.EVERY", 300 / FASTER)
+    rows = tuple((reasons, seconds / FASTER) for reasons, seconds in poll_schedule.EVERY)
+    monkeypatch.setattr(poll_schedule, "EVERY", rows)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.EVERY", 300 / FASTER)
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ async def test_where_the_list_is_refused_queues_are_read_by_themselves(world: Wo
     put(world, [parked("orders", "m1")])
     behind = management_of(world.admin("secondary"))
     admin = Listless(behind, refused())
-    reader = counts.CountReader(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
+    reader = queue_counts.CountReader(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
     for _ in range(2):
         assert [told.messages for told in (await reader.read()).values() if isinstance(told, Depth)] == [1, 0]
     assert admin.listed == 1
@@ -227,7 +228,7 @@ async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: 
         world.sandbox["secondary"].node.namespace.create_queue(f"other{index}")
     admin = management_of(world.admin("secondary"))
     asked.clear()
-    (told,) = (await counts.CountReader(admin, {0: queue_path(0)}).read()).values()
+    (told,) = (await queue_counts.CountReader(admin, {0: queue_path(0)}).read()).values()
     assert isinstance(told, Depth)
     assert len(asked) <= 3
     await admin.close()

@@ -21,11 +21,11 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
-from paired_servicebus.core.events import Warned
-from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo, Tier
-from paired_servicebus.pairing import ArmAdmin, backlog
-from paired_servicebus.pairing.links import SenderLink
-from paired_servicebus.pairing.management import (
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, Tier
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.pairing import ArmAdmin
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import (
     Depth,
     Management,
     QueueFacts,
@@ -35,9 +35,10 @@ from paired_servicebus.pairing.management import (
     is_transient,
     management_of,
 )
-from paired_servicebus.pairing.tasks import Tasks
-from servicebus_sandbox.access.credentials import AsyncSandboxCredential
-from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.sender_link import SenderLink
+from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 
 from .conftest import World
 
@@ -84,7 +85,7 @@ async def test_queues_are_made_with_exactly_the_settings_of_the_specification(wo
     """MaxSizeInMegabytes 5120, MaxDeliveryCount 2147483647, DefaultMessageTimeToLive and AutoDeleteOnIdle
     TimeSpan.MaxValue, LockDuration 1 min, EnableDeadLetteringOnMessageExpiration true, EnableBatchedOperations true;
     all else default."""
-    found = await backlog.ensure(admin, "primary", 2)
+    found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert found.warnings == ()
     wanted = QueueSettings(
@@ -115,7 +116,7 @@ async def test_only_those_missing_are_created_and_others_stay_as_they_are(world:
     guarantee; the difference is shown."""
     namespace = world.sandbox["secondary"].node.namespace
     namespace.create_queue(f"{PREFIX}1", QueueSettings(max_delivery_count=7, status=EntityStatus.SEND_DISABLED))
-    found = await backlog.ensure(admin, "primary", 2)
+    found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert settings(world, f"{PREFIX}1").max_delivery_count == 7
     assert settings(world, f"{PREFIX}0").max_delivery_count == 2147483647
@@ -127,7 +128,7 @@ async def test_only_those_missing_are_created_and_others_stay_as_they_are(world:
 async def test_extra_queues_stay_and_are_not_used(world: World, admin: Management) -> None:
     """Extra queues (`…/7` when five are asked for) stay, and are not used."""
     world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}7", QueueSettings())
-    found = await backlog.ensure(admin, "primary", 2)
+    found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {0: f"{PREFIX}0", 1: f"{PREFIX}1"}
     assert settings(world, f"{PREFIX}7") == QueueSettings()
 
@@ -145,14 +146,14 @@ async def test_an_authorization_error_ends_pairing_at_once(refused: Management) 
     """An authorization error ends pairing at once."""
     async with asyncio.timeout(10):
         with pytest.raises(NamespaceUnreachableError, match=r"was refused .* check the key or the role; pairing needs"):
-            await backlog.ensure(refused, "primary", 2)
+            await backlog_queues.ensure(refused, "primary", 2)
 
 
 # -- one queue -----------------------------------------------------------------------------------------------------
 
 
 async def test_counts_are_read_with_dead_letters_apart(world: World, admin: Management) -> None:
-    await backlog.ensure(admin, "primary", 1)
+    await backlog_queues.ensure(admin, "primary", 1)
     assert (await admin.depth(f"{PREFIX}0")).messages == 0
     async with world.client("secondary") as client:
         async with client.get_queue_sender(f"{PREFIX}0") as sender:
@@ -168,7 +169,7 @@ async def test_counts_are_read_with_dead_letters_apart(world: World, admin: Mana
 
 async def test_a_queue_can_be_closed_to_senders_and_opened_again(world: World, admin: Management) -> None:
     """Set to SendDisabled, … or set back to Active."""
-    await backlog.ensure(admin, "primary", 1)
+    await backlog_queues.ensure(admin, "primary", 1)
     before = settings(world, f"{PREFIX}0")
     await admin.set_status(f"{PREFIX}0", QueueStatus.SEND_DISABLED)
     async with world.client("secondary") as client:
@@ -187,7 +188,7 @@ async def _send(client: ServiceBusClient, path: str) -> None:
 
 
 async def test_a_queue_can_be_deleted_once(admin: Management) -> None:
-    await backlog.ensure(admin, "primary", 1)
+    await backlog_queues.ensure(admin, "primary", 1)
     await admin.delete_queue(f"{PREFIX}0")
     assert await admin.queues(PREFIX) == []
     with pytest.raises(ResourceNotFoundError):
@@ -204,7 +205,7 @@ async def test_a_namespace_tells_what_it_is(admin: Management) -> None:
 
 
 async def test_a_namespace_that_does_not_tell_is_unknown_and_no_error(refused: Management) -> None:
-    assert await backlog.told(refused) == UNTOLD
+    assert await backlog_queues.told(refused) == UNKNOWN_NAMESPACE
 
 
 async def test_pairing_with_arm_as_the_secondary_admin(world: World) -> None:
@@ -257,7 +258,7 @@ class Scripted:
         raise NotImplementedError
 
     async def namespace(self) -> NamespaceInfo:
-        return UNTOLD
+        return UNKNOWN_NAMESPACE
 
     async def close(self) -> None:
         pass
@@ -266,7 +267,7 @@ class Scripted:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries that follow each other at once."""
-    monkeypatch.setattr(backlog, "PAUSE", 0.01)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.01)
 
 
 TRANSIENT = (answered(500), answered(503), answered(429), answered(408), ServiceRequestError("reset"), TimeoutError())
@@ -277,23 +278,23 @@ CONFLICT = "SubCode=40901. Another conflicting operation is in progress"
 async def test_listing_is_retried_on_transient_errors() -> None:
     """Listing is retried for 2 min on transient errors."""
     admin = Scripted(listing=TRANSIENT)
-    assert (await backlog.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
+    assert (await backlog_queues.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.listed == len(TRANSIENT) + 1
-    assert backlog.LIST_FOR == 120
+    assert backlog_queues.LIST_FOR == 120
 
 
 @pytest.mark.usefixtures("quick")
 async def test_listing_is_given_up_in_the_end() -> None:
     admin = Scripted(listing=(answered(500),) * 1000)
     with pytest.raises(NamespaceUnreachableError, match=r"listing the queues .* failed for 0\.05 s"):
-        await backlog.ensure(admin, "primary", 1, patience=0.05)
+        await backlog_queues.ensure(admin, "primary", 1, patience=0.05)
 
 
 @pytest.mark.parametrize("error", [answered(400), answered(404)])
 async def test_what_will_not_get_better_is_not_tried_again(error: Exception) -> None:
     admin = Scripted(listing=(error, error))
     with pytest.raises(NamespaceUnreachableError, match="failed: no"):
-        await backlog.ensure(admin, "primary", 1)
+        await backlog_queues.ensure(admin, "primary", 1)
     assert admin.listed == 1
 
 
@@ -301,7 +302,7 @@ async def test_what_will_not_get_better_is_not_tried_again(error: Exception) -> 
 async def test_each_creation_is_tried_three_times() -> None:
     """Each creation 3 times. … Fewer than asked: pairing succeeds, the count says so, the console warns."""
     admin = Scripted(creating=(answered(500),) * 3)
-    found = await backlog.ensure(admin, "primary", 2)
+    found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {1: f"{PREFIX}1"}
     assert admin.tried == 3 + 1
     assert found.warnings == (f"1 of 2 backlog queues stand ready (1): {PREFIX}0: no",)
@@ -312,7 +313,7 @@ async def test_no_queue_in_the_end_is_an_error() -> None:
     """No queue in the end: `BacklogQueueError`."""
     admin = Scripted(creating=(answered(403, "SubCode=40300. The maximum number of resources is reached"),) * 6)
     with pytest.raises(BacklogQueueError, match=r"none of the 2 backlog queues .* could be created: .*SubCode=40300"):
-        await backlog.ensure(admin, "primary", 2)
+        await backlog_queues.ensure(admin, "primary", 2)
     assert admin.tried == 6
 
 
@@ -321,7 +322,7 @@ async def test_a_conflict_with_another_operation_is_tried_again_and_a_queue_that
     """… "already exists" by a race counts as found."""
     conflict, there = ResourceExistsError(CONFLICT), ResourceExistsError("SubCode=40900. Conflict.")
     admin = Scripted(creating=(conflict, there))
-    assert (await backlog.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
+    assert (await backlog_queues.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.tried == 2
 
 
@@ -329,7 +330,7 @@ async def test_an_authorization_error_while_creating_ends_pairing_at_once() -> N
     """An authorization error ends pairing at once."""
     admin = Scripted(creating=(answered(403, "(AuthorizationFailed) no role"),) * 3)
     with pytest.raises(NamespaceUnreachableError, match=f"creating {PREFIX}0 in the secondary namespace was refused"):
-        await backlog.ensure(admin, "primary", 2)
+        await backlog_queues.ensure(admin, "primary", 2)
     assert admin.tried == 1
 
 
@@ -371,7 +372,7 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
 
 async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_be(world: World) -> None:
     """Limits by tier: 256 KB Standard, more on Premium."""
-    client, tasks = world.client("secondary"), Tasks()
+    client, tasks = world.client("secondary"), TaskOwner()
     world.stack.push_async_callback(client.close)
     for tier, limit in ((Tier.STANDARD, 256 * 1024), (Tier.PREMIUM, 1024 * 1024)):
         assert SenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit

@@ -10,12 +10,13 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.config import NamespaceConfig
-from paired_servicebus.core.events import Warned
-from paired_servicebus.core.namespaces import first_label
-from paired_servicebus.engine.naming import looked_up, primary_told
-from paired_servicebus.engine.places import Places
-from paired_servicebus.pairing import naming, tls_context
-from paired_servicebus.pairing.naming import alias_remark, name_of
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.engine.clients.namespace_name import look_up_name, read_primary_info
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.pairing import tls_context
+from paired_servicebus.pairing.management import primary_name
+from paired_servicebus.pairing.management.primary_name import alias_remark, name_of
 from paired_servicebus.secret import Secret
 
 from .conftest import World, until
@@ -53,15 +54,15 @@ async def test_an_engine_and_an_application_agree_behind_an_alias(
         connection_string=Secret(one.connection_string),
         ca_file=world.sandbox.ca_file,
     )
-    places = Places(state=tmp_path, socket=tmp_path / "s")
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
     with caplog.at_level(logging.INFO, logger="paired_servicebus"):
         application = await world.pair(primary_client=trusting(world), primary_name=None, failover_interval=0)
-    engine = await world.pair(primary_name=await looked_up(engines, places), enable_syphon=True)
+    engine = await world.pair(primary_name=await look_up_name(engines, places), enable_syphon=True)
     assert first_label(engines.host) == "127.0.0.1"
     assert {
         application.primary_name,
         engine.primary_name,
-        (await primary_told(engines, places, reachable=True)).name,
+        (await read_primary_info(engines, places, reachable=True)).name,
     } == {"primary"}
     assert [view.path for view in application.queue_views()] == [view.path for view in engine.queue_views()]
     assert alias_remark(engines.host, "primary") in caplog.messages
@@ -76,11 +77,11 @@ async def test_a_namespace_that_does_not_tell_leaves_its_host(world: World) -> N
     """A key may not be allowed to ask at all."""
     wrong = world.sandbox["primary"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=wrong")
     async with trusting(world, wrong) as client:
-        assert await naming.reported_name(client) == ""
+        assert await primary_name.reported_name(client) == ""
     async with trusting(world) as client:
-        assert await naming.reported_name(client) == "primary"
+        assert await primary_name.reported_name(client) == "primary"
         world.fault("refused")
-        assert await naming.reported_name(client) == ""
+        assert await primary_name.reported_name(client) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,8 @@ async def test_a_namespace_that_does_not_tell_leaves_its_host(world: World) -> N
 )
 def test_an_answer_that_is_no_name_is_none(answer: str) -> None:
     try:
-        found = naming._read(b"<x>" + answer.encode() + b"</x>")
-    except naming.ElementTree.ParseError:
+        found = primary_name._read(b"<x>" + answer.encode() + b"</x>")
+    except primary_name.ElementTree.ParseError:
         found = ""
     assert found == ""
 

@@ -20,11 +20,13 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
-from paired_servicebus.core.events import Warned
-from paired_servicebus.core.readiness import SEND
-from paired_servicebus.core.snapshot import Answer
-from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, backlog, opening, pair_namespaces, standby
-from paired_servicebus.pairing.management import management_of
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.core.model.snapshot import FindingVerdict
+from paired_servicebus.core.operator.failover_readiness import SEND
+from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.sending import backlog_links
 
 from .backlogs import queue_path
 from .conftest import TRUST, World, until
@@ -82,7 +84,7 @@ async def test_a_client_that_can_open_no_backlog_link_is_refused_by_the_pairing_
 ) -> None:
     """Section 4.5: "Nothing may be sent before pairing completed; bad credentials, failed creation etc. are raised by
     the awaited pairing call itself." The clients have the SDK's own retries."""
-    monkeypatch.setattr(standby, "SECOND_TRY", 0.1)
+    monkeypatch.setattr(backlog_links, "SECOND_TRY", 0.1)
     make, sentence = WRONG[what]
     client, began = make(world), time.monotonic()
     async with closing(client):
@@ -112,7 +114,7 @@ async def test_what_was_opened_is_closed_where_pairing_fails_and_the_clients_are
 async def test_a_queue_that_refuses_beside_one_that_does_not_is_an_alarm_until_it_is_healed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
     heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(1))
     paired = await world.pair()
@@ -142,7 +144,7 @@ async def test_an_application_can_ask_whether_a_failover_would_work(world: World
     world.fault("unauthorized", namespace="secondary")
     found = await paired.check()
     assert not found.ready
-    assert next(one for one in found.findings if one.what == SEND).verdict is Answer.NO
+    assert next(one for one in found.findings if one.what == SEND).verdict is FindingVerdict.NO
 
 
 # -- the secondary's administration --------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ async def refused_by(admin: Any, host: str = "127.0.0.1:1") -> str:
     """What `ensure` raises at once, and how soon."""
     began = time.monotonic()
     with pytest.raises(NamespaceUnreachableError) as caught:
-        await backlog.ensure(management_of(admin), "primary", 1, host=host)
+        await backlog_queues.ensure(management_of(admin), "primary", 1, host=host)
     assert time.monotonic() - began < SOON
     assert not caught.value.is_outage
     return str(caught.value)
@@ -179,8 +181,8 @@ async def test_a_host_without_an_address_is_refused_after_a_short_retry(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(backlog, "PAUSE", 0.05)
-    monkeypatch.setattr(backlog, "UNKNOWN_HOST_FOR", 0.2)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
+    monkeypatch.setattr(backlog_queues, "UNKNOWN_HOST_FOR", 0.2)
     text = f"Endpoint=sb://{ELSEWHERE}/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
     async with ServiceBusAdministrationClient.from_connection_string(text) as admin:
         said = await refused_by(admin, ELSEWHERE)
@@ -200,8 +202,8 @@ async def test_what_pairing_waits_for_is_logged(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Section 4.4: "Listing is retried for 2 min on transient errors"."""
-    monkeypatch.setattr(backlog, "SAY_AFTER", 0.05)
-    monkeypatch.setattr(backlog, "PAUSE", 0.05)
+    monkeypatch.setattr(backlog_queues, "SAY_AFTER", 0.05)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
     heal = world.fault("refused", namespace="secondary")
     pairing = asyncio.create_task(world.pair())
     await until(lambda: "does not answer" in caplog.text)

@@ -17,9 +17,9 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from paired_servicebus.core.entity import DIVERTING, State
 from paired_servicebus.core.errors import BacklogUnavailableError, ScheduledInBacklogError
-from paired_servicebus.core.events import Diverted, QueuePulled, QueueRestored, StateChanged
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, StateChanged
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from servicebus_sandbox.faults import FaultTerms
 

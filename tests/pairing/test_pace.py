@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.events import Moved, Warned
+from paired_servicebus.core.model.pairing_events import Moved, Warned
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, SameNamespaceError
-from paired_servicebus.core.events import Warned
+from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 from .conftest import World

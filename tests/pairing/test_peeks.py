@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.pairing import peeks as module
-from paired_servicebus.pairing.client import PairedServiceBusClient
-from paired_servicebus.pairing.peeks import Peeks, most_frequent
+from paired_servicebus.pairing.monitoring import peeks as module
+from paired_servicebus.pairing.monitoring.peeks import Peeks, most_frequent
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

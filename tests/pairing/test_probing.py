@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import StateChanged
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.pairing import PairedServiceBusClient
 
 from .conftest import World, until

@@ -12,14 +12,16 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from paired_servicebus.core.actions import Scope
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
-from paired_servicebus.engine.acts import Reach
-from paired_servicebus.engine.standing import Orders, StandingOrder
-from paired_servicebus.pairing import PairedServiceBusClient, backlog, orders
-from paired_servicebus.pairing import unused as module
-from paired_servicebus.pairing.orders import DEAD_LETTERS
+from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
+from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.engine.commands.handlers import CommandContext
+from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.monitoring import unused_queues as module
+from paired_servicebus.pairing.syphon import redrive
+from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until
@@ -31,8 +33,8 @@ GAPPED = (0, 2, 3)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog, "PAUSE", 0.0)
-    monkeypatch.setattr(orders, "QUIET", 0.5)
+    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
+    monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 
 def refusing(admin: ServiceBusAdministrationClient, path: str) -> ServiceBusAdministrationClient:
@@ -163,7 +165,7 @@ async def test_a_standing_order_is_for_the_index_in_the_path_in_the_next_engine_
 ) -> None:
     """The engine before had all four queues; this one has a gap."""
     paired = await gapped(world, enable_syphon=True)
-    standing, reach = Orders(tmp_path), Reach(paired, end=lambda _: None)
+    standing, reach = StandingOrders(tmp_path), CommandContext(paired, end=lambda _: None)
     gone, kept = (
         StandingOrder(verb="pause-syphon", scope=Scope.QUEUE, target=index, by="ada", at=1.0) for index in ("1", "3")
     )

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio._async_utils import close_handler_for_cleanup
 
-from paired_servicebus.pairing.links import _leave_closing_to_us
+from paired_servicebus.pairing.sending.sender_link import _leave_closing_to_us
 
 PROGRAM = """
     import asyncio, sys

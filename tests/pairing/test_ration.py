@@ -7,18 +7,18 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.events import Event, Moved
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.pace import Pace
-from paired_servicebus.core.verdict import judge
-from paired_servicebus.pairing.amqp_pump import AmqpPump
-from paired_servicebus.pairing.moving import Progress
-from paired_servicebus.pairing.ration import Bounded, Unrationed
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.syphon import Wires
-from paired_servicebus.pairing.tasks import Tasks
-from servicebus_sandbox.broker.settings import QueueSettings
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.pairing_events import Event, Moved
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
+from paired_servicebus.pairing.syphon.intake_limit import BoundedIntake, UnlimitedIntake
+from paired_servicebus.pairing.syphon.outcomes import PumpProgress
+from paired_servicebus.pairing.syphon.syphon import ConnectionPair
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until
@@ -36,7 +36,7 @@ class Hands:
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), max_size=40), st.floats(0.5, 100))
 def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[float, int]], rate: float) -> None:
     clock = Hands()
-    ration = Bounded(Pace(rate=rate), clock, messages=10**9)
+    ration = BoundedIntake(SyphonRateLimit(rate=rate), clock, messages=10**9)
     came = 0
     for passed, wanted in steps:
         clock.now += passed
@@ -48,7 +48,7 @@ def test_no_more_comes_than_a_rate_allows_over_the_whole_time(steps: list[tuple[
 
 def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
     clock = Hands()
-    ration = Bounded(Pace(rate=40.0), clock, messages=10**9)
+    ration = BoundedIntake(SyphonRateLimit(rate=40.0), clock, messages=10**9)
     came = 0
     for _ in range(1000):
         clock.now += 0.1
@@ -59,28 +59,28 @@ def test_a_rate_is_reached_when_there_is_always_something_to_take() -> None:
 
 
 def test_bounds_in_all_and_in_hand_hold_beside_each_other() -> None:
-    ration = Bounded(Pace(), Hands(), messages=10, in_hand=4)
+    ration = BoundedIntake(SyphonRateLimit(), Hands(), messages=10, in_hand=4)
     assert ration.left(0) == 4
     assert ration.left(4) == 0
     for _ in range(10):
         ration.took()
     assert ration.is_spent
     assert ration.left(0) == 0
-    assert Unrationed().left(5000) == inf
+    assert UnlimitedIntake().left(5000) == inf
 
 
 async def test_a_pump_takes_what_its_ration_allows_and_leaves_the_rest_as_it_lies(world: World) -> None:
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(), QueueSettings())
     put(world, [parked("orders", f"m{number}") for number in range(100)])
-    tasks = Tasks()
+    tasks = TaskOwner()
     await tasks.open()
     told: list[Event] = []
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, told.append)
+    steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, told.append)
     async with world.client("primary") as primary, world.client("secondary") as secondary:
-        wires = Wires(steering, primary, secondary)
-        ration = Bounded(steering.machine.pace, steering.clock, messages=30, in_hand=7)
+        wires = ConnectionPair(steering, primary, secondary)
+        ration = BoundedIntake(steering.machine.pace, steering.clock, messages=30, in_hand=7)
         pump = AmqpPump(
-            steering, wires.secondary, wires.courier, index=0, path=queue_path(), progress=Progress(), ration=ration
+            steering, wires.secondary, wires.courier, index=0, path=queue_path(), progress=PumpProgress(), ration=ration
         )
         tasks.start(pump.run(), name="the pump")
         await until(lambda: ration.is_spent and pump.is_idle)

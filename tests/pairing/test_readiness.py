@@ -8,11 +8,11 @@ import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.readiness import ROOM, SECONDARY, SEND, TOKENS, judge
-from paired_servicebus.core.snapshot import Answer, Finding, Readiness
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
+from paired_servicebus.core.operator.failover_readiness import ROOM, SECONDARY, SEND, TOKENS, judge
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.management import management_of
-from paired_servicebus.pairing.readiness import Proofs, expiry, read_counts, validity
+from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.monitoring.readiness_probes import ReadinessProbes, expiry, read_counts, validity
 
 from .conftest import World, until
 
@@ -40,12 +40,12 @@ async def test_a_pairing_that_would_work_says_so_and_leaves_nothing_in_the_queue
 async def test_a_secondary_that_does_not_answer_is_not_ready(
     world: World, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.readiness.ATTACH", 1.0)
-    monkeypatch.setattr("paired_servicebus.pairing.inspection.WAIT", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.ATTACH", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT", 1.0)
     paired = await world.pair(enable_syphon=True)
     world.fault(fault, namespace="secondary")
     readiness = await looked_at(paired)
-    assert of(readiness, SECONDARY).verdict is Answer.NO
+    assert of(readiness, SECONDARY).verdict is FindingVerdict.NO
 
 
 async def test_a_queue_that_refuses_is_named(world: World) -> None:
@@ -53,7 +53,7 @@ async def test_a_queue_that_refuses_is_named(world: World) -> None:
     path = "primary/x-servicebus-transfer/1"
     world.fault("disabled", namespace="secondary", entity=path)
     finding = of(await looked_at(paired), SEND)
-    assert finding.verdict is Answer.WARN
+    assert finding.verdict is FindingVerdict.WARN
     assert path in finding.evidence
 
 
@@ -61,7 +61,7 @@ async def test_send_is_proven_and_not_taken_from_a_right_to_read(world: World) -
     """Claims: Manage to pair, Send always."""
     paired = await world.pair(enable_syphon=True)
     world.fault("unauthorized", namespace="secondary")
-    assert of(await looked_at(paired), SEND).verdict is Answer.NO
+    assert of(await looked_at(paired), SEND).verdict is FindingVerdict.NO
 
 
 async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World) -> None:
@@ -69,16 +69,16 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
     await until(lambda: paired.queue_views(looking=False)[0].depth is not None)
     world.fault("refused", namespace="secondary")
     paired._soundings.found = dict.fromkeys(paired._soundings.found)
-    assert of(await looked_at(paired), ROOM).verdict is Answer.UNKNOWN
+    assert of(await looked_at(paired), ROOM).verdict is FindingVerdict.UNKNOWN
 
 
 async def test_many_queues_are_tried_in_turns_the_oldest_proof_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.readiness.AT_MOST", 2)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.AT_MOST", 2)
     paths = [f"q{index}" for index in range(3)]
     async with world.client("secondary") as client:
-        proofs = Proofs(client, paths)
+        proofs = ReadinessProbes(client, paths)
         first = await proofs.look()
         assert [one.tried_at is not None for one in first] == [True, True, False]
         second = await proofs.look()
@@ -90,7 +90,7 @@ async def test_a_queue_that_is_not_there_has_no_counts(world: World) -> None:
     await world.pair(backlog_queue_count=1)
     admin = management_of(world.admin("secondary"))
     async with world.client("secondary") as client:
-        proofs = Proofs(client, [f"primary/x-servicebus-transfer/{index}" for index in range(2)])
+        proofs = ReadinessProbes(client, [f"primary/x-servicebus-transfer/{index}" for index in range(2)])
         counted = await read_counts(admin, await proofs.look())
     await admin.close()
     assert [(one.messages, one.limit_bytes is None) for one in counted] == [(0, False), (None, True)]

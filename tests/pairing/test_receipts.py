@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.events import (
+from paired_servicebus.core.model.pairing_events import (
     DeadLettered,
     Delivered,
     Diverted,

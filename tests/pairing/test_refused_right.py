@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.errors import BacklogUnavailableError
-from paired_servicebus.core.events import Diverted, QueuePulled, QueueRestored
+from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored
 from paired_servicebus.pairing import PairedServiceBusClient
 
 from .backlogs import queue_path

@@ -10,10 +10,16 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.errors import BacklogUnavailableError
-from paired_servicebus.core.events import Warned
-from paired_servicebus.pairing import remaking
-from paired_servicebus.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Management, management_of
-from paired_servicebus.pairing.sender import PairedSender
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.pairing.management import queue_recreation
+from paired_servicebus.pairing.management.management_port import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    Management,
+    management_of,
+)
+from paired_servicebus.pairing.sending.paired_sender import PairedSender
 
 from .backlogs import parked, put, queue_path
 from .conftest import PATIENCE, World, until
@@ -110,7 +116,7 @@ async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world
 
 
 async def test_after_a_minute_it_tries_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remaking, "EVERY", 0.0)
+    monkeypatch.setattr(queue_recreation, "EVERY", 0.0)
     admin = Counting(management_of(world.admin("secondary")))
     paired = await world.pair(**BRISK, secondary_admin=admin)
     await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))

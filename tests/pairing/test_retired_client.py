@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.management import QueueProperties
 
-from paired_servicebus.core.events import DeadLettered, Moved
-from servicebus_amqp.message import read_header, read_map, read_properties
+from paired_servicebus.core.model.pairing_events import DeadLettered, Moved
+from servicebus_amqp.encoding.message_sections import read_header, read_map, read_properties
 from servicebus_sandbox import Sandbox
 
 from .backlogs import lying_in, put, queue_path, sections

@@ -14,11 +14,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
 from paired_servicebus.core.errors import EnvelopeError
-from paired_servicebus.pairing import messages, rewrite
-from servicebus_amqp.codec import described, encode, encoded_list
-from servicebus_amqp.message import (
+from paired_servicebus.core.model.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from paired_servicebus.pairing.sending import sdk_messages
+from paired_servicebus.pairing.syphon import envelope_codec
+from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp, UInt, ULong
+from servicebus_amqp.encoding.codec import described, encode, encode_list
+from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -30,7 +32,7 @@ from servicebus_amqp.message import (
     Properties,
     Sections,
     edit_map,
-    encoded_pair,
+    encode_pair,
     read_header,
     read_map,
     read_properties,
@@ -38,15 +40,14 @@ from servicebus_amqp.message import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 
 from ..amqp.values import SYMBOLS, TEXT, VALUES
 
 NOW = 1_800_000_000_000
-NAMES = TEXT.filter(lambda name: name not in rewrite.RESERVED)
+NAMES = TEXT.filter(lambda name: name not in envelope_codec.RESERVED)
 TICKS = st.integers(0, 2**45).map(lambda ms: ms * 10_000)
 MAPS = st.dictionaries(NAMES, VALUES, max_size=5)
-ANNOTATIONS = st.dictionaries(SYMBOLS.filter(lambda name: name not in rewrite.BROKERS), VALUES, max_size=3)
+ANNOTATIONS = st.dictionaries(SYMBOLS.filter(lambda name: name not in envelope_codec.BROKERS), VALUES, max_size=3)
 BODIES = st.one_of(
     st.binary(max_size=300).map(lambda data: described(DATA, encode(data))),
     st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(
@@ -95,16 +96,16 @@ def put_in(own: dict[Any, Any], added: dict[str, Any], draw: Any) -> dict[Any, A
 def held(annotations: bytes | None, *, number: int = 7, enqueued: int = NOW, usual: bool = True) -> bytes:
     """Annotations as a namespace hands them over."""
     add = [
-        encoded_pair("x-opt-sequence-number", number if usual else Int(7)),
-        encoded_pair("x-opt-enqueued-time", Timestamp(enqueued)),
-        encoded_pair("x-opt-locked-until", Timestamp(NOW + 60_000)),
+        encode_pair("x-opt-sequence-number", number if usual else Int(7)),
+        encode_pair("x-opt-enqueued-time", Timestamp(enqueued)),
+        encode_pair("x-opt-locked-until", Timestamp(NOW + 60_000)),
     ]
     found = edit_map(annotations, MESSAGE_ANNOTATIONS, add=b"".join(add), added=3)
     assert found is not None
     return found
 
 
-LOCK_TOKEN = encoded_pair("x-opt-lock-token", uuid.UUID(int=5))
+LOCK_TOKEN = encode_pair("x-opt-lock-token", uuid.UUID(int=5))
 
 
 @st.composite
@@ -118,7 +119,7 @@ def cases(draw: Any) -> tuple[Sections, bytes]:
     delivery = section(DELIVERY_ANNOTATIONS, draw(ANNOTATIONS))
     body, footer = draw(BODIES), section(FOOTER, draw(ANNOTATIONS))
     meant: dict[str, Any] = {"group_id": session}
-    ms = None if ticks is None else min(ticks // 10_000, rewrite.MOST_TTL_MS)
+    ms = None if ticks is None else min(ticks // 10_000, envelope_codec.MOST_TTL_MS)
     if ms is not None:
         meant |= {"creation_time": NOW, "absolute_expiry_time": NOW + ms}
     at = {} if scheduled is None else {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(scheduled)}
@@ -153,10 +154,10 @@ def test_whatever_its_sender_wrote_comes_back_bit_for_bit(case: tuple[Sections, 
     """Nothing else may change: [...] every application property survive the round trip: of any AMQP type and bit for
     bit through our own AMQP pump."""
     original, backlog = case
-    found = rewrite.opened(backlog)
+    found = envelope_codec.opened(backlog)
     assert found.enclosed.path == "orders/EU"
     assert (found.held.sequence_number, found.held.enqueued_ms) == (7, NOW)
-    moved = split(rewrite.original(found, now_ms=NOW))
+    moved = split(envelope_codec.original(found, now_ms=NOW))
     assert moved._replace(application_properties=None) == original._replace(application_properties=None)
     pairs = [pairs_of(one.application_properties) for one in (moved, original)]
     assert pairs[0] == pairs[1]
@@ -164,8 +165,8 @@ def test_whatever_its_sender_wrote_comes_back_bit_for_bit(case: tuple[Sections, 
 
 def pairs_of(encoded: bytes | None) -> list[bytes]:
     """The pairs of a map section, each as its bytes, sorted: their order says nothing."""
-    from servicebus_amqp.codec import skip
-    from servicebus_amqp.message import _map_bounds
+    from servicebus_amqp.encoding.codec import skip
+    from servicebus_amqp.encoding.message_sections import _map_bounds
 
     if encoded is None:
         return []
@@ -205,10 +206,10 @@ def sent(message: AmqpAnnotatedMessage) -> bytes:
 def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes, fields: dict[str, Any]) -> None:
     message = ServiceBusMessage(body, **fields)
     direct = split(sent(message.raw_amqp_message))
-    parked_ = split(sent(messages.park(message, "orders")))
+    parked_ = split(sent(sdk_messages.park(message, "orders")))
     backlog = parked_._replace(message_annotations=held(parked_.message_annotations)).join()
-    found = rewrite.opened(backlog)
-    moved = split(rewrite.original(found, now_ms=NOW))
+    found = envelope_codec.opened(backlog)
+    moved = split(envelope_codec.original(found, now_ms=NOW))
     assert found.message_id == fields["message_id"]
     assert moved.body == direct.body
     assert pairs_of(moved.application_properties) == pairs_of(direct.application_properties)
@@ -221,7 +222,7 @@ def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes
 def fields_of(properties: bytes | None) -> list[bytes]:
     """The properties, each as its bytes, without the two times that say when a message was sent."""
     assert properties is not None
-    found = rewrite._items(properties, 13)
+    found = envelope_codec._items(properties, 13)
     return found[:8] + found[10:]
 
 
@@ -245,7 +246,7 @@ def test_the_retired_clients_envelope_is_read() -> None:
     """Backlog messages of the retired client are readable: timespan = described type, long, 100 ns ticks."""
     span = Described(Symbol("com.microsoft:timespan"), 90 * 10_000_000)
     data = backlog({PATH: "orders", SESSION_ID: "s", TIME_TO_LIVE: span, SCHEDULED: Timestamp(NOW), "n": UInt(7)})
-    moved = split(rewrite.original(rewrite.opened(data), now_ms=NOW))
+    moved = split(envelope_codec.original(envelope_codec.opened(data), now_ms=NOW))
     assert read_header(moved.header).ttl == 90_000
     assert read_properties(moved.properties).group_id == "s"
     assert read_map(moved.message_annotations) == {"x-opt-scheduled-enqueue-time": NOW}
@@ -262,8 +263,8 @@ def test_encodings_that_are_not_the_smallest_are_read_and_left_as_they_are() -> 
     properties = described_by + b"\x74\xd1" + size.to_bytes(4, "big") + b"\x00\x00\x00\x04" + pairs
     listed = described_by + b"\x73\xd0\x00\x00\x00\x0b\x00\x00\x00\x01\xb1\x00\x00\x00\x02id"
     data = backlog({}, application_properties=properties, properties=listed)
-    found = rewrite.opened(data)
-    moved = split(rewrite.original(found, now_ms=NOW))
+    found = envelope_codec.opened(data)
+    moved = split(envelope_codec.original(found, now_ms=NOW))
     assert (found.enclosed.path, found.message_id) == ("orders", "id")
     assert mine in (moved.application_properties or b"")
     assert moved.properties == listed
@@ -273,9 +274,9 @@ def test_a_name_inside_of_another_propertys_value_is_no_destination() -> None:
     """The destination is what stands under x-ms-path, whatever bytes a sender puts elsewhere."""
     bait = b"\xa1\x09x-ms-path\xa1\x05bogus"
     data = backlog({PATH: "orders", "last": bait})
-    found = rewrite.opened(data)
+    found = envelope_codec.opened(data)
     assert found.enclosed.path == "orders"
-    assert read_map(split(rewrite.original(found, now_ms=NOW)).application_properties) == {"last": bait}
+    assert read_map(split(envelope_codec.original(found, now_ms=NOW)).application_properties) == {"last": bait}
 
 
 MALFORMED: list[tuple[bytes, str]] = [
@@ -302,14 +303,14 @@ MALFORMED: list[tuple[bytes, str]] = [
 def test_what_cannot_be_translated_back_says_why(data: bytes, words: str) -> None:
     """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason that says which."""
     with pytest.raises(EnvelopeError, match=words):
-        rewrite.original(rewrite.opened(data), now_ms=NOW)
+        envelope_codec.original(envelope_codec.opened(data), now_ms=NOW)
 
 
 def read_or_refused(data: bytes) -> str:
     """Where it goes, or why it cannot; nothing else may be raised."""
     try:
-        found = rewrite.opened(data)
-        rewrite.original(found, now_ms=NOW)
+        found = envelope_codec.opened(data)
+        envelope_codec.original(found, now_ms=NOW)
     except EnvelopeError as error:
         return str(error)
     return found.enclosed.path
@@ -318,8 +319,8 @@ def read_or_refused(data: bytes) -> str:
 @given(st.binary(max_size=200))
 def test_anything_is_either_read_or_refused_in_words(data: bytes) -> None:
     assert read_or_refused(data)
-    rewrite.held_of(data)
-    rewrite.id_of(data)
+    envelope_codec.held_of(data)
+    envelope_codec.id_of(data)
 
 
 @given(case=cases(), cut=st.floats(0, 1), flipped=st.integers(0, 255))
@@ -337,19 +338,19 @@ def test_a_damaged_message_is_either_read_or_refused_in_words(
 def test_restart_gives_the_full_time_to_live_and_elapsed_what_is_left() -> None:
     """TTL restored: the full original value ("restart") or what is left ("elapsed"; used up: dead-lettered)."""
     span = Described(Symbol("com.microsoft:timespan"), 60 * 10_000_000)
-    found = rewrite.opened(backlog({PATH: "orders", TIME_TO_LIVE: span}))
+    found = envelope_codec.opened(backlog({PATH: "orders", TIME_TO_LIVE: span}))
     now = NOW + 20_000
-    assert read_header(split(rewrite.original(found, now_ms=now)).header).ttl == 60_000
-    assert read_header(split(rewrite.original(found, now_ms=now, elapsed=True)).header).ttl == 40_000
+    assert read_header(split(envelope_codec.original(found, now_ms=now)).header).ttl == 60_000
+    assert read_header(split(envelope_codec.original(found, now_ms=now, elapsed=True)).header).ttl == 40_000
     with pytest.raises(EnvelopeError, match="expired: its time to live of 0:01:00 passed in the backlog"):
-        rewrite.original(found, now_ms=NOW + 60_000, elapsed=True)
+        envelope_codec.original(found, now_ms=NOW + 60_000, elapsed=True)
 
 
 def test_a_large_body_is_a_view_of_what_came() -> None:
     """It would be copied once more on its way."""
     body = described(DATA, encode(b"x" * 20_000))
     data = backlog({PATH: "orders", SESSION_ID: "s"}, body=body)
-    moved = rewrite.original(rewrite.opened(data), now_ms=NOW)
+    moved = envelope_codec.original(envelope_codec.opened(data), now_ms=NOW)
     assert not isinstance(moved, bytes)
     views = [piece for piece in moved if isinstance(piece, memoryview)]
     assert [view.obj is data for view in views] == [True]
@@ -369,20 +370,22 @@ def test_a_dead_letter_is_revived_as_it_lay_in_its_queue(case: tuple[Sections, b
     dead = dead._replace(
         application_properties=edit_map(dead.application_properties, APPLICATION_PROPERTIES, add=reasons, added=1)
     )
-    again = split(rewrite.revived(dead.join()))
+    again = split(envelope_codec.revived(dead.join()))
     assert again.application_properties == split(backlog_).application_properties
     assert read_header(again.header).delivery_count is None
-    moved = rewrite.original(rewrite.opened(again.join()), now_ms=NOW)
+    moved = envelope_codec.original(envelope_codec.opened(again.join()), now_ms=NOW)
     assert split(moved).body == original.body
 
 
 def test_a_list_that_lies_about_its_size_is_refused() -> None:
-    lying = b"\x00\x53\x73" + encoded_list([encode("id")])[:-1] + b"\x40"
+    lying = b"\x00\x53\x73" + encode_list([encode("id")])[:-1] + b"\x40"
     with pytest.raises(EnvelopeError):
-        rewrite.original(rewrite.opened(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW)
+        envelope_codec.original(
+            envelope_codec.opened(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW
+        )
 
 
 def test_application_properties_without_anything_inside_are_said_to_be_unreadable() -> None:
     """A property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
     with pytest.raises(EnvelopeError):
-        rewrite.opened(bytes.fromhex("005374c100"))
+        envelope_codec.opened(bytes.fromhex("005374c100"))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.pairing import searching
-from paired_servicebus.pairing.aside import SetAside
-from paired_servicebus.pairing.moving import SOON
-from paired_servicebus.pairing.searching import Search
+from paired_servicebus.pairing.syphon import deferred_scan
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage
+from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
+from paired_servicebus.pairing.syphon.outcomes import SOON
 
 
 async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,11 +20,11 @@ async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monk
     async def refuse(*_: Any, **__: Any) -> list[bytes]:
         raise WireError("no answer")
 
-    monkeypatch.setattr(searching, "peek", refuse)
+    monkeypatch.setattr(deferred_scan, "peek", refuse)
     now = 1000.0
     steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
     wire: Any = None
-    search = Search(steering, wire, "primary/x-servicebus-transfer/0", SetAside(), set)
+    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", DeferredMessage(), set)
 
     assert search.is_due(now)
     await search.look()

@@ -12,20 +12,20 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, ServiceBusServerBusyError
 
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
     BacklogUnavailableError,
     PairingClosedError,
     ReservedPropertyError,
 )
-from paired_servicebus.core.events import Diverted, Event, InDoubt
-from paired_servicebus.core.routes import PRIMARY
-from paired_servicebus.core.verdict import Judgement, Verdict, judge
+from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Diverted, Event, InDoubt
+from paired_servicebus.core.model.verdict import Judgement, Verdict, judge
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.pairing.deadlines import end_all
-from paired_servicebus.pairing.messages import ping
-from paired_servicebus.pairing.receiver import PairedReceiver
+from paired_servicebus.pairing.paired_receiver import PairedReceiver
+from paired_servicebus.pairing.runtime.deadlines import end_all
+from paired_servicebus.pairing.sending.sdk_messages import ping
 
 from .conftest import PATIENCE, World, until
 from .test_outage import state

@@ -11,7 +11,7 @@ from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.pairing.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin
 
 KEY = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=czNjcmV0"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import EntityView, SyphonStatus
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, SyphonStatus
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

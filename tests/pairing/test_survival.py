@@ -8,9 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from paired_servicebus.pairing.links import STANDARD_LIMIT, size_of
-from paired_servicebus.pairing.messages import park
-from paired_servicebus.pairing.survival import rough_size, too_large
+from paired_servicebus.pairing.sending.backlog_fit import rough_size, too_large
+from paired_servicebus.pairing.sending.sdk_messages import park
+from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
 
 from .conftest import World
 

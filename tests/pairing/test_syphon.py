@@ -11,20 +11,26 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core import destinations
-from paired_servicebus.core.billing import PARKED_MESSAGE_OPERATIONS
-from paired_servicebus.core.entity import State
+from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.events import DeadLettered, DestinationFailed, DestinationHealed, Moved, PingAccepted
-from paired_servicebus.core.paths import path_fault
-from paired_servicebus.core.queue_usage import QueueUsage
-from paired_servicebus.core.snapshot import SyphonStatus
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import (
+    DeadLettered,
+    DestinationFailed,
+    DestinationHealed,
+    Moved,
+    PingAccepted,
+)
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.pump import destination_circuits
+from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.orders import DEAD_LETTERS, unused_index
-from paired_servicebus.pairing.syphon import Syphon
-from servicebus_amqp.message import read_map
+from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
+from paired_servicebus.pairing.syphon.syphon import Syphon
+from servicebus_amqp.encoding.message_sections import read_map
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
@@ -320,7 +326,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
-    monkeypatch.setattr("paired_servicebus.pairing.syphon_status.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_AFTER", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults
@@ -391,7 +397,7 @@ async def test_what_its_destination_does_not_take_now_stays(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Unreachable, disabled, full, throttled, unauthorized: the message stays. Nothing is ever dropped."""
-    monkeypatch.setattr(destinations, "LONGEST_BACKOFF", 0.2)
+    monkeypatch.setattr(destination_circuits, "MAX_BACKOFF_SECONDS", 0.2)
     heal = world.fault(kind, entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
     put(world, [parked("orders", "x"), parked("audit", "y")])
@@ -403,7 +409,7 @@ async def test_what_its_destination_does_not_take_now_stays(
 
 async def test_attempts_are_not_counted_by_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts are counted by us, since the queue's limit is infinite; a foreign queue may have a delivery limit."""
-    monkeypatch.setattr(destinations, "LONGEST_BACKOFF", 0.1)
+    monkeypatch.setattr(destination_circuits, "MAX_BACKOFF_SECONDS", 0.1)
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(), QueueSettings(max_delivery_count=2))
     heal = world.fault("disabled", entity="orders")
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)

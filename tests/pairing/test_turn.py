@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from paired_servicebus.pairing.turn import Turn
+from paired_servicebus.pairing.sending.fair_lock import FairLock
 
 
 async def passes(count: int = 5) -> None:
@@ -14,7 +14,7 @@ async def passes(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def waiting(turn: Turn, had: list[str], name: str) -> asyncio.Task[None]:
+async def waiting(turn: FairLock, had: list[str], name: str) -> asyncio.Task[None]:
     """A task that notes when it has the turn, and keeps it."""
 
     async def wait() -> None:
@@ -27,7 +27,7 @@ async def waiting(turn: Turn, had: list[str], name: str) -> asyncio.Task[None]:
 
 
 async def test_what_nobody_has_is_taken_at_once() -> None:
-    turn = Turn()
+    turn = FairLock()
     assert turn.take()
     assert not turn.take()
     turn.give_back()
@@ -35,7 +35,7 @@ async def test_what_nobody_has_is_taken_at_once() -> None:
 
 
 async def test_who_asked_first_has_it_first_and_nobody_comes_in_between() -> None:
-    turn, had = Turn(), list[str]()
+    turn, had = FairLock(), list[str]()
     assert turn.take()
     for name in ("first", "second"):
         await waiting(turn, had, name)
@@ -49,7 +49,7 @@ async def test_who_asked_first_has_it_first_and_nobody_comes_in_between() -> Non
 
 
 async def test_who_leaves_while_waiting_is_passed_over() -> None:
-    turn, had = Turn(), list[str]()
+    turn, had = FairLock(), list[str]()
     assert turn.take()
     first = await waiting(turn, had, "first")
     await waiting(turn, had, "second")
@@ -60,7 +60,7 @@ async def test_who_leaves_while_waiting_is_passed_over() -> None:
 
 
 async def test_a_turn_that_comes_together_with_a_cancellation_goes_to_the_next() -> None:
-    turn, had = Turn(), list[str]()
+    turn, had = FairLock(), list[str]()
     assert turn.take()
     first = await waiting(turn, had, "first")
     await waiting(turn, had, "second")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paired_servicebus.core.events import Warned
-from paired_servicebus.core.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.model.pairing_events import Warned
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

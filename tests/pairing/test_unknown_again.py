@@ -6,15 +6,15 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.events import Event, SendAccepted, StateChanged
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.verdict import judge
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Event, SendAccepted, StateChanged
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
 from .conftest import World
 
@@ -95,16 +95,16 @@ async def test_what_was_sent_since_the_last_count_is_told_before_anything_is_cal
     await steering.tasks.close()
 
 
-async def _steering() -> tuple[Steering, Hour, list[Event]]:
+async def _steering() -> tuple[PairingRuntime, Hour, list[Event]]:
     """One entity, healthy by one send."""
-    clock, told, tasks = Hour(), [], Tasks()
+    clock, told, tasks = Hour(), [], TaskOwner()
     await tasks.open()
-    steering = Steering(Pairing(Policy(), queues=(0,)), tasks, judge, told.append, clock=clock)
+    steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks, judge, told.append, clock=clock)
     steering.tell(SendAccepted(at=clock(), entity="orders"))
     return steering, clock, told
 
 
-def _count(steering: Steering) -> None:
+def _count(steering: PairingRuntime) -> None:
     """As a sender's healthy path does."""
     sent = steering.tally("orders").sent
     assert sent is not None

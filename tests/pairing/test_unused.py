@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ServiceRequestError
 
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError
-from paired_servicebus.core.queue_usage import QueueUsage
-from paired_servicebus.pairing import unused as module
-from paired_servicebus.pairing.management import Depth, QueueStatus
+from paired_servicebus.pairing.management.management_port import Depth, QueueStatus
+from paired_servicebus.pairing.monitoring import unused_queues as module
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until

@@ -11,15 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from paired_servicebus.config import PairingConfig, load_config
-from paired_servicebus.core.events import DeadLettered, Diverted, Moved, Record
-from paired_servicebus.engine.places import Places, places_of
-from paired_servicebus.engine.records import encode
-from paired_servicebus.engine.spool import SpoolFile, prepare, read_records
-from paired_servicebus.pipeline.drain.order import DrainOrder, write
+from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, Record
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
+from paired_servicebus.engine.journal.records import encode
+from paired_servicebus.engine.journal.spool import SpoolFile, prepare, read_records
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
-from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import StoredMessage
-from servicebus_sandbox.broker.settings import QueueSettings
 from tests.pairing.backlogs import parked, queue_path
 
 QUEUES = 2
@@ -31,7 +31,7 @@ class Grounds:
 
     sandbox: Sandbox
     config: PairingConfig
-    places: Places
+    places: EnginePaths
 
     def fill(self, count: int, *, queues: int = QUEUES, destination: str = "orders", start: int = 0) -> None:
         """Messages into the backlog queues in turn: m0, m1, …"""
@@ -111,7 +111,7 @@ async def grounds(folder: Path, *, lock: timedelta = timedelta(minutes=1)) -> As
                 for name in ("primary", "secondary")
             )
         )
-        places = places_of("drained")
+        places = engine_paths("drained")
         places.prepare()
         yield Grounds(sandbox, load_config(config), places)
 

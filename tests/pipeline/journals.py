@@ -8,11 +8,11 @@ from typing import Any
 
 import duckdb
 
-from paired_servicebus.core.events import Event
-from paired_servicebus.pipeline import manifest as manifests
-from paired_servicebus.pipeline.manifest import File, Manifest, Span
-from paired_servicebus.pipeline.schema import TABLES, fields_of
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest, RecordSpan
+from paired_servicebus.pipeline.table_store.schema import TABLES, fields_of
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 ENGINE, BOOT = "e1", "b1"
 
@@ -54,6 +54,6 @@ def tables_of(folder: Path, events: Sequence[Event], **rows: Sequence[dict[str, 
     for table, found in {"events": as_rows(events), **rows}.items():
         put(folder / table / "b1.parquet", table, found)
         files[table] = (File("b1.parquet", len(found), last, 1),)
-    seen = (Span(ENGINE, BOOT, 1, len(events)),) if events else ()
+    seen = (RecordSpan(ENGINE, BOOT, 1, len(events)),) if events else ()
     manifests.write(folder, Manifest(batch=1, written_at=max(1.0, last / 1e6), files=files, seen=seen))
     return Tables.open(folder)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 
-from paired_servicebus.core.events import Record
-from paired_servicebus.pipeline import audit, manifest
-from paired_servicebus.pipeline.manifest import File, Manifest, Span
-from paired_servicebus.pipeline.schema import TABLES
+from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.pipeline.table_store import audit_sql, manifest
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest, RecordSpan
+from paired_servicebus.pipeline.table_store.schema import TABLES
 
 WRITTEN_AT = 1_700_000_900.0
 MICROSECONDS = 1_000_000
@@ -25,7 +25,7 @@ def make_tables(
     episodes: Sequence[Row] = (),
     cost: Sequence[Row] = (),
     judged: bool = True,
-    spans: Sequence[Span] = (),
+    spans: Sequence[RecordSpan] = (),
 ) -> Path:
     """Tables of batch 7 in `folder`: events and audit from `records`, the others as given."""
     connection = duckdb.connect()
@@ -33,13 +33,13 @@ def make_tables(
     _table(connection, "episodes", [{"version": 1, **row} for row in episodes])
     _table(connection, "cost", cost)
     last = max((micros(record.event.at) for record in records), default=0)
-    connection.execute(f"create table audit as {audit.PARTIAL.format(events='events')}")
+    connection.execute(f"create table audit as {audit_sql.PARTIAL.format(events='events')}")
     names = ["events", "episodes", "cost", "audit"]
     if judged:
-        merged = audit.MERGE.format(partials="audit")
+        merged = audit_sql.MERGE.format(partials="audit")
         connection.execute(f"create view merged as {merged}")
-        connection.execute(f"create view judged as {audit.JUDGED.format(merged='merged', now=last)}")
-        whole = audit.VERDICT.format(entity="''", judged="judged", group="")
+        connection.execute(f"create view judged as {audit_sql.JUDGED.format(merged='merged', now=last)}")
+        whole = audit_sql.VERDICT.format(entity="''", judged="judged", group="")
         connection.execute(f"create table verdicts as {whole}")
         names.append("verdicts")
     for name in names:

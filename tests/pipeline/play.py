@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from paired_servicebus.core.options import Policy
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.demo.demo_sandbox import pair_on, stage
 from paired_servicebus.demo.player import Player
-from paired_servicebus.demo.result import Result
+from paired_servicebus.demo.result import DemoResult
+from paired_servicebus.demo.scenario_model import ENTITIES
 from paired_servicebus.demo.scenarios import scenario_named
-from paired_servicebus.demo.script import ENTITIES
-from paired_servicebus.demo.stage import pair_on, stage
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
 
 
-async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> Result:
+async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> DemoResult:
     """Play `name` for `duration` seconds; its journal is in `folder`/journal afterwards."""
     scenario = scenario_named(name)
     scenario = replace(scenario, policy=policy or scenario.policy)

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.demo.application import RETRY_AFTER
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.demo.scenario_model import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, FaultWindow, Scenario
 from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
-from paired_servicebus.demo.script import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, Break, Scenario
-from paired_servicebus.pipeline.rehearsal.grid import order_of, policies_of, run_chunk
-from paired_servicebus.pipeline.rehearsal.history import History, Outage, Span, Target
-from paired_servicebus.pipeline.rehearsal.recorded import read_history
-from paired_servicebus.pipeline.rehearsal.table import rehearsed
+from paired_servicebus.demo.workload import RETRY_AFTER
+from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import Outage, RecordedHistory, Target, TimeBounds
+from paired_servicebus.pipeline.rehearsal.policy_grid import order_of, policies_of, run_chunk
+from paired_servicebus.pipeline.rehearsal.policy_ranking import rehearsed
 from tests.pipeline.play import play
 
 DURATION = 60.0
@@ -48,7 +48,7 @@ def policies_for(scenario: Scenario) -> tuple[Policy, ...]:
     return policies_of(scenario.policy, intervals=(0.0, 3.0, 8.0), pings=(1, 2), ping_intervals=(2.0, 4.0))
 
 
-def known(scenario: Scenario, recorded: History) -> History:
+def known(scenario: Scenario, recorded: RecordedHistory) -> RecordedHistory:
     """The recorded load, and the outages that the scenario's script says: from the first send on."""
     began = min(step.at for load in recorded.loads for step in load.steps if step.rate)
     outages = [
@@ -60,15 +60,15 @@ def known(scenario: Scenario, recorded: History) -> History:
     return replace(recorded, outages=tuple(outages), acts=(), insists=RETRY_AFTER)
 
 
-def _targets(broken: Break) -> Sequence[Target]:
+def _targets(broken: FaultWindow) -> Sequence[Target]:
     """Whichever backlog queue is in use is the first: they are all alike."""
     if broken.namespace == SECONDARY:
         return (0,) if broken.entities == (BACKLOG_IN_USE,) else range(QUEUES)
     return broken.entities or ENTITIES
 
 
-def _at(began: float, share: float) -> Span:
-    return Span(began + share * DURATION, began + share * DURATION)
+def _at(began: float, share: float) -> TimeBounds:
+    return TimeBounds(began + share * DURATION, began + share * DURATION)
 
 
 def main(names: Sequence[str]) -> int:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from paired_servicebus.core.events import (
+from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome, balance
+from paired_servicebus.core.model.pairing_events import (
     DeadLettered,
     Delivered,
     Diverted,
@@ -21,9 +22,8 @@ from paired_servicebus.core.events import (
     Refused,
     Warned,
 )
-from paired_servicebus.core.ledger import Answer, Arrival, balance
-from paired_servicebus.pipeline import audit
-from paired_servicebus.pipeline.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store import audit_sql
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 from tests.pipeline.journals import as_rows, load, tables_of
 
 REST = 10_000 * 1_000_000
@@ -33,10 +33,10 @@ REST = 10_000 * 1_000_000
 def verdict_of(events: list[Event]) -> dict[str, Any]:
     with duckdb.connect(config={"threads": 1}) as connection:
         load(connection, "events", "events", as_rows(events))
-        connection.execute(f"create view receipts as {audit.PARTIAL.format(events='events')}")
-        connection.execute(f"create view merged as {audit.MERGE.format(partials='receipts')}")
-        judged = f"({audit.JUDGED.format(merged='merged', now=REST)})"
-        done = connection.execute(audit.VERDICT.format(entity="''", judged=judged, group=""))
+        connection.execute(f"create view receipts as {audit_sql.PARTIAL.format(events='events')}")
+        connection.execute(f"create view merged as {audit_sql.MERGE.format(partials='receipts')}")
+        judged = f"({audit_sql.JUDGED.format(merged='merged', now=REST)})"
+        done = connection.execute(audit_sql.VERDICT.format(entity="''", judged=judged, group=""))
         (row,) = done.fetchall()
         return dict(zip([column[0] for column in done.description], row, strict=True))
 
@@ -138,7 +138,7 @@ def test_what_was_not_received_within_the_limit_is_lost(tmp_path: Path) -> None:
     events: list[Event] = [
         Delivered(at=0, entity="orders", message_id="old"),
         Delivered(at=1, entity="orders", message_id="young"),
-        Received(at=audit.IN_FLIGHT, entity="orders", message_id="other"),
+        Received(at=audit_sql.IN_FLIGHT, entity="orders", message_id="other"),
     ]
     with tables_of(tmp_path, events) as tables:
         found = {row["message_id"]: row["status"] for row in tables.rows("select message_id, status from audit")}
@@ -168,13 +168,13 @@ def test_a_message_that_two_subscriptions_had_once_each_is_no_duplicate(tmp_path
 
 FATES = some.sampled_from(
     [
-        (Answer.ACCEPTED, (Delivered,)),
-        (Answer.ACCEPTED, (InDoubt, Delivered)),
-        (Answer.ACCEPTED, (Diverted, Moved)),
-        (Answer.ACCEPTED, (Diverted,)),
-        (Answer.ACCEPTED, (Diverted, DeadLettered)),
-        (Answer.IN_DOUBT, (InDoubt,)),
-        (Answer.REFUSED, (Refused,)),
+        (SendOutcome.ACCEPTED, (Delivered,)),
+        (SendOutcome.ACCEPTED, (InDoubt, Delivered)),
+        (SendOutcome.ACCEPTED, (Diverted, Moved)),
+        (SendOutcome.ACCEPTED, (Diverted,)),
+        (SendOutcome.ACCEPTED, (Diverted, DeadLettered)),
+        (SendOutcome.IN_DOUBT, (InDoubt,)),
+        (SendOutcome.REFUSED, (Refused,)),
     ]
 )
 
@@ -186,7 +186,7 @@ FATES = some.sampled_from(
     streams=some.integers(1, 3),
 )
 def test_it_agrees_with_the_ledger(
-    fates: list[tuple[Answer, tuple[type[Event], ...]]], deliveries: list[int], streams: int
+    fates: list[tuple[SendOutcome, tuple[type[Event], ...]]], deliveries: list[int], streams: int
 ) -> None:
     """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
     answers = {f"m{index}": answer for index, (answer, _) in enumerate(fates)}
@@ -201,7 +201,9 @@ def test_it_agrees_with_the_ledger(
         )
     parked = [f"m{index}" for index, (_, kinds) in enumerate(fates) if kinds == (Diverted,)]
     dead = [f"m{index}" for index, (_, kinds) in enumerate(fates) if DeadLettered in kinds]
-    ledger = balance(answers={**answers, "x": Answer.ACCEPTED}, arrivals=arrivals, parked=parked, dead_lettered=dead)
+    ledger = balance(
+        answers={**answers, "x": SendOutcome.ACCEPTED}, arrivals=arrivals, parked=parked, dead_lettered=dead
+    )
     found = verdict_of(events)
     names = (
         "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "lost",

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import SparkFailedError
-from paired_servicebus.pipeline import beside, judging
-from paired_servicebus.pipeline.beside import Judge
-from paired_servicebus.pipeline.lake import Lake
-from paired_servicebus.pipeline.manifest import File, Manifest
+from paired_servicebus.pipeline.ingest import maintenance_thread, table_maintenance
+from paired_servicebus.pipeline.ingest.maintenance_thread import MaintenanceThread
+from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 
 WITHIN = 30.0
 
 
 class Session:
-    """A session of Spark's, as far as a Judge asks: `interrupted` is set when its jobs are."""
+    """A session of Spark's, as far as a MaintenanceThread asks: `interrupted` is set when its jobs are."""
 
     def __init__(self) -> None:
         self.conf: dict[str, str] = {}
@@ -34,10 +34,10 @@ class Session:
         return session
 
     def addTag(self, tag: str) -> None:
-        assert tag == beside.TAG
+        assert tag == maintenance_thread.TAG
 
     def interruptTag(self, tag: str) -> None:
-        assert tag == beside.TAG
+        assert tag == maintenance_thread.TAG
         self.interrupted.set()
 
 
@@ -47,13 +47,13 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
-def works(monkeypatch: pytest.MonkeyPatch, *given: beside.Work) -> None:
+def works(monkeypatch: pytest.MonkeyPatch, *given: maintenance_thread.Work) -> None:
     """These are due, one after the other."""
     left = list(given)
-    monkeypatch.setattr(beside, "due", lambda _: left.pop(0) if left else None)
+    monkeypatch.setattr(maintenance_thread, "due", lambda _: left.pop(0) if left else None)
 
 
-def until(look: Callable[[], bool], judge: Judge) -> None:
+def until(look: Callable[[], bool], judge: MaintenanceThread) -> None:
     waited = threading.Event()
     for _ in range(int(WITHIN / 0.01)):
         judge.look()
@@ -73,7 +73,7 @@ def test_a_batch_is_committed_while_a_judgement_works(lake: Lake, monkeypatch: p
         lake.commit(lambda _: {"judged": began.batch})
 
     works(monkeypatch, work)
-    with Judge(Session(), lake) as judge:
+    with MaintenanceThread(Session(), lake) as judge:
         judge.look()
         lake.commit(lambda _: {})
         assert lake.manifest.batch == 1
@@ -86,7 +86,10 @@ def test_what_came_since_a_judgement_began_stays() -> None:
     old, later, fewer = File("b1", 9, 1, 1), File("b2", 9, 2, 2), File("j1", 9, 1, 1)
     began = Manifest(files={"events": (old,), "story": (old,)})
     now = Manifest(files={"events": (old, later), "story": (old, later)})
-    assert judging.replaced(now, began, {"events": (fewer,)}) == {"events": (fewer, later), "story": (old, later)}
+    assert table_maintenance.replaced(now, began, {"events": (fewer,)}) == {
+        "events": (fewer, later),
+        "story": (old, later),
+    }
 
 
 def test_one_work_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +100,7 @@ def test_one_work_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None
         done.append(1)
 
     works(monkeypatch, first, lambda *_: done.append(2))
-    with Judge(Session(), lake) as judge:
+    with MaintenanceThread(Session(), lake) as judge:
         judge.look()
         judge.look()
         assert done == []
@@ -111,7 +114,7 @@ def test_what_fails_is_raised_by_the_next_look(lake: Lake, monkeypatch: pytest.M
         raise SparkFailedError("the disk is full")
 
     works(monkeypatch, work)
-    with Judge(Session(), lake) as judge, pytest.raises(SparkFailedError, match="the disk is full"):
+    with MaintenanceThread(Session(), lake) as judge, pytest.raises(SparkFailedError, match="the disk is full"):
         until(lambda: False, judge)
 
 
@@ -119,7 +122,7 @@ def test_what_is_late_is_given_up_and_tried_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     session, done = Session(), list[int]()
-    monkeypatch.setattr(beside, "MOST", 0.05)
+    monkeypatch.setattr(maintenance_thread, "MOST", 0.05)
 
     def work(*_: Any) -> None:
         if not session.interrupted.wait(WITHIN):
@@ -128,14 +131,14 @@ def test_what_is_late_is_given_up_and_tried_again(
         raise SparkFailedError("interrupted")
 
     works(monkeypatch, work, lambda *_: done.append(1))
-    with Judge(session, lake) as judge:
+    with MaintenanceThread(session, lake) as judge:
         until(lambda: bool(done), judge)
     assert "was not done within 0.05 s" in caplog.text
 
 
 def test_what_was_late_between_two_jobs_is_interrupted_in_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     session, interrupted = Session(), list[bool]()
-    monkeypatch.setattr(beside, "MOST", 0.01)
+    monkeypatch.setattr(maintenance_thread, "MOST", 0.01)
 
     def work(*_: Any) -> None:
         assert session.interrupted.wait(WITHIN)
@@ -143,7 +146,7 @@ def test_what_was_late_between_two_jobs_is_interrupted_in_the_next(lake: Lake, m
         interrupted.append(session.interrupted.wait(WITHIN))
 
     works(monkeypatch, work)
-    with Judge(session, lake) as judge:
+    with MaintenanceThread(session, lake) as judge:
         until(lambda: bool(interrupted), judge)
     assert interrupted == [True]
 
@@ -156,6 +159,6 @@ def test_the_end_of_following_ends_a_work(lake: Lake, monkeypatch: pytest.Monkey
         ended.set()
 
     works(monkeypatch, work)
-    with Judge(session, lake) as judge:
+    with MaintenanceThread(session, lake) as judge:
         judge.look()
     assert ended.wait(WITHIN)

@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from paired_servicebus.core.options import Policy
-from paired_servicebus.demo.application import STREAMS
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.demo.scenario_model import ENTITIES, QUEUES
 from paired_servicebus.demo.scenarios import scenario_named
-from paired_servicebus.demo.script import ENTITIES, QUEUES
-from paired_servicebus.pipeline.rehearsal.history import History, Load, Span, Step
-from paired_servicebus.pipeline.rehearsal.replay import replay
+from paired_servicebus.demo.workload import STREAMS
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    OfferedLoad,
+    RateStep,
+    RecordedHistory,
+    TimeBounds,
+)
+from paired_servicebus.pipeline.rehearsal.policy_replay import replay
 from tests.pipeline.rehearsed import DURATION, known, policies_for
 
 FLAPPING = scenario_named("flapping")
@@ -19,15 +24,17 @@ EARLY_OR_LATE = (-0.25, 0.0, 0.25)
 """Seconds that a busy machine's faults and pings may be apart from where the script and the clock have them."""
 
 
-def shifted(seconds: float) -> History:
+def shifted(seconds: float) -> RecordedHistory:
     """The scenario, its faults all ending so much later."""
     loads = tuple(
-        Load(path=stream.entity, steps=(Step(0.0, stream.batch / stream.every), Step(DURATION, 0.0)), waits=True)
+        OfferedLoad(
+            path=stream.entity, steps=(RateStep(0.0, stream.batch / stream.every), RateStep(DURATION, 0.0)), waits=True
+        )
         for stream in STREAMS
     )
-    played = History(source="a script", seconds=DURATION + 30.0, entities=ENTITIES, queues=QUEUES, loads=loads)
+    played = RecordedHistory(source="a script", seconds=DURATION + 30.0, entities=ENTITIES, queues=QUEUES, loads=loads)
     history = known(FLAPPING, played)
-    moved = [one._replace(ended=Span(*(at + seconds for at in one.ended))) for one in history.outages]
+    moved = [one._replace(ended=TimeBounds(*(at + seconds for at in one.ended))) for one in history.outages]
     return replace(history, outages=tuple(moved))
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from paired_servicebus.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
 from paired_servicebus.bench.journals import write_journal
-from paired_servicebus.core.events import Commanded, CommandEnded
-from paired_servicebus.engine.spool import CLOSED
-from paired_servicebus.pipeline.drain.order import attempts
-from paired_servicebus.pipeline.drain.receipts import Tally, progress_of
-from paired_servicebus.pipeline.launch import start_pipeline
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
+from paired_servicebus.engine.journal.spool import CLOSED
+from paired_servicebus.pipeline.drain.drain_files import attempts
+from paired_servicebus.pipeline.drain.receipts import ReceiptTally, progress_of
+from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pairing.backlogs import queue_path
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
@@ -67,7 +67,7 @@ async def outcome(process: asyncio.subprocess.Process) -> dict[str, object]:
 def moved(standing: Grounds) -> int:
     """As the tasks of the run tell it."""
     runs = list(attempts(standing.places.spool / ".drain"))
-    return max((progress_of(run, Tally()).moved for run in runs), default=0) + len(standing.receipts())
+    return max((progress_of(run, ReceiptTally()).moved for run in runs), default=0) + len(standing.receipts())
 
 
 def locked(standing: Grounds) -> set[str]:

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from paired_servicebus.pipeline.contents import Contents, look_into
-from paired_servicebus.pipeline.manifest import Manifest, Span
+from paired_servicebus.pipeline.ingest.batch_contents import Contents, look_into
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan
 from tests.pipeline.journals import put
 
 
@@ -27,7 +27,7 @@ def contents(folder: Path, *numbers: int | None, boot: str = "b") -> Contents:
 
 def test_numbers_as_spans_in_whatever_order_they_came(tmp_path: Path) -> None:
     found = contents(tmp_path, 9, 3, 1, None, 2, 8, 5)
-    assert found.spans == (Span("e", "b", 1, 3), Span("e", "b", 5, 5), Span("e", "b", 8, 9))
+    assert found.spans == (RecordSpan("e", "b", 1, 3), RecordSpan("e", "b", 5, 5), RecordSpan("e", "b", 8, 9))
     assert (found.rows, found.numbered, found.last_ts, found.troubled) == (7, 6, 90, ("f.jsonl",))
     assert not found.repeats(Manifest())
 
@@ -40,10 +40,10 @@ def test_nothing_is_seen_in_no_rows(tmp_path: Path) -> None:
     ("numbers", "manifest", "repeats"),
     [
         ((1, 2, 2), Manifest(), True),
-        ((4, 5), Manifest(seen=(Span("e", "b", 1, 3),)), False),
-        ((4, 5), Manifest(seen=(Span("e", "b", 1, 4),)), True),
-        ((4, 6), Manifest(seen=(Span("e", "b", 5, 5), Span("e", "b", 7, 9))), False),
-        ((4, 5), Manifest(seen=(Span("e", "another", 1, 9),)), False),
+        ((4, 5), Manifest(seen=(RecordSpan("e", "b", 1, 3),)), False),
+        ((4, 5), Manifest(seen=(RecordSpan("e", "b", 1, 4),)), True),
+        ((4, 6), Manifest(seen=(RecordSpan("e", "b", 5, 5), RecordSpan("e", "b", 7, 9))), False),
+        ((4, 5), Manifest(seen=(RecordSpan("e", "another", 1, 9),)), False),
         ((None, 1), Manifest(troubled=("f.jsonl",)), True),
         ((None, 1), Manifest(troubled=("g.jsonl",)), False),
         ((1,), Manifest(troubled=("f.jsonl",)), False),

@@ -17,22 +17,23 @@ from hypothesis import strategies as some
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.errors import DamagedTablesError
-from paired_servicebus.core.events import PingSent, Received, StateChanged
-from paired_servicebus.core.options import Policy
-from paired_servicebus.pipeline import audit, manifest, partials
-from paired_servicebus.pipeline.contents import look_into
-from paired_servicebus.pipeline.episodes import History, as_row
-from paired_servicebus.pipeline.judging import write_arrow
-from paired_servicebus.pipeline.lake import Lake
-from paired_servicebus.pipeline.lines import events_of
-from paired_servicebus.pipeline.manifest import File, Manifest
-from paired_servicebus.pipeline.rehearsal.recorded import read_history
-from paired_servicebus.pipeline.report.command import as_object
-from paired_servicebus.pipeline.report.plots import plots_of
-from paired_servicebus.pipeline.report.prose import as_markdown
-from paired_servicebus.pipeline.report.reading import last_report, report_since
-from paired_servicebus.pipeline.schema import EPISODES, TABLES
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.model.pairing_events import PingSent, Received, StateChanged
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.pipeline.ingest import partial_aggregates
+from paired_servicebus.pipeline.ingest.batch_contents import look_into
+from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
+from paired_servicebus.pipeline.ingest.event_parser import events_of
+from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
+from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
+from paired_servicebus.pipeline.report.markdown_report import as_markdown
+from paired_servicebus.pipeline.report.report_command import as_object
+from paired_servicebus.pipeline.report.report_queries import last_report, report_since
+from paired_servicebus.pipeline.report.svg_plots import plots_of
+from paired_servicebus.pipeline.table_store import audit_sql, manifest
+from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store.schema import EPISODES, TABLES
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.damaged import BOOT, ENGINE, GOOD, START, UNREADABLE, between, flipped, write
 from tests.pipeline.journals import put, tables_of
 
@@ -53,9 +54,9 @@ def made(folder: Path, data: bytes) -> Path:
     write_arrow(events_of(lines, [NAME] * len(lines)), events / "a.parquet")
     found = look_into(events)
     entities: set[tuple[str, str]] = set()
-    rows = partials.split(f"{events}/*.parquet", entities)
+    rows = partial_aggregates.split(f"{events}/*.parquet", entities)
     files = {"events": (File("b1", found.rows, found.last_ts or 0, 1),)}
-    for table in partials.PARTIALS:
+    for table in partial_aggregates.PARTIALS:
         (folder / table).mkdir()
         write_arrow(rows[table], folder / table / "a.parquet")
         files[table] = (File("a.parquet", rows[table].num_rows, found.last_ts or 0, 1),)
@@ -74,9 +75,9 @@ def _episodes(story: list[dict[str, Any]]) -> list[dict[str, Any]]:
         by_entity[row["key"]].append(row)
     found = []
     for told in by_entity.values():
-        history = History()
+        history = EpisodeHistory()
         history.add(told)
-        History(history.text())
+        EpisodeHistory(history.text())
         found += [as_row(episode, EPISODES) for episode in history.episodes.values()]
     return found
 
@@ -84,14 +85,14 @@ def _episodes(story: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _judge(folder: Path, files: dict[str, tuple[File, ...]]) -> None:
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.read_parquet(str(folder / "events" / "b1" / "*.parquet")).create_view("events")
-        connection.execute(f"create view receipts as {audit.PARTIAL.format(events='events')}")
-        connection.execute(f"create view merged as {audit.MERGE.format(partials='receipts')}")
+        connection.execute(f"create view receipts as {audit_sql.PARTIAL.format(events='events')}")
+        connection.execute(f"create view merged as {audit_sql.MERGE.format(partials='receipts')}")
         end = files["events"][0].last_ts
-        connection.execute(f"create view judged as {audit.JUDGED.format(merged='merged', now=end)}")
-        each = audit.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
+        connection.execute(f"create view judged as {audit_sql.JUDGED.format(merged='merged', now=end)}")
+        each = audit_sql.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
         (folder / "verdicts").mkdir()
         columns = ", ".join(TABLES["verdicts"])
-        verdicts = partials.with_all(connection.sql(f"select {columns} from ({each})").to_arrow_table())
+        verdicts = partial_aggregates.with_all(connection.sql(f"select {columns} from ({each})").to_arrow_table())
     write_arrow(verdicts, folder / "verdicts" / "a.parquet")
     files["verdicts"] = (File("a.parquet", verdicts.num_rows, 0, 1),)
 

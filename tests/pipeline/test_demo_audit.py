@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from paired_servicebus.bench.cluster import with_descendants
-from paired_servicebus.demo import afterwards
-from paired_servicebus.demo.command import worker_process
-from paired_servicebus.demo.lines import Done, Line, Order, Said
+from paired_servicebus.demo import pipeline_audit
+from paired_servicebus.demo.runner import worker_process
 from paired_servicebus.demo.scenarios import SCENARIOS
+from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayRequest, WorkerLine
 
 pytest.importorskip("pyspark")
 ASKED = os.environ.get("PAIRED_SPARK", "")
@@ -80,37 +80,37 @@ def test_a_pipeline_that_is_killed_in_the_middle_changes_nothing(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = tmp_path / "d"
     folder.mkdir()
-    order = Order(
+    order = PlayRequest(
         scenario="datacenter-outage", duration=20, seed=1, folder=str(folder), socket=str(folder / "s"),
         with_tables=True,
     )  # fmt: skip
     with worker_process(order, folder) as worker:
         assert worker.stdout is not None
-        said: Line = Said("")
+        said: WorkerLine = CaptionShown("")
         killed: list[int] = []
-        while not isinstance(said, Done):
+        while not isinstance(said, PlayDone):
             said = _line(worker.stdout.readline())
             killed += [] if killed else _kill_pipeline(worker.pid)
     assert killed
     assert said.result.balanced
     assert said.result.broken == []
-    judged = afterwards.judged(said.result, order)
+    judged = pipeline_audit.judged(said.result, order)
     assert judged.audit is not None
     assert judged.audit.skipped is None
     assert judged.broken == []
 
 
-def _line(raw: bytes) -> Line:
+def _line(raw: bytes) -> WorkerLine:
     import msgspec
 
-    return msgspec.json.decode(raw, type=Line)
+    return msgspec.json.decode(raw, type=WorkerLine)
 
 
 def _kill_pipeline(worker: int) -> list[int]:
     """Kill the pipeline below the worker, if it runs; its process."""
     for pid in with_descendants(worker):
         command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"paired_servicebus.pipeline.process" in command.read_bytes():
+        if command.exists() and b"paired_servicebus.pipeline.pipeline_main" in command.read_bytes():
             os.kill(pid, signal.SIGKILL)
             return [pid]
     time.sleep(0.1)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.pipeline.drain.command import Found as Looked
-from paired_servicebus.pipeline.drain.command import refusal, retrying
-from paired_servicebus.pipeline.drain.order import End, Report
-from paired_servicebus.pipeline.drain.waves import LOCKED, PATIENCE, Depth, Depths, Waves, World, dealt
+from paired_servicebus.pipeline.drain.drain_command import DrainTargets as Looked
+from paired_servicebus.pipeline.drain.drain_command import refusal, retrying
+from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport
+from paired_servicebus.pipeline.drain.waves import LOCKED, PATIENCE, Depths, QueueDepth, WaveActions, Waves, dealt
 
 WAVE = 10.0
 
@@ -34,29 +34,29 @@ class Namespaces:
     said: list[str] = field(default_factory=list)
     stop_after: int = 10**6
 
-    def run(self, deals: tuple[int, ...]) -> Sequence[Report]:
+    def run(self, deals: tuple[int, ...]) -> Sequence[TaskReport]:
         self.now += WAVE
         self.deals.append(deals)
         return [self._task(queue) for queue in deals]
 
-    def _task(self, queue: int) -> Report:
+    def _task(self, queue: int) -> TaskReport:
         if self.trouble:
-            return Report(queue=queue, end=End.FAILING, text=self.trouble)
+            return TaskReport(queue=queue, end=TaskEnd.FAILING, text=self.trouble)
         if self.locked.get(queue, 0.0) > self.now:
-            return Report(queue=queue, end=End.EMPTY)
+            return TaskReport(queue=queue, end=TaskEnd.EMPTY)
         moved = min(self.each, self.lying[queue] - self.aside)
         self.lying[queue] -= moved
-        end = End.BOUND if moved == self.each else End.EMPTY
-        return Report(queue=queue, end=end, moved=moved, set_aside=self.aside)
+        end = TaskEnd.BOUND if moved == self.each else TaskEnd.EMPTY
+        return TaskReport(queue=queue, end=end, moved=moved, set_aside=self.aside)
 
     def depths(self) -> Depths:
-        return {queue: Depth(count) if self.told else None for queue, count in self.lying.items()}
+        return {queue: QueueDepth(count) if self.told else None for queue, count in self.lying.items()}
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
     def drain(self, parallelism: int = 2) -> tuple[str, Waves]:
-        world = World(
+        world = WaveActions(
             run=self.run,
             depths=self.depths,
             clock=lambda: self.now,
@@ -131,7 +131,7 @@ def test_a_drain_that_is_told_to_stop_begins_no_further_wave() -> None:
 
 def test_an_executor_that_cannot_drain_ends_it_at_once() -> None:
     namespaces = Namespaces({0: 1})
-    namespaces.run = lambda deals: [Report(queue=0, end=End.UNFIT, text="no pairing.toml on worker-7")]  # type: ignore[method-assign]
+    namespaces.run = lambda deals: [TaskReport(queue=0, end=TaskEnd.UNFIT, text="no pairing.toml on worker-7")]  # type: ignore[method-assign]
     with pytest.raises(DrainError, match="worker-7"):
         namespaces.drain()
 

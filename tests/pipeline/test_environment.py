@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.drain import command as drain
-from paired_servicebus.pipeline.drain import process
-from paired_servicebus.pipeline.drain.order import DrainOrder
-from paired_servicebus.pipeline.environment import DEFAULTS, for_spark, withheld, write_defaults
-from paired_servicebus.pipeline.launch import start_pipeline
+from paired_servicebus.pipeline.drain import drain_command as drain
+from paired_servicebus.pipeline.drain import drain_main
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder
+from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.spark.spark_environment import DEFAULTS, spark_variables, withheld, write_defaults
 
 WITHIN = 30.0
 STRING = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
@@ -119,7 +119,7 @@ def test_what_is_withheld_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_key_is_withheld_under_any_name() -> None:
-    assert for_spark({"SPARK_X": STRING, "AWS_Y": STRING.upper(), "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert spark_variables({"SPARK_X": STRING, "AWS_Y": STRING.upper(), "PATH": "/bin"}) == {"PATH": "/bin"}
 
 
 def test_the_file_of_settings_is_its_users_alone_even_where_one_was(tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_the_file_of_settings_is_its_users_alone_even_where_one_was(tmp_path: Pa
 def test_the_driver_listens_where_its_cluster_reaches_it_alone(
     master: str, towards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_own_address", {towards: "10.9.9.9"}.__getitem__)
+    monkeypatch.setattr(drain_main, "_own_address", {towards: "10.9.9.9"}.__getitem__)
     order = DrainOrder(run="r", pairing="p", config="c", spool="s", queues=[], master=master, parallelism=1)
-    settings = process._cluster_settings(order)
+    settings = drain_main._cluster_settings(order)
     assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == ("10.9.9.9", "10.9.9.9")
 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://127.0.0.1:7077", "yarn"])
 def test_elsewhere_no_address_is_chosen(master: str) -> None:
     order = DrainOrder(run="r", pairing="p", config="c", spool="s", queues=[], master=master, parallelism=1)
-    assert not any("driver" in name for name in process._cluster_settings(order))
+    assert not any("driver" in name for name in drain_main._cluster_settings(order))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.pipeline.episodes import HORIZON, WITHDRAWN, History, as_row
-from paired_servicebus.pipeline.schema import EPISODES
+from paired_servicebus.pipeline.ingest.episodes import HORIZON, WITHDRAWN, EpisodeHistory, as_row
+from paired_servicebus.pipeline.table_store.schema import EPISODES
 from tests.pipeline.rows import SECOND, T0, Row, Told, outage
 
 
@@ -19,7 +19,7 @@ def told(rows: list[Row], *, batches: int = 1) -> dict[str, dict[str, Any]]:
     kept: dict[str, dict[str, Any]] = {}
     size = max(1, -(-len(rows) // batches))
     for start in range(0, len(rows), size):
-        history = History(text)
+        history = EpisodeHistory(text)
         history.add(rows[start : start + size])
         text = history.text()
         for name, episode in history.episodes.items():
@@ -144,7 +144,7 @@ def test_what_is_kept_does_not_grow_with_history() -> None:
     it = Told()
     text, sizes = None, []
     for hour in range(6):
-        history = History(text)
+        history = EpisodeHistory(text)
         history.add({**row, "ts": row["ts"] + hour * 3600 * SECOND} for row in outage(it))
         text = history.text()
         sizes.append(len(text))

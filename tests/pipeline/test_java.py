@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import JavaNotFoundError
-from paired_servicebus.pipeline import java
-from paired_servicebus.pipeline.java import find_java
+from paired_servicebus.pipeline.spark import java
+from paired_servicebus.pipeline.spark.java import find_java
 
 
 def a_java(home: Path, version: str, *, release: bool = True) -> Path:

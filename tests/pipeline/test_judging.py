@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paired_servicebus.pipeline.judging import LARGE, MOST_FILES, crowded, due
-from paired_servicebus.pipeline.manifest import File, Manifest
+from paired_servicebus.pipeline.ingest.table_maintenance import LARGE, MOST_FILES, crowded, due
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 
 
 def manifest(new: int, rows: int, *, known: int = 0) -> Manifest:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PipelineError, PipelineRunningError
-from paired_servicebus.pipeline import lake as lakes
-from paired_servicebus.pipeline import manifest as manifests
-from paired_servicebus.pipeline.lake import STORY, Lake
-from paired_servicebus.pipeline.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store import lake as lakes
+from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store.lake import STORY, Lake
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 
 
 def minutes(*names: str) -> dict[str, object]:
@@ -104,8 +104,8 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
 
 def test_gone_files_are_looked_for_in_the_newest_manifest(tmp_path: Path) -> None:
     """A reader that opened the tables long ago goes on with those of now."""
-    from paired_servicebus.core.events import Warned
-    from paired_servicebus.pipeline.tables import Tables
+    from paired_servicebus.core.model.pairing_events import Warned
+    from paired_servicebus.pipeline.table_store.table_reader import Tables
     from tests.pipeline.journals import as_rows, put
 
     rows = as_rows([Warned(at=1, about="a", text="b")])

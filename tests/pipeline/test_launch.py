@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
+from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
 
 pytest.importorskip("pyspark")
 WITHIN = 30.0

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from paired_servicebus.core.errors import NoTablesError
-from paired_servicebus.pipeline import manifest as manifests
-from paired_servicebus.pipeline.manifest import Gap, Manifest, Span, merged
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store.manifest import Gap, Manifest, RecordSpan, merged
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 
-def span(first: int, last: int, boot: str = "b") -> Span:
-    return Span("e", boot, first, last)
+def span(first: int, last: int, boot: str = "b") -> RecordSpan:
+    return RecordSpan("e", boot, first, last)
 
 
-def numbers(spans: tuple[Span, ...]) -> set[int]:
+def numbers(spans: tuple[RecordSpan, ...]) -> set[int]:
     return {number for one in spans for number in range(one.first, one.last + 1)}
 
 
@@ -27,14 +27,14 @@ SPANS = some.lists(some.tuples(some.integers(1, 60), some.integers(0, 9)).map(la
 
 
 @given(SPANS)
-def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[Span]) -> None:
+def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[RecordSpan]) -> None:
     found = merged(tuple(spans))
     assert numbers(found) == numbers(tuple(spans))
     assert all(later.first > earlier.last + 1 for earlier, later in pairwise(found))
 
 
 @given(SPANS)
-def test_gaps_are_what_is_missing_up_to_the_last(spans: list[Span]) -> None:
+def test_gaps_are_what_is_missing_up_to_the_last(spans: list[RecordSpan]) -> None:
     found = Manifest(seen=merged(tuple(spans)))
     missing = {number for gap in found.gaps() for number in range(gap.first, gap.last + 1)}
     there = numbers(tuple(spans))

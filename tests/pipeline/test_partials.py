@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from paired_servicebus.core import events as e
-from paired_servicebus.pipeline import partials
-from paired_servicebus.pipeline.schema import TABLES
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.pipeline.ingest import partial_aggregates
+from paired_servicebus.pipeline.table_store.schema import TABLES
 from tests.pipeline.journals import as_rows, put, tables_of
 
 EVENTS: list[e.Event] = [
@@ -40,13 +40,13 @@ def split(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """As the pipeline does, of a file that Spark has not written."""
     path = folder / f"batch-{rows[0]['seq']}.parquet"
     put(path, "events", rows)
-    return partials.split(str(path), set())
+    return partial_aggregates.split(str(path), set())
 
 
 def seen(folder: Path, batches: list[list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """What readers see after these batches."""
     made = [split(folder, rows) for rows in batches]
-    files = {table: [row for part in made for row in part[table].to_pylist()] for table in partials.PARTIALS}
+    files = {table: [row for part in made for row in part[table].to_pylist()] for table in partial_aggregates.PARTIALS}
     order = {"minutes": "entity", "backlog": "queue", "syphon": "queue", "cost": "cause"}
     with tables_of(folder, [], **files) as tables:
         return {view: tables.rows(f"select * from {view} order by {by}") for view, by in order.items()}
@@ -84,11 +84,11 @@ def test_many_files_made_one_say_the_same(tmp_path: Path) -> None:
     rows = as_rows(EVENTS)
     made = [split(tmp_path, part) for part in (rows[:20], rows[20:38], rows[38:])]
     merged: dict[str, list[dict[str, Any]]] = {}
-    for table in partials.PARTIALS:
+    for table in partial_aggregates.PARTIALS:
         paths = [tmp_path / f"{table}-{number}.parquet" for number in range(len(made))]
         for path, part in zip(paths, made, strict=True):
             put(path, table, part[table].to_pylist())
-        merged[table] = partials.merge(table, [str(path) for path in paths]).to_pylist()
+        merged[table] = partial_aggregates.merge(table, [str(path) for path in paths]).to_pylist()
     with tables_of(tmp_path / "merged", [], **merged) as tables:
         (minute,) = tables.rows("select * from minutes")
         slope = tables.row("select slope from backlog where queue = 0")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.engine import spool
-from paired_servicebus.engine.spool import CLOSED
-from paired_servicebus.pipeline import command
-from paired_servicebus.pipeline.command import run_pipeline
-from paired_servicebus.pipeline.lake import Lake
-from paired_servicebus.pipeline.source import require_files, require_whole_files
+from paired_servicebus.engine.journal import spool
+from paired_servicebus.engine.journal.spool import CLOSED
+from paired_servicebus.pipeline import pipeline_command
+from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
+from paired_servicebus.pipeline.pipeline_command import run_pipeline
+from paired_servicebus.pipeline.table_store.lake import Lake
 
 
 class Interrupted:
@@ -35,7 +35,7 @@ class Interrupted:
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
     pipeline = Interrupted()
-    monkeypatch.setattr(command, "start_pipeline", lambda **_: pipeline)
+    monkeypatch.setattr(pipeline_command, "start_pipeline", lambda **_: pipeline)
     return pipeline
 
 

@@ -10,8 +10,8 @@ pytest.importorskip("google.protobuf.descriptor", reason="the extra `spark` is n
 from pyspark.sql import Row
 from pyspark.sql.streaming import TwsTester
 
-from paired_servicebus.pipeline.partials import STORY_COLUMNS
-from paired_servicebus.pipeline.processor import EpisodeProcessor
+from paired_servicebus.pipeline.ingest.episode_processor import EpisodeProcessor
+from paired_servicebus.pipeline.ingest.partial_aggregates import STORY_COLUMNS
 from tests.pipeline.rows import outage
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline import query
-from paired_servicebus.pipeline.query import TRIES, Query
+from paired_servicebus.pipeline.spark import restarted_query
+from paired_servicebus.pipeline.spark.restarted_query import TRIES, Query
 
 Step = Callable[[], None]
 NOWHERE = Path("/no/checkpoint")
@@ -16,7 +16,7 @@ NOWHERE = Path("/no/checkpoint")
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query, "PAUSE", 0.0)
+    monkeypatch.setattr(restarted_query, "PAUSE", 0.0)
 
 
 class Running:

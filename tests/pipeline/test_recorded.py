@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.events import (
+from paired_servicebus.core.model.pairing_events import (
     EngineStarted,
     EngineStopped,
     Event,
@@ -22,18 +22,23 @@ from paired_servicebus.core.events import (
     SendsCounted,
     StateChanged,
 )
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.engine import records, spool
-from paired_servicebus.pipeline.rehearsal.history import History, Span, Step, kind_of_reason
-from paired_servicebus.pipeline.rehearsal.recorded import history_of, read_history
-from paired_servicebus.pipeline.rehearsal.replay import replay
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.pipeline.rehearsal.histories.journal_history import history_of, read_history
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    RateStep,
+    RecordedHistory,
+    TimeBounds,
+    kind_of_reason,
+)
+from paired_servicebus.pipeline.rehearsal.policy_replay import replay
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)
 
 
-def history(*events: Event, policy: Policy = POLICY) -> History:
+def history(*events: Event, policy: Policy = POLICY) -> RecordedHistory:
     """The history of one boot that began at T."""
     started = EngineStarted(
         at=T, pairing="p", primary="a", secondary="b", backlog_queues=4, syphon=True, version="source"
@@ -76,8 +81,8 @@ def test_an_outage_begins_between_the_last_good_answer_and_the_first_bad_one_and
 
     assert outage.target == "orders"
     assert outage.failure is FailureKind.CONNECTION
-    assert outage.began == pytest.approx(Span(10.0, 10.5))
-    assert outage.ended == pytest.approx(Span(40.6, 50.6))
+    assert outage.began == pytest.approx(TimeBounds(10.0, 10.5))
+    assert outage.ended == pytest.approx(TimeBounds(40.6, 50.6))
     assert outage.share == 1.0
 
 
@@ -113,8 +118,8 @@ def test_a_send_that_was_not_answered_was_lost_when_it_was_asked() -> None:
     ).outages
 
     assert outage.failure is FailureKind.TIMEOUT
-    assert outage.began == pytest.approx(Span(5.0, 8.0))
-    assert outage.ended == pytest.approx(Span(8.0, 19.0))
+    assert outage.began == pytest.approx(TimeBounds(5.0, 8.0))
+    assert outage.ended == pytest.approx(TimeBounds(8.0, 19.0))
 
 
 def test_seconds_with_both_answers_are_a_share_of_requests_that_fail() -> None:
@@ -258,5 +263,5 @@ def test_a_reason_begins_with_its_kind(reason: str, kind: FailureKind | None) ->
 def test_steps_are_spans_up_to_the_end() -> None:
     load = history(*FAILED_OVER).loads[0]
 
-    assert load.steps[0] == Step(0.0, load.steps[0].rate)
+    assert load.steps[0] == RateStep(0.0, load.steps[0].rate)
     assert [end for _, end, _ in load.spans(30.0)][-1] <= 30.0

@@ -10,30 +10,36 @@ import msgspec
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.asked import Asked, history_for, order_asked
-from paired_servicebus.pipeline.rehearsal.grid import Order, Row, order_of, policies_of, run_chunk
-from paired_servicebus.pipeline.rehearsal.history import History, Load, Outage, Span, Step
-from paired_servicebus.pipeline.rehearsal.made_up import HOUR
-from paired_servicebus.pipeline.rehearsal.said import as_object, as_text
-from paired_servicebus.pipeline.rehearsal.table import FAILOVER, rehearsed
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    OfferedLoad,
+    Outage,
+    RateStep,
+    RecordedHistory,
+    TimeBounds,
+)
+from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
+from paired_servicebus.pipeline.rehearsal.policy_grid import Order, Row, order_of, policies_of, run_chunk
+from paired_servicebus.pipeline.rehearsal.policy_ranking import FAILOVER, rehearsed
+from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
+from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest, history_for, rehearsal_order
 
 NOW = Policy(send_timeout=2.0, failover_interval=60.0, ping_primary_interval=30.0, ping_timeout=5.0)
-SMALL = History(
+SMALL = RecordedHistory(
     source="a test",
     seconds=600.0,
     entities=("orders",),
     queues=2,
-    loads=(Load(path="orders", steps=(Step(0.0, 1.0),)),),
-    outages=(Outage("orders", FailureKind.DISABLED, Span(100.0, 101.0), Span(300.0, 320.0)),),
+    loads=(OfferedLoad(path="orders", steps=(RateStep(0.0, 1.0),)),),
+    outages=(Outage("orders", FailureKind.DISABLED, TimeBounds(100.0, 101.0), TimeBounds(300.0, 320.0)),),
     unknown=("when it ended",),
 )
-ASKED = Asked(intervals="0s,5s", pings="1,2", ping_intervals="30s", seeds=3)
+ASKED = RehearsalRequest(intervals="0s,5s", pings="1,2", ping_intervals="30s", seeds=3)
 
 
 def small() -> Order:
-    return order_asked(ASKED, SMALL, NOW)
+    return rehearsal_order(ASKED, SMALL, NOW)
 
 
 def rows_of(order: Order) -> list[Row]:
@@ -86,13 +92,13 @@ def test_the_reason_compares_with_the_policy_in_force() -> None:
 
 
 def test_nothing_to_choose_by_is_said() -> None:
-    quiet = order_asked(ASKED, _without_outages(), NOW)
+    quiet = rehearsal_order(ASKED, _without_outages(), NOW)
 
     assert "nothing to choose by" in rehearsed(quiet, rows_of(quiet)).reason
 
 
-def _without_outages() -> History:
-    return History(source="a test", seconds=60.0, entities=("orders",), queues=1, loads=SMALL.loads)
+def _without_outages() -> RecordedHistory:
+    return RecordedHistory(source="a test", seconds=60.0, entities=("orders",), queues=1, loads=SMALL.loads)
 
 
 def test_the_text_says_what_was_replayed_what_is_recommended_and_what_is_not_known() -> None:
@@ -119,15 +125,15 @@ def test_the_object_has_a_row_a_policy_with_bounds() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(intervals="soon", pings="1", ping_intervals="1s", seeds=2), "--failover-interval is 'soon'"),
-        (Asked(intervals="5s", pings="few", ping_intervals="1s", seeds=2), "--failback-pings is 'few'"),
-        (Asked(intervals="5s", pings="1", ping_intervals="0s", seeds=2), "ping_primary_interval is 0"),
-        (Asked(intervals="5s", pings="1", ping_intervals="1s", seeds=1), "--seeds is 1"),
+        (RehearsalRequest(intervals="soon", pings="1", ping_intervals="1s", seeds=2), "--failover-interval is 'soon'"),
+        (RehearsalRequest(intervals="5s", pings="few", ping_intervals="1s", seeds=2), "--failback-pings is 'few'"),
+        (RehearsalRequest(intervals="5s", pings="1", ping_intervals="0s", seeds=2), "ping_primary_interval is 0"),
+        (RehearsalRequest(intervals="5s", pings="1", ping_intervals="1s", seeds=1), "--seeds is 1"),
     ],
 )
-def test_what_cannot_be_rehearsed_is_said_in_a_sentence(asked: Asked, said: str) -> None:
+def test_what_cannot_be_rehearsed_is_said_in_a_sentence(asked: RehearsalRequest, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        order_asked(asked, SMALL, NOW)
+        rehearsal_order(asked, SMALL, NOW)
 
 
 def test_where_nothing_is_recorded_an_hour_is_made_up(tmp_path: Path) -> None:

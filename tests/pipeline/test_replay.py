@@ -6,26 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.quiet import QUIET_AFTER
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.pipeline.rehearsal.history import CONDITIONS, History, Load, Outage, Span, Step
-from paired_servicebus.pipeline.rehearsal.made_up import HOUR
-from paired_servicebus.pipeline.rehearsal.replay import LONGEST, SHORTEST, Outcome, Replay, plan_of, replay
-from paired_servicebus.simulation.letters import BEGAN
-from paired_servicebus.simulation.plan import Act, Crash
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    CONDITIONS,
+    OfferedLoad,
+    Outage,
+    RateStep,
+    RecordedHistory,
+    TimeBounds,
+)
+from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
+from paired_servicebus.pipeline.rehearsal.policy_replay import LONGEST, SHORTEST, Replay, RunOutcome, plan_of, replay
+from paired_servicebus.simulation.run_plan import Crash, OperatorAct
+from paired_servicebus.simulation.sim_messages import BEGAN
 
 QUICK = Policy(send_timeout=2.0, failover_interval=10.0, ping_primary_interval=10.0, ping_timeout=5.0)
 
 
-def exactly(at: float) -> Span:
-    return Span(at, at)
+def exactly(at: float) -> TimeBounds:
+    return TimeBounds(at, at)
 
 
-def history(*outages: Outage, paths: tuple[str, ...] = ("orders", "payments"), seconds: float = 600.0) -> History:
+def history(
+    *outages: Outage, paths: tuple[str, ...] = ("orders", "payments"), seconds: float = 600.0
+) -> RecordedHistory:
     """Two messages a second to each entity."""
-    loads = tuple(Load(path=path, steps=(Step(0.0, 2.0),)) for path in paths)
-    return History(source="a test", seconds=seconds, entities=paths, queues=3, loads=loads, outages=outages)
+    loads = tuple(OfferedLoad(path=path, steps=(RateStep(0.0, 2.0),)) for path in paths)
+    return RecordedHistory(source="a test", seconds=seconds, entities=paths, queues=3, loads=loads, outages=outages)
 
 
 REFUSED = Outage("orders", FailureKind.DISABLED, exactly(100.0), exactly(200.0))
@@ -62,7 +71,7 @@ def test_with_interval_zero_no_caller_is_refused() -> None:
 
 
 def test_the_longest_reading_and_the_shortest_are_bounds_of_every_other() -> None:
-    unsure = history(Outage("orders", FailureKind.DISABLED, Span(90.0, 110.0), Span(150.0, 250.0)))
+    unsure = history(Outage("orders", FailureKind.DISABLED, TimeBounds(90.0, 110.0), TimeBounds(150.0, 250.0)))
 
     runs = [replay(unsure, QUICK, seed) for seed in range(1, 12)]
 
@@ -99,7 +108,9 @@ def test_a_failback_into_the_same_outage_is_a_flap() -> None:
 
 
 def test_what_people_and_crashes_did_is_replayed() -> None:
-    drilled = replace(history(), acts=(Act(50.0, 0, "force", "orders"), Act(80.0, 0, "release", "orders")))
+    drilled = replace(
+        history(), acts=(OperatorAct(50.0, 0, "force", "orders"), OperatorAct(80.0, 0, "release", "orders"))
+    )
     crashed = replace(history(REFUSED), crashes=(Crash(150.0, 160.0, 0),))
 
     assert replay(drilled, QUICK, 1).failed_over_ms == pytest.approx(30_000, abs=100)
@@ -108,7 +119,7 @@ def test_what_people_and_crashes_did_is_replayed() -> None:
 
 def test_a_caller_that_insists_loses_no_message() -> None:
     insisting = replace(
-        history(REFUSED), insists=0.5, loads=(Load(path="orders", steps=(Step(0.0, 2.0),), waits=True),)
+        history(REFUSED), insists=0.5, loads=(OfferedLoad(path="orders", steps=(RateStep(0.0, 2.0),), waits=True),)
     )
 
     outcome = replay(insisting, QUICK, 1)
@@ -125,7 +136,7 @@ def test_a_refusal_that_takes_long_is_noticed_later() -> None:
 
 
 def test_a_run_depends_on_its_seed_alone() -> None:
-    first: Outcome = replay(HOUR, Policy(), 7)
+    first: RunOutcome = replay(HOUR, Policy(), 7)
 
     assert replay(HOUR, Policy(), 7) == first
     assert (first.lost, first.broken) == (0, 0)
@@ -144,7 +155,7 @@ def test_every_failure_that_a_record_can_hold_has_a_condition() -> None:
 def test_calls_that_are_not_played_keep_an_entity_healthy_and_their_absence_does_not() -> None:
     """Section 6: "An entity with neither traffic nor probe is shown as unknown". Two hours of skipped calls, then one
     of none."""
-    loads = (Load(path="orders", steps=(Step(0.0, 0.01), Step(7200.0, 0.0))),)
+    loads = (OfferedLoad(path="orders", steps=(RateStep(0.0, 0.01), RateStep(7200.0, 0.0))),)
     hours = replace(history(paths=("orders",), seconds=3 * 3600.0), loads=loads)
     world = Replay(hours, QUICK, 1)
     changes: list[tuple[str, float]] = []

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.billing import Price
+from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError
-from paired_servicebus.core.events import (
+from paired_servicebus.core.model.pairing_events import (
     Commanded,
     CommandEnded,
     Delivered,
@@ -26,14 +26,14 @@ from paired_servicebus.core.events import (
     SendsCounted,
     StateChanged,
 )
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.pipeline.audit import IN_FLIGHT
-from paired_servicebus.pipeline.manifest import Span
-from paired_servicebus.pipeline.report.command import as_object, chooser, moment, run_report, write_report
-from paired_servicebus.pipeline.report.incident import TOGETHER, Episode, Report, incidents
-from paired_servicebus.pipeline.report.prose import as_markdown, percent, seconds
-from paired_servicebus.pipeline.report.reading import last_report, read_incidents, report_of, report_since
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.pipeline.report.incident import TOGETHER, IncidentEpisode, Report, incidents
+from paired_servicebus.pipeline.report.markdown_report import as_markdown, percent, seconds
+from paired_servicebus.pipeline.report.report_command import as_object, chooser, moment, run_report, write_report
+from paired_servicebus.pipeline.report.report_queries import last_report, read_incidents, report_of, report_since
+from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
+from paired_servicebus.pipeline.table_store.manifest import RecordSpan
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.made_tables import make_tables, micros
 
 T = 1_700_000_000.0
@@ -108,7 +108,7 @@ def records(*events: Event) -> list[Record]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One incident of orders, two of its messages still parked."""
     where = tmp_path_factory.mktemp("tables") / "tables"
-    return make_tables(where, records(*EVENTS), episodes=[EPISODE], cost=COST, spans=[Span("e", "one", 4, 400)])
+    return make_tables(where, records(*EVENTS), episodes=[EPISODE], cost=COST, spans=[RecordSpan("e", "one", 4, 400)])
 
 
 @pytest.fixture(scope="module")
@@ -309,8 +309,8 @@ def test_empty_tables_and_none_at_all_are_said_in_a_sentence(tmp_path: Path) -> 
         run_report(tmp_path / "none", choose=last_report, format_="md", out=None, price=None)
 
 
-def episode(name: str, began: float, ended: float) -> Episode:
-    return Episode(
+def episode(name: str, began: float, ended: float) -> IncidentEpisode:
+    return IncidentEpisode(
         id=name,
         engine="e",
         entity=name,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import SparkMissingError
-from paired_servicebus.pipeline import session
-from paired_servicebus.pipeline.java import Java
-from paired_servicebus.pipeline.session import first_line, open_session
+from paired_servicebus.pipeline.spark import spark_session
+from paired_servicebus.pipeline.spark.java import Java
+from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
 
 FULL = """[STREAM_FAILED] Query [id = d378] ended: An exception was raised by the Python Proxy.
 Traceback (most recent call last):
-  File "stream.py", line 1, in take
+  File "streaming_queries.py", line 1, in take
 py4j.protocol.Py4JJavaError: An error occurred while calling o213.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure
 \tat org.apache.spark.Something.run(Something.scala:1)
@@ -37,7 +37,7 @@ def test_of_a_query_that_failed_the_reason_is_said() -> None:
 
 
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
     java = Java(home=tmp_path, major=17, source="PATH")
     with (
         pytest.raises(SparkMissingError, match=r"pip install 'servicebus-paired-console\[spark\]'"),

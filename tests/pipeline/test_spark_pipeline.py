@@ -23,17 +23,17 @@ import pytest
 
 from paired_servicebus.bench.journals import write_journal
 from paired_servicebus.core.errors import NoTablesError
-from paired_servicebus.engine.spool import CLOSED
-from paired_servicebus.pipeline import judging, stream
-from paired_servicebus.pipeline import manifest as manifests
-from paired_servicebus.pipeline.beside import Judge
-from paired_servicebus.pipeline.command import summary
-from paired_servicebus.pipeline.inbox import Inbox
-from paired_servicebus.pipeline.java import find_java
-from paired_servicebus.pipeline.lake import Lake
-from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
-from paired_servicebus.pipeline.session import open_session
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.engine.journal.spool import CLOSED
+from paired_servicebus.pipeline.ingest import streaming_queries, table_maintenance
+from paired_servicebus.pipeline.ingest.inbox import Inbox
+from paired_servicebus.pipeline.ingest.maintenance_thread import MaintenanceThread
+from paired_servicebus.pipeline.pipeline_command import summary
+from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
+from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.damaged import GOOD, UNREADABLE
 
 pytestmark = [
@@ -97,7 +97,7 @@ def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
 def once(spark: Any, journal: Path, folder: Path) -> None:
     """As a process of its own, but in this one."""
     with Lake(folder) as lake:
-        stream.Pipeline(spark, lake, journal).once()
+        streaming_queries.Pipeline(spark, lake, journal).once()
 
 
 def finish(pipeline: Pipeline) -> None:
@@ -337,8 +337,8 @@ def test_a_checkpoint_of_which_half_is_lost_loses_nothing(
 def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
     spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_BYTES", 1)  # a delivery for each file
-    monkeypatch.setattr(stream, "FORGET", 2)
+    monkeypatch.setattr(streaming_queries, "MOST_BYTES", 1)  # a delivery for each file
+    monkeypatch.setattr(streaming_queries, "FORGET", 2)
     end, events = time.monotonic() + LONG, len(made["events"]) - len(made["gaps"])
     known: list[int] = []
     with Lake(tmp_path) as lake:
@@ -349,7 +349,7 @@ def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
             known.append(sum(log.count('"path"') for log in logs))
             return sum(file.rows for file in lake.manifest.of("events")) == events and known[-1] == 0
 
-        stream.Pipeline(spark, lake, journal).follow(1.0, is_over)
+        streaming_queries.Pipeline(spark, lake, journal).follow(1.0, is_over)
         assert max(known) > 0
     once(spark, journal, tmp_path)
     assert said(tmp_path) == made
@@ -377,7 +377,7 @@ def test_files_that_the_journal_gave_up_before_spark_looked_hold_up_nobody(
 
     monkeypatch.setattr(Inbox, "deliver", delivered)
     with Lake(folder) as lake:
-        stream.Pipeline(spark, lake, journal).follow(1.0, is_over)
+        streaming_queries.Pipeline(spark, lake, journal).follow(1.0, is_over)
     assert {row["file"] for row in said(folder)["events"] if row["file"]} == {newest.name}
 
 
@@ -395,21 +395,21 @@ def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -
 
 def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are made one, judged or not; each step leaves what readers see as it was."""
-    monkeypatch.setattr(stream, "MOST_BYTES", 1)  # a batch for each file
+    monkeypatch.setattr(streaming_queries, "MOST_BYTES", 1)  # a batch for each file
     with Lake(tmp_path) as lake:
-        stream.Pipeline(spark, lake, journal).once()
+        streaming_queries.Pipeline(spark, lake, journal).once()
         whole = said(tmp_path)
         assert len(lake.manifest.of("events")) >= 4
         assert sum(1 for row in whole["events"] if not row["trouble"]) == EVENTS + 1
 
-        monkeypatch.setattr(judging, "MOST_FILES", 2)
+        monkeypatch.setattr(table_maintenance, "MOST_FILES", 2)
         lake.commit(lambda now: {"judged": 0, "files": {**now.files, "audit": ()}})  # as before the first judgement
-        judging.tidy(spark, lake)
+        table_maintenance.tidy(spark, lake)
         assert len(lake.manifest.of("events")) == 1
         assert len(lake.manifest.of("minutes")) == 1
         assert said(tmp_path) == whole
-        monkeypatch.setattr(judging, "MOST_FILES", 1)
-        with Judge(spark, lake) as judge:  # as beside a journal that is followed
+        monkeypatch.setattr(table_maintenance, "MOST_FILES", 1)
+        with MaintenanceThread(spark, lake) as judge:  # as beside a journal that is followed
             end = time.monotonic() + LONG
             while not lake.manifest.judged:
                 judge.look()
@@ -417,8 +417,8 @@ def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, mon
                 time.sleep(0.01)
         assert said(tmp_path) == whole
 
-        monkeypatch.setattr(judging, "KEPT", 0)  # all is old but the newest record
-        judging.judge(spark, lake)
+        monkeypatch.setattr(table_maintenance, "KEPT", 0)  # all is old but the newest record
+        table_maintenance.judge(spark, lake)
         (audit,) = lake.manifest.of("audit")
         with Tables.open(tmp_path) as tables:
             left = [row["status"] for row in tables.rows("select status from audit")]

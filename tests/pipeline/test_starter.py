@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from paired_servicebus.pipeline.starter import ORPHANED
+from paired_servicebus.pipeline.processes.parent_watch import ORPHANED
 
 PROGRAM = """
 import threading
-from paired_servicebus.pipeline.starter import when_gone
-when_gone(lambda: print("told", flush=True), within=0.0)
+from paired_servicebus.pipeline.processes.parent_watch import watch_parent
+watch_parent(lambda: print("told", flush=True), within=0.0)
 print("up", flush=True)
 threading.Event().wait()
 """

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.billing import Price
-from paired_servicebus.core.events import Diverted, Moved
-from paired_servicebus.pipeline.tables import Tables
+from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.model.pairing_events import Diverted, Moved
+from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.journals import tables_of
 
 MINUTE = 60_000_000

@@ -26,7 +26,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus import SendAvailabilityPairedNamespaceOptions, pair_namespaces, tls_context
-from paired_servicebus.core.events import DeadLettered, Event, Moved
+from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved
 
 GOOD: Final = 2000
 DAMAGED: Final = 400

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
-from paired_servicebus.core.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
-from servicebus_amqp.codec import NULL, described, encode, encoded_list, encoded_map
-from servicebus_amqp.message import (
+from paired_servicebus.core.model.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from servicebus_amqp.encoding.codec import NULL, described, encode, encode_list, encode_map
+from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -45,17 +45,17 @@ def nested(levels: int) -> bytes:
 def colliding() -> bytes:
     """A map whose keys are UUIDs of one hash."""
     keys = (struct.pack(">BQQ", 0x98, *divmod(number * MODULUS, 2**64)) for number in range(KEYS))
-    return encoded_map(2 * KEYS, b"".join(key + b"\x41" for key in keys))
+    return encode_map(2 * KEYS, b"".join(key + b"\x41" for key in keys))
 
 
 def envelope(path: bytes = encode("orders"), *more: bytes) -> bytes:
     """Application properties with a path as encoded, and further encoded keys and values."""
     pairs = [encode(PATH), path, *more]
-    return described(APPLICATION_PROPERTIES, encoded_map(len(pairs), b"".join(pairs)))
+    return described(APPLICATION_PROPERTIES, encode_map(len(pairs), b"".join(pairs)))
 
 
 def properties(*items: bytes) -> bytes:
-    return described(PROPERTIES, encoded_list(items))
+    return described(PROPERTIES, encode_list(items))
 
 
 def poison(name: str, **sections: bytes | None) -> Sections:
@@ -70,7 +70,7 @@ def whole(data: bytes) -> Sections:
 
 
 _BODY: Final = described(DATA, encode(b"x"))
-_LIST: Final = encoded_list([encode(1)])
+_LIST: Final = encode_list([encode(1)])
 
 
 def _nested_ids() -> Iterable[tuple[str, Sections]]:
@@ -97,7 +97,7 @@ def _collisions() -> Iterable[tuple[str, Sections]]:
 def _among(keys: bytes) -> bytes:
     """Application properties with colliding keys beside the path."""
     pairs = keys[9:] + encode(PATH) + encode("orders")
-    return described(APPLICATION_PROPERTIES, encoded_map(2 * KEYS + 2, pairs))
+    return described(APPLICATION_PROPERTIES, encode_map(2 * KEYS + 2, pairs))
 
 
 _STRANGE_PATHS: Final = {
@@ -119,7 +119,7 @@ def _paths() -> Iterable[tuple[str, Sections]]:
 
 
 def _shapes() -> Iterable[tuple[str, Sections]]:
-    head, mine, ids = described(HEADER, encoded_list([b"\x41"])), envelope(), properties(encode("id"))
+    head, mine, ids = described(HEADER, encode_list([b"\x41"])), envelope(), properties(encode("id"))
     yield "sections twice", whole(ids + ids + mine + mine + _BODY)
     yield "sections out of order", whole(_BODY + mine + ids + head)
     yield "path twice", poison("path twice", application_properties=envelope(encode("orders"), *_pair(PATH, "audit")))
@@ -128,7 +128,7 @@ def _shapes() -> Iterable[tuple[str, Sections]]:
     yield "size beyond the end", whole(ids + mine + b"\x00\x53\x75\xb0\x7f\xff\xff\xff" + b"x")
     yield "unknown section", whole(ids + mine + described(0x79, _LIST) + _BODY)
     for code, name in ((PROPERTIES, "properties"), (HEADER, "header")):
-        yield f"{name} as a map", whole(described(code, encoded_map(2, encode("a") + encode(1))) + mine + _BODY)
+        yield f"{name} as a map", whole(described(code, encode_map(2, encode("a") + encode(1))) + mine + _BODY)
     for code, name in ((APPLICATION_PROPERTIES, "application properties"), (MESSAGE_ANNOTATIONS, "annotations")):
         yield f"{name} as a list", whole(described(code, _LIST) + _BODY)
     for name in (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED):
@@ -154,7 +154,7 @@ def _not_utf8() -> Iterable[tuple[str, Sections]]:
     for what, more in (("key", (bad, encode(1))), ("value", (encode("name"), bad))):
         with_it = envelope(encode("orders"), *more)
         yield f"not UTF-8 in a property's {what}", poison(f"not UTF-8 in a {what}", application_properties=with_it)
-    symbol = described(MESSAGE_ANNOTATIONS, encoded_map(2, raw_string(NOT_UTF8, _SYMBOL) + encode(1)))
+    symbol = described(MESSAGE_ANNOTATIONS, encode_map(2, raw_string(NOT_UTF8, _SYMBOL) + encode(1)))
     yield "not UTF-8 in an annotation's key", poison("not UTF-8 in an annotation", message_annotations=symbol)
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
-from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.message import Message
 from tests.pairing.backlogs import parked
 from tests.poison.kinds import damage, kinds

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from paired_servicebus.core.errors import EnvelopeError
-from paired_servicebus.core.events import DeadLettered, Moved, PumpStopped
-from paired_servicebus.pairing import rewrite
-from servicebus_amqp.message import MESSAGE_ANNOTATIONS, write_annotations
+from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, PumpStopped
+from paired_servicebus.pairing.syphon import envelope_codec
+from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS, write_annotations
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.message import Message
 from tests.pairing.backlogs import lying_in, parked, put, queue_path, reason_of
@@ -32,11 +32,11 @@ async def world() -> AsyncIterator[World]:
 def test_a_message_made_to_do_harm_is_read_or_refused_in_words_that_hold_nothing_of_it(kind: str) -> None:
     """Nothing that a message holds may stop, slow or crash more than itself."""
     data = KINDS[kind].join()
-    rewrite.held_of(data)
-    rewrite.id_of(data)
+    envelope_codec.held_of(data)
+    envelope_codec.id_of(data)
     reason = ""
     try:
-        rewrite.original(rewrite.opened(data), now_ms=0)
+        envelope_codec.original(envelope_codec.opened(data), now_ms=0)
     except EnvelopeError as error:
         reason = str(error)
     assert reason.isprintable()
@@ -77,5 +77,5 @@ async def test_a_re_drive_ends_also_where_dead_letters_cannot_be_read(world: Wor
 
 def test_a_message_of_which_only_the_namespaces_part_can_be_read_has_its_number() -> None:
     theirs = write_annotations(MESSAGE_ANNOTATIONS, {"x-opt-sequence-number": 7, "x-opt-message-state": 1})
-    held = rewrite.held_of(theirs + b"\x00\x53\x75\xb0\x7f\xff\xff\xffx")
+    held = envelope_codec.held_of(theirs + b"\x00\x53\x75\xb0\x7f\xff\xff\xffx")
     assert (held.sequence_number, held.state) == (7, 1)

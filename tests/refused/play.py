@@ -19,11 +19,11 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from prometheus_client.parser import text_string_to_metric_families
 
 import paired_servicebus
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.here import look_at
-from paired_servicebus.engine.places import places_of
-from paired_servicebus.ui.status import Health, health_of
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import query_engines
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.ui.engines.health import Health, health_of
 from servicebus_sandbox import Sandbox
 
 ENTITIES: Final = ("orders", "audit")
@@ -129,7 +129,7 @@ class Told:
 
 
 async def _snapshot(name: str) -> tuple[Snapshot | None, Health]:
-    (standing,) = await look_at([places_of(name)])
+    (standing,) = await query_engines([engine_paths(name)])
     return standing.snapshot, health_of(standing, standing.snapshot.at if standing.snapshot else 0.0)
 
 
@@ -214,7 +214,7 @@ async def _lose_and_recover(sandbox: Sandbox, application: Application, chance: 
 async def _compare(application: Application, name: str, port: int) -> tuple[tuple[str, ...], dict[str, int]]:
     """The engine's counts beside the application's own, by every way that there is to them."""
     views = {view.path: view for view in application.paired.entity_views()}
-    client = await ControlClient.connect(places_of(name).socket)
+    client = await ControlClient.connect(engine_paths(name).socket)
     counts = {path: view.refused for path, view in views.items()}
     wrong: list[str] = []
     try:

@@ -13,14 +13,14 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError, ServiceBusError
 
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import (
     BacklogUnavailableError,
     PairedClientError,
     PairingClosedError,
     ReservedPropertyError,
 )
-from paired_servicebus.core.snapshot import EntityView
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.pairing import PairedServiceBusClient
 from tests.pairing.conftest import World, until, world
 

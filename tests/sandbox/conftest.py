@@ -13,14 +13,14 @@ import pytest
 
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.authorization import Authorization, root_rule
-from servicebus_sandbox.atom.https import HttpsServer
-from servicebus_sandbox.atom.management import Management
-from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.atom.https_server import HttpsServer
+from servicebus_sandbox.atom.management_api import Management
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
-from servicebus_sandbox.serving.complaints import Complaints
+from servicebus_sandbox.serving.certificates import Certificates, make_certificates
 from servicebus_sandbox.serving.listener import Listener
 from servicebus_sandbox.serving.lobby import Lobby
-from servicebus_sandbox.serving.tls import Certificates, make_certificates
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 KEYS = {"Root": "top+secret/="}
 
@@ -40,7 +40,7 @@ class Echo(asyncio.Protocol):
 class Port:
     """A namespace with its management on a port; an echo stands for AMQP."""
 
-    namespace: Namespace
+    namespace: BrokerNamespace
     board: FaultBoard
     listener: Listener
     https: HttpsServer
@@ -64,14 +64,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 async def port(certificates: Certificates) -> AsyncIterator[Port]:
-    namespace, changes = Namespace("contoso", clock=time.time), []
+    namespace, changes = BrokerNamespace("contoso", clock=time.time), []
     board = FaultBoard("contoso", lambda: [queue.path for queue in namespace.queues()])
     management = Management(
         namespace,
         authorization=Authorization(namespace, [root_rule("Root", KEYS["Root"])]),
         clock=time.time,
         changed=lambda: changes.append(time.time()),
-        complaints=Complaints("contoso"),
+        complaints=RefusalLog("contoso"),
     )
     lobby = Lobby("contoso")
     https = HttpsServer(management, board, lobby=lobby, patience=0.4)

@@ -15,21 +15,21 @@ import aiohttp
 from tests.poison.kinds import damage, kinds
 from yarl import URL
 
-from servicebus_amqp.connection import Connection
-from servicebus_amqp.errors import AmqpError
-from servicebus_amqp.events import Event, FlowReceived, SessionBegun
-from servicebus_amqp.frames import AMQP_HEADER, SASL_HEADER, build_frame
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER, build_frame
+from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
     write_application_properties,
     write_properties,
     write_value,
 )
-from servicebus_amqp.session import Session
-from servicebus_amqp.settings import Role, Settings
-from servicebus_amqp.termini import Source, Target
-from servicebus_amqp.types import Symbol
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.protocol_events import Event, FlowReceived, SessionBegun
+from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.protocol_errors import AmqpError
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.sas import sign
 
@@ -120,8 +120,8 @@ class Client(asyncio.Protocol):
     """A client that speaks AMQP well until it is told otherwise."""
 
     def __init__(self) -> None:
-        settings = Settings(container_id="fuzz", hostname="127.0.0.1", max_message_size=None)
-        self.amqp = Connection(role=Role.CLIENT, settings=settings)
+        settings = ConnectionSettings(container_id="fuzz", hostname="127.0.0.1", max_message_size=None)
+        self.amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
         self.session: Session
         self.seen: list[Event] = []
         self.changed = asyncio.Event()
@@ -449,8 +449,8 @@ def _entry(kind: str, inside: str) -> str:
 
 def _conversation() -> bytes:
     """All that a well-behaved client says from its first byte to its first message."""
-    client = Connection(role=Role.CLIENT, settings=Settings(container_id="c", hostname="h"))
-    server = Connection(role=Role.SERVER, settings=Settings(container_id="s"))
+    client = Connection(role=ConnectionRole.CLIENT, settings=ConnectionSettings(container_id="c", hostname="h"))
+    server = Connection(role=ConnectionRole.SERVER, settings=ConnectionSettings(container_id="s"))
     client.open()
     session = client.begin()
     session.attach_sender("s", Source(address="x"), Target(address="victim"))

@@ -16,11 +16,11 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from tests.sandbox.fuzzing import Attacker, Client
 
-from servicebus_amqp.events import Closed, Detached, Event
-from servicebus_amqp.frames import AMQP_HEADER, build_frame
-from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.protocol_events import Closed, Detached, Event
 from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
-from servicebus_sandbox.access.issuer import RESOURCE_MANAGER
+from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER
 
 TIMES = 25
 SPEC = NamespaceSpec("primary", queues=[QueueSpec("good")], topics=[TopicSpec("feed", [SubscriptionSpec("all")])])

@@ -14,8 +14,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageLockLostError
 
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.settings import QueueSettings
-from servicebus_sandbox.clock import Clock
+from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 
 Advance = Callable[[float], Awaitable[None]]
@@ -53,7 +53,7 @@ async def client(running: Sandbox) -> AsyncIterator[ServiceBusClient]:
 
 
 def test_a_clock_goes_with_the_time_of_day_and_never_back() -> None:
-    clock = Clock(lambda: 1000.0)
+    clock = SandboxClock(lambda: 1000.0)
     clock.advance(5)
     clock.advance(0.5)
     assert (clock(), clock.ahead) == (1005.5, 5.5)

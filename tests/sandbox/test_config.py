@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.access import Right
-from servicebus_sandbox.broker.filters import CorrelationFilter, SqlFilter, TrueFilter
-from servicebus_sandbox.broker.settings import EntityStatus, Pings, QueueSettings, Tier
-from servicebus_sandbox.config import load_specs
-from servicebus_sandbox.config_table import SandboxConfigError
+from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings, Tier
+from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlFilter, TrueFilter
+from servicebus_sandbox.spec_file import load_specs
 from servicebus_sandbox.specs import NamespaceSpec
+from servicebus_sandbox.toml_table import SandboxConfigError
 
 KB = 1024
 WHOLE = """

@@ -29,7 +29,7 @@ from servicebus_sandbox import (
     SubscriptionSpec,
     TopicSpec,
 )
-from servicebus_sandbox.host import is_loopback
+from servicebus_sandbox.sandbox_host import is_loopback
 
 ROOT = Path(__file__).parents[2]
 SOON = 20.0
@@ -154,9 +154,7 @@ async def test_a_taken_port_leaves_nothing_half_started(tmp_path: Path, monkeypa
 
 @asynccontextmanager
 async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    call = (
-        f"import sys; from servicebus_sandbox.entry import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
-    )
+    call = f"import sys; from servicebus_sandbox.sandbox_command import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", call, cwd=ROOT, stdout=pipe, stderr=pipe)
     try:

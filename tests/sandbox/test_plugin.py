@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from servicebus_sandbox import ListenError, NamespaceSpec, QueueSpec, Sandbox
-from servicebus_sandbox.plugin import sandbox_on_a_thread
+from servicebus_sandbox.pytest_plugin import sandbox_on_a_thread
 
 ROOT = Path(__file__).parents[2]
 THEIR_TESTS = """
@@ -56,7 +56,7 @@ class TestMistake:
 
 def test_in_a_pytest_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIR_TESTS)
-    plugins = ("servicebus_sandbox.plugin", "pytest_asyncio.plugin", "no:cacheprovider")
+    plugins = ("servicebus_sandbox.pytest_plugin", "pytest_asyncio.plugin", "no:cacheprovider")
     asked = [f"-p{name}" for name in plugins]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-Werror", "-oasyncio_mode=auto", *asked, str(tmp_path)],
@@ -85,8 +85,6 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_loading_it_loads_no_server() -> None:
-    call = (
-        "import sys, servicebus_sandbox.plugin; print(sorted(set(sys.modules) & {'aiohttp', 'cryptography', 'azure'}))"
-    )
+    call = "import sys, servicebus_sandbox.pytest_plugin; print(sorted(set(sys.modules) & {'aiohttp', 'cryptography', 'azure'}))"
     ran = subprocess.run([sys.executable, "-c", call], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
     assert ran.stdout.strip() == "[]"

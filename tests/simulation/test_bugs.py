@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.simulation.bugs import BUGS, WITHIN, Bug
 from paired_servicebus.simulation.campaign import catch
+from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
 
 
 def test_there_are_bugs_enough_and_each_is_another() -> None:

@@ -7,17 +7,17 @@ import json
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.simulation import command
-from paired_servicebus.simulation.bugs import BUGS
-from paired_servicebus.simulation.world import AS_SHIPPED, Parts, Result, run_seed
+from paired_servicebus.simulation import simulate_command
+from paired_servicebus.simulation.planted_bugs import BUGS
+from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, WorldParts, run_seed
 
 FEW = BUGS[:2]
 
 
 @pytest.fixture(autouse=True)
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PROCESSES", 1)
-    monkeypatch.setattr(command, "BUGS", FEW)
+    monkeypatch.setattr(simulate_command, "PROCESSES", 1)
+    monkeypatch.setattr(simulate_command, "BUGS", FEW)
     monkeypatch.setattr("paired_servicebus.simulation.campaign.BUGS", FEW)
 
 
@@ -25,10 +25,10 @@ def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command meets a bug instead of the rules as shipped."""
 
-    def run(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
+    def run(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> RunResult:
         return run_seed(seed, parts=BUGS[1].parts, traced=traced)
 
-    monkeypatch.setattr(command, "run_seed", run)
+    monkeypatch.setattr(simulate_command, "run_seed", run)
     monkeypatch.setattr("paired_servicebus.simulation.campaign.run_seed", run)
 
 

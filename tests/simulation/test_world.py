@@ -9,11 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from paired_servicebus.core.entity import TABLE, State
-from paired_servicebus.core.ledger import Answer
-from paired_servicebus.core.options import Policy
+from paired_servicebus.core.accounting.ledger import SendOutcome
+from paired_servicebus.core.model.entity_state import TABLE, State
+from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.simulation.campaign import Totals, run_some
-from paired_servicebus.simulation.plan import Act, Call, Condition, Crash, EntityPlan, Fault, Plan, QueuePlan
+from paired_servicebus.simulation.run_plan import (
+    Crash,
+    EntityPlan,
+    InjectedCondition,
+    InjectedFault,
+    OperatorAct,
+    Plan,
+    PlannedCall,
+    QueuePlan,
+)
 from paired_servicebus.simulation.world import World, run_seed
 
 CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
@@ -79,14 +88,14 @@ def test_totals_add_up() -> None:
 # -- plans by hand: that the World does what faults are named for ------------------------------------------------------
 
 
-def plan(*, calls: int = 10, faults: tuple[Fault, ...] = (), **more: object) -> Plan:
+def plan(*, calls: int = 10, faults: tuple[InjectedFault, ...] = (), **more: object) -> Plan:
     """One call a second to one entity, one engine that moves messages."""
     made = {
         "policy": Policy(failover_interval=2.0, ping_primary_interval=5.0, ping_timeout=2.0, send_timeout=2.0),
         "entities": (EntityPlan(path="orders"),),
         "queues": (QueuePlan(), QueuePlan()),
         "syphons": (True,),
-        "calls": tuple(Call(1.0 + at, 0, 0, "orders", 1) for at in range(calls)),
+        "calls": tuple(PlannedCall(1.0 + at, 0, 0, "orders", 1) for at in range(calls)),
         "faults": faults,
         "heals_at": 60.0,
         "ends_at": 2000.0,
@@ -102,9 +111,9 @@ def run(made: Plan) -> World:
     return world
 
 
-def answers(world: World) -> dict[Answer, int]:
+def answers(world: World) -> dict[SendOutcome, int]:
     found = list(world.watch.answers.values())
-    return {answer: found.count(answer) for answer in Answer if answer in found}
+    return {answer: found.count(answer) for answer in SendOutcome if answer in found}
 
 
 def failovers(world: World) -> int:
@@ -114,36 +123,36 @@ def failovers(world: World) -> int:
 
 def test_a_healthy_system_behaves_as_if_nobody_were_there() -> None:
     world = run(plan())
-    assert (answers(world), failovers(world)) == ({Answer.ACCEPTED: 10}, 0)
+    assert (answers(world), failovers(world)) == ({SendOutcome.ACCEPTED: 10}, 0)
 
 
 def test_a_refusing_primary_fails_over_and_everything_parked_comes_home() -> None:
-    world = run(plan(calls=30, faults=(Fault(5.0, 40.0, ("orders",), Condition.REFUSED),)))
+    world = run(plan(calls=30, faults=(InjectedFault(5.0, 40.0, ("orders",), InjectedCondition.REFUSED),)))
     (entity,) = world.engines[0].machine.entities()
     assert (entity.failovers, entity.failbacks) == (1, 1)
-    assert answers(world)[Answer.ACCEPTED] > 25
+    assert answers(world)[SendOutcome.ACCEPTED] > 25
 
 
 def test_what_lands_unheard_is_delivered_though_in_doubt() -> None:
     """Section 11: "An id in doubt that was delivered is *recovered*"."""
-    ledger = World(plan(faults=(Fault(3.5, 5.5, ("orders",), Condition.ACK_LOST),)), 1).run().ledger
+    ledger = World(plan(faults=(InjectedFault(3.5, 5.5, ("orders",), InjectedCondition.ACK_LOST),)), 1).run().ledger
     assert ledger.in_doubt == ledger.recovered > 0
 
 
 def test_throttling_fails_nothing_over() -> None:
     """Section 5: "server busy | no"."""
-    assert failovers(run(plan(faults=(Fault(3.5, 20.0, ("orders",), Condition.BUSY),)))) == 0
+    assert failovers(run(plan(faults=(InjectedFault(3.5, 20.0, ("orders",), InjectedCondition.BUSY),)))) == 0
 
 
 def test_what_a_crash_leaves_behind_is_moved_by_the_next_boot() -> None:
     """Section 8: "found again after a crash with no list kept"."""
-    faults = (Fault(0.5, 40.0, ("orders",), Condition.REFUSED),)
-    assert answers(run(plan(calls=30, faults=faults, crashes=(Crash(20.0, 30.0, 0),))))[Answer.ACCEPTED]
+    faults = (InjectedFault(0.5, 40.0, ("orders",), InjectedCondition.REFUSED),)
+    assert answers(run(plan(calls=30, faults=faults, crashes=(Crash(20.0, 30.0, 0),))))[SendOutcome.ACCEPTED]
 
 
 def test_a_forced_entity_stays_until_it_is_released() -> None:
     """Section 6: "pings go on and are shown, no automatic failback"."""
-    result = World(plan(acts=(Act(5.0, 0, "force", "orders"),)), 1).run()
+    result = World(plan(acts=(OperatorAct(5.0, 0, "force", "orders"),)), 1).run()
     assert result.broken == ()
     assert {("healthy", "FORCE"), ("forced", "PINGS_ENOUGH"), ("forced", "RELEASE")} <= result.reached
 
@@ -151,7 +160,7 @@ def test_a_forced_entity_stays_until_it_is_released() -> None:
 @pytest.mark.parametrize(("ends_at", "state"), [(903.0, State.HEALTHY), (904.0, State.UNKNOWN), (951.0, State.HEALTHY)])
 def test_an_entity_that_rests_is_unknown_and_a_send_makes_it_healthy_again(ends_at: float, state: State) -> None:
     """Section 6: "An entity with neither traffic nor probe is shown as **unknown**, not as healthy"."""
-    calls = tuple(Call(at, 0, 0, "orders", 1) for at in (1.0, 3.0, 950.0))
+    calls = tuple(PlannedCall(at, 0, 0, "orders", 1) for at in (1.0, 3.0, 950.0))
     world = run(replace(plan(ends_at=ends_at), calls=calls))
     (entity,) = world.engines[0].machine.entities()
     assert entity.state is state

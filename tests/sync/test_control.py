@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.here import engines_here, look_at
-from paired_servicebus.engine.places import places_of
-from paired_servicebus.engine.spool import read_records
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import local_engines, query_engines
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.journal.spool import read_records
 
 from .test_sync import pair
 
@@ -35,8 +35,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 async def forced(entity: str) -> str:
     """What a console does: it finds the engine, looks at it and gives an order; where the engine was found."""
-    (places,) = engines_here()
-    (standing,) = await look_at([places])
+    (places,) = local_engines()
+    (standing,) = await query_engines([places])
     assert standing.snapshot is not None
     assert (standing.snapshot.own_process, standing.snapshot.environment) == (False, "test")
     client = await ControlClient.connect(places.socket)
@@ -50,21 +50,21 @@ def test_a_console_lists_and_commands_it_until_it_is_closed(servicebus_sandbox: 
         paired.watch("orders")
         assert asyncio.run(forced("orders")) == "primary"
         assert paired.entity_views()[0].state is State.FORCED
-    assert engines_here() == ()
+    assert local_engines() == ()
     assert "servicebus-pairing" not in [thread.name for thread in threading.enumerate()]
-    kinds = [record.event.kind for record in read_records(places_of("primary").spool)]
+    kinds = [record.event.kind for record in read_records(engine_paths("primary").spool)]
     assert (kinds[0], kinds[-1]) == ("engine-started", "engine-stopped")
 
 
 PROGRAM = """
     import sys
-    from paired_servicebus.engine.here import engines_here
+    from paired_servicebus.engine.control.discovery import local_engines
     from paired_servicebus.sync import Namespace, pair_namespaces
 
     trust = {"connection_verify": sys.argv[3]}
     primary, secondary = (Namespace.from_connection_string(text, options=trust) for text in sys.argv[1:3])
     paired = pair_namespaces(primary, secondary, control=True, primary_name="primary", backlog_queue_count=1)
-    print([places.name for places in engines_here()])
+    print([places.name for places in local_engines()])
 """
 
 
@@ -74,5 +74,5 @@ def test_one_left_open_ends_with_the_program(servicebus_sandbox: Any, short: Pat
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *namespaces, str(sandbox.ca_file)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
     assert (ended.returncode, ended.stdout.strip()) == (0, "['primary']"), ended.stderr
-    assert engines_here() == ()
-    assert [record.event.kind for record in read_records(places_of("primary").spool)][-1] == "engine-stopped"
+    assert local_engines() == ()
+    assert [record.event.kind for record in read_records(engine_paths("primary").spool)][-1] == "engine-stopped"

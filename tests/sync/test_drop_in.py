@@ -10,7 +10,7 @@ from azure.servicebus.aio import _session_browser_async
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.sync import PairedServiceBusClient
-from servicebus_sandbox.broker.entities import QueueSettings
+from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
 from tests.surface import differences
 
 from .test_sync import pair

@@ -21,7 +21,6 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import (
     ConfigurationError,
     NamespaceUnreachableError,
@@ -29,7 +28,8 @@ from paired_servicebus.core.errors import (
     SameNamespaceError,
     ScheduledInBacklogError,
 )
-from paired_servicebus.core.events import Event, InDoubt
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Event, InDoubt
 from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_namespaces
 from paired_servicebus.sync import portal as portals
 from servicebus_sandbox import SandboxCredential

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.entity import DIVERTING
-from paired_servicebus.core.events import Record, Warned
-from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.engine.client import ControlClient
-from paired_servicebus.engine.places import Places
+from paired_servicebus.core.model.entity_state import DIVERTING
+from paired_servicebus.core.model.pairing_events import Record, Warned
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from servicebus_sandbox import Sandbox
 
 ROOT: Final = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ class Run:
         return said + ([] if self.drained_in is not None else [f"not drained after {DRAIN:g} s"])  # fmt: skip
 
 
-async def follow(places: Places, heard: Heard) -> None:
+async def follow(places: EnginePaths, heard: Heard) -> None:
     """Hear everything that an engine says, until cancelled."""
     client = await ControlClient.connect(places.socket)
     try:
@@ -151,7 +151,7 @@ async def paired(*command: str, environ: dict[str, str]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def engines(sandbox: Sandbox, folder: Path, times: Times) -> AsyncIterator[dict[str, Places]]:
+async def engines(sandbox: Sandbox, folder: Path, times: Times) -> AsyncIterator[dict[str, EnginePaths]]:
     """Both, by name."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
     environ["XDG_STATE_HOME"] = str(folder)
@@ -177,7 +177,7 @@ async def engines(sandbox: Sandbox, folder: Path, times: Times) -> AsyncIterator
             if not await asyncio.wait_for(application.stdout.readline(), START):
                 raise RuntimeError("the application did not start")
             states = {name: folder / "paired" / name for name in ENGINES}
-            yield {name: Places(state=state, socket=state / "control.sock") for name, state in states.items()}
+            yield {name: EnginePaths(state=state, socket=state / "control.sock") for name, state in states.items()}
     finally:
         await paired("down", "--config", str(config), environ=environ)
 

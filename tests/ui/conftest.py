@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from paired_servicebus.core import events as e
-from paired_servicebus.core.entity import State
 from paired_servicebus.core.errors import CommandRefusedError
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.snapshot import (
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
     QueueView,
@@ -26,10 +26,10 @@ from paired_servicebus.core.snapshot import (
     UnusedQueue,
     UnusedView,
 )
-from paired_servicebus.engine.protocol import Armed
-from paired_servicebus.ui.app import PairedApp
-from paired_servicebus.ui.feed import NOT_ARMED, Fired, Tell
-from paired_servicebus.ui.view import News, Records, Unreachable
+from paired_servicebus.engine.control.protocol import Armed
+from paired_servicebus.ui.engines.feed import NOT_ARMED, FireRequest, Tell
+from paired_servicebus.ui.shell.app import PairedApp
+from paired_servicebus.ui.state.view import News, Records, Unreachable
 
 UNUSED = "contoso/x-servicebus-transfer/"
 BACKLOG_ROUTES = (
@@ -247,7 +247,7 @@ class FakeFeed:
         self.orders: list[tuple[str, str, str]] = []
         """Verb, targets, by whom."""
         self.armed: list[tuple[str, tuple[str, ...]]] = []
-        self.fired: list[Fired] = []
+        self.fired: list[FireRequest] = []
         self.seconds = 30.0
         self.refusal = ""
         self.hold: asyncio.Event | None = None
@@ -266,7 +266,7 @@ class FakeFeed:
         return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: Fired = NOT_ARMED
+        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
         target = " ".join(targets)
         self.orders.append((verb, target, by))

@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import Answer, EntityView, Finding, ParkedView, Readiness, Snapshot, SyphonStatus
-from paired_servicebus.demo.script import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, Break, Scenario
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import (
+    EntityView,
+    Finding,
+    FindingVerdict,
+    ParkedView,
+    Readiness,
+    Snapshot,
+    SyphonStatus,
+)
+from paired_servicebus.demo.scenario_model import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, FaultWindow, Scenario
 
 from .conftest import AT, MadeUp
 
@@ -39,7 +47,7 @@ def snapshot_of(scenario: Scenario, share: float) -> Snapshot:
     parked = sum(one.diverted for one in entities)
     alarm = _not_ready(scenario, share)
     finding = Finding(
-        what="secondary reachable", verdict=Answer.NO, evidence=alarm, todo="check the network to the secondary"
+        what="secondary reachable", verdict=FindingVerdict.NO, evidence=alarm, todo="check the network to the secondary"
     )
     refused = sum(one.refused_per_second for one in entities)
     alarms = ((f"sends are refused: {refused:.0f}/s at callers",) if refused else ()) + ((alarm,) if alarm else ())
@@ -57,7 +65,7 @@ def snapshot_of(scenario: Scenario, share: float) -> Snapshot:
     )
 
 
-def _active(scenario: Scenario, share: float, namespace: str, **wanted: Any) -> list[Break]:
+def _active(scenario: Scenario, share: float, namespace: str, **wanted: Any) -> list[FaultWindow]:
     return [
         one
         for one in scenario.breaks
@@ -116,7 +124,7 @@ def _entity(scenario: Scenario, path: str, share: float) -> EntityView:
     )
 
 
-def _secondary_gone(scenario: Scenario, share: float) -> list[Break]:
+def _secondary_gone(scenario: Scenario, share: float) -> list[FaultWindow]:
     return _active(scenario, share, SECONDARY, fault="refused", entities=(), operations=())
 
 

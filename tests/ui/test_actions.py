@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core import actions as orders
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.ui.actions import ACTIONS, BY_ID, KEY_LINE, Action, by_key, for_key, in_key_line
-from paired_servicebus.ui.consequences import ARMABLE
-from paired_servicebus.ui.view import Page, Unreachable, View, told
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator import action_table as orders
+from paired_servicebus.ui.commands.action_table import ACTIONS, BY_ID, KEY_LINE, Action, by_key, for_key, in_key_line
+from paired_servicebus.ui.commands.consequences import ARMABLE
+from paired_servicebus.ui.state.view import Page, Unreachable, View, told
 
 ORDERS = [action for action in ACTIONS if action.order]
 

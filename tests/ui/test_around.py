@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.engine.here import Standing
-from paired_servicebus.engine.places import Places
-from paired_servicebus.ui import around
-from paired_servicebus.ui.around import FeedWithNeighbours
-from paired_servicebus.ui.view import Neighbour, Neighbours
+from paired_servicebus.engine.control.discovery import EngineStatus
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.ui.engines import other_engines
+from paired_servicebus.ui.engines.other_engines import MultiEngineFeed
+from paired_servicebus.ui.state.view import Neighbour, Neighbours
 
 
 class Silent:
@@ -24,18 +24,20 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
-    monkeypatch.setattr(around, "EVERY", 0.0)
-    monkeypatch.setattr(around, "engines_here", lambda: [Places(state=Path(n), socket=Path(n)) for n in found])
-    monkeypatch.setattr(around, "socket_of", lambda places: places.socket)
+    monkeypatch.setattr(other_engines, "EVERY", 0.0)
+    monkeypatch.setattr(
+        other_engines, "engines_here", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
+    )
+    monkeypatch.setattr(other_engines, "socket_of", lambda places: places.socket)
 
-    async def look_at(places: Any) -> tuple[Standing, ...]:
+    async def look_at(places: Any) -> tuple[EngineStatus, ...]:
         await asyncio.sleep(0)
-        return tuple(Standing(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
+        return tuple(EngineStatus(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
 
-    monkeypatch.setattr(around, "look_at", look_at)
+    monkeypatch.setattr(other_engines, "look_at", look_at)
     told: list[Neighbours] = []
     feed: Any = Silent()
-    task = asyncio.create_task(FeedWithNeighbours(feed, Path("orders"), now=lambda: made.AT).run(told.append))
+    task = asyncio.create_task(MultiEngineFeed(feed, Path("orders"), now=lambda: made.AT).run(told.append))
     async with asyncio.timeout(10):
         while not told:
             await asyncio.sleep(0)

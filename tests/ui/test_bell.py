@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.ui.bell import rings
-from paired_servicebus.ui.view import Link, Records, Silent, Unreachable, View, told
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.ui.state.bell import rings
+from paired_servicebus.ui.state.view import EngineLink, Records, Silent, Unreachable, View, told
 
-LIVE = View(pairing="orders", link=Link.LIVE)
+LIVE = View(pairing="orders", link=EngineLink.LIVE)
 
 
 def test_an_entity_that_leaves_the_primary_or_comes_back_rings(made: Any) -> None:
@@ -43,7 +43,7 @@ def test_a_lost_engine_rings_once(made: Any) -> None:
     assert rings(well, lost)
     assert rings(told(well, Silent(1.0)), lost)
     assert not rings(lost, told(lost, Unreachable(1.0, "still")))
-    assert not rings(LIVE, replace(LIVE, link=Link.CONNECTING))
+    assert not rings(LIVE, replace(LIVE, link=EngineLink.CONNECTING))
 
 
 def test_what_was_there_at_first_sight_does_not_ring(made: Any) -> None:

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.actions import BY_ID as ORDERS
-from paired_servicebus.core.actions import Scope
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.ui.actions import Aim
-from paired_servicebus.ui.consequences import ARMABLE, NOT_KNOWN, facts, title
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator.action_table import BY_ID as ORDERS
+from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.ui.commands.action_table import ActionTarget
+from paired_servicebus.ui.commands.consequences import ARMABLE, NOT_KNOWN, facts, title
 
 UNUSED = "contoso/x-servicebus-transfer/12"
 
 
-def aim_at(action: str, target: str = "payments") -> Aim:
+def aim_at(action: str, target: str = "payments") -> ActionTarget:
     """A target of the kind that the action takes."""
     scope = ORDERS[action].scope
     named = {Scope.ALL: (), Scope.ENTITY: (target,), Scope.QUEUE: ("3",), Scope.UNUSED: (UNUSED,)}
-    return Aim(scope, named[scope])
+    return ActionTarget(scope, named[scope])
 
 
 def said(action: str, snapshot: Any, target: str = "payments") -> dict[str, str]:
@@ -74,7 +74,7 @@ def test_the_title_of_an_engine_that_sends_names_the_target_alone(made: Any) -> 
 
 def test_of_several_entities_those_without_a_sender_are_counted_and_the_others_summed_up(made: Any) -> None:
     snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), made.entity("payments", sends_per_second=38.0))
-    table = dict(facts("force", snapshot, Aim(Scope.ENTITY, ("orders", "payments"))))
+    table = dict(facts("force", snapshot, ActionTarget(Scope.ENTITY, ("orders", "payments"))))
     assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog")
     assert "; this engine sends nothing to 1 of them: no sender is diverted" in table["From now on"]
 
@@ -188,14 +188,14 @@ def test_the_evidence_has_pings_in_a_row_and_their_times(made: Any, action: str)
 
 
 def test_several_entities_are_summed_up(made: Any) -> None:
-    table = dict(facts("force", made.outage(), Aim(Scope.ENTITY, ("orders", "payments"))))
+    table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "payments"))))
     assert table["From now on"].startswith("sends for 2 entities, now 450/s, go to the backlog")
     assert table["Now"] == "● orders, ▲ payments"
     assert "not known of 1" in table["Evidence"]
 
 
 def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
-    table = dict(facts("force", made.outage(), Aim(Scope.ENTITY, ("orders", "gone"))))
+    table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "gone"))))
     assert set(table.values()) == {NOT_KNOWN}
 
 

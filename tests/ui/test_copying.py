@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.ui import asking
-from paired_servicebus.ui.actions import BY_ID
-from paired_servicebus.ui.app import PairedApp
-from paired_servicebus.ui.copying import MOST, Piece, file_name, pieces, write_new
-from paired_servicebus.ui.view import Answer, Page, Records, View, told
+from paired_servicebus.ui.commands.action_table import BY_ID
+from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, copy_items, file_name, write_new
+from paired_servicebus.ui.shell import prompts
+from paired_servicebus.ui.shell.app import PairedApp
+from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, told
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
 
@@ -24,7 +24,7 @@ def view_of(snapshot: Any, **changes: Any) -> View:
 
 
 def texts(view: View) -> dict[str, str]:
-    return {piece.label: piece.text for piece in pieces(view)}
+    return {piece.label: piece.text for piece in copy_items(view)}
 
 
 def test_an_entity_has_a_name_a_row_and_its_verbs(made: Any) -> None:
@@ -77,7 +77,7 @@ def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
 
 
 def test_the_last_answer_is_the_report(made: Any) -> None:
-    answer = Answer("clean up 2 targets: 1 of 2 done: x was deleted; y holds 3 messages", good=False, at=made.AT)
+    answer = CommandAnswer("clean up 2 targets: 1 of 2 done: x was deleted; y holds 3 messages", good=False, at=made.AT)
     found = texts(view_of(made.outage(), answer=answer))
     assert (
         found["last answer"]
@@ -101,12 +101,12 @@ def test_no_secret_is_copied(made: Any) -> None:
 
 def test_where_nothing_is_there_is_nothing_to_copy() -> None:
     view = View(pairing="orders")
-    assert pieces(view) == ()
+    assert copy_items(view) == ()
     assert BY_ID["copy"].why_not(view) == "there is nothing here to copy"
 
 
 def test_a_file_is_new_and_its_name_needs_no_quotes(tmp_path: Path) -> None:
-    name = file_name(Piece("name of ../a b/$(x)", ""), 0.0)
+    name = file_name(CopyItem("name of ../a b/$(x)", ""), 0.0)
     assert name == "paired-19700101T000000Z-name-of-a-b.txt"
     path = tmp_path / name
     assert write_new(path, "one") == path
@@ -135,7 +135,7 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        asking.copy(console.app, Piece("timeline", "x" * (MOST + 1)))
+        prompts.copy(console.app, CopyItem("timeline", "x" * (MOST + 1)))
         assert "74,995 bytes are too many for a clipboard" in console.screen()
 
 
@@ -143,18 +143,18 @@ async def test_a_file_is_asked_for_written_once_and_named(
     open_console: Any, outage_news: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    piece = Piece("name of payments", "payments")
+    piece = CopyItem("name of payments", "payments")
     async with open_console(*outage_news, size=(140, 40)) as console:
         for expected in (f"name of payments: written to {tmp_path}", "is there already, and was left as it is"):
-            asking.ask_file(console.app, piece)
+            prompts.ask_file(console.app, piece)
             await console.pilot.pause()
             await console.press("enter")
             await until(console, expected)
-        asking.ask_file(console.app, piece)
+        prompts.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press(*["backspace"] * 60, *"none/x", "enter")
         await until(console, "none/x cannot be written: No such file or directory")
-        asking.ask_file(console.app, piece)
+        prompts.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press("escape")
     (written,) = tmp_path.iterdir()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from textual.worker import WorkerFailed
 
-from paired_servicebus.ui.crash import CrashLog
+from paired_servicebus.ui.display.crash_log import CrashLog
 
 KEY = "c4n4ry"
 CANARY = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={KEY}"
@@ -117,7 +117,7 @@ async def test_the_app_ends_with_1_and_prints_nothing(
 
     async def watch() -> None:
         async with app.run_test() as pilot:
-            monkeypatch.setattr("paired_servicebus.ui.widgets.header_line.HeaderClock.lines", broken)
+            monkeypatch.setattr("paired_servicebus.ui.widgets.frame.header_line.HeaderClock.lines", broken)
             feed.tell(made.snapshot())
             await pilot.pause()
 

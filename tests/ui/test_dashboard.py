@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import Answer, Finding, Readiness, SyphonStatus
-from paired_servicebus.ui.screens.dashboard import DashboardScreen
-from paired_servicebus.ui.view import Records
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
+from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.state.view import Records
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
@@ -58,10 +58,14 @@ async def test_failed_over(open_console: Any, outage_news: Any, size: tuple[int,
 
 @pytest.mark.parametrize(
     ("verdict", "said"),
-    [(Answer.OK, "● … ready"), (Answer.WARN, "! … ready, 1 warning"), (Answer.NO, "✗ … not ready, looked at 0 s ago")],
+    [
+        (FindingVerdict.OK, "● … ready"),
+        (FindingVerdict.WARN, "! … ready, 1 warning"),
+        (FindingVerdict.NO, "✗ … not ready, looked at 0 s ago"),
+    ],
 )
 async def test_whether_a_failover_would_work_stands_beside_the_secondary(
-    open_console: Any, made: Any, verdict: Answer, said: str
+    open_console: Any, made: Any, verdict: FindingVerdict, said: str
 ) -> None:
     found = Finding(what="send to the backlog", verdict=verdict, evidence="seen")
     snapshot = made.snapshot()
@@ -259,7 +263,7 @@ def strip_of(console: Any, y: int) -> list[Any]:
 
 
 def muted(console: Any) -> Any:
-    from paired_servicebus.ui.line import Role
+    from paired_servicebus.ui.render.spans import Role
 
     table = console.app.screen.query_one(EntityTable)
     return table._style(Role.MUTED).color

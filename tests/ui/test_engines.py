@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import paired_servicebus
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine.here import first_snapshot
-from paired_servicebus.engine.lock import Holder, take
-from paired_servicebus.engine.places import places_of
-from paired_servicebus.ui import around
-from paired_servicebus.ui.app import PairedApp
-from paired_servicebus.ui.around import FeedWithNeighbours, Said
-from paired_servicebus.ui.feed import EngineFeed
-from paired_servicebus.ui.view import Neighbour, Neighbours, Page
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.discovery import first_snapshot
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.instance.lock import LockHolder, acquire
+from paired_servicebus.ui.engines import other_engines
+from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineFeed
+from paired_servicebus.ui.shell.app import PairedApp
+from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page
 
 ROOT = Path(paired_servicebus.__file__).parents[2]
 ENTITY = "entity-0001"
@@ -50,9 +50,9 @@ async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
 
 
 def hold(name: str, socket: Path, pid: int) -> int:
-    places = places_of(name)
+    places = engine_paths(name)
     places.prepare()
-    return take(places.lock, Holder(pid=pid, socket=str(socket), log="/x.log"))
+    return acquire(places.lock, LockHolder(pid=pid, socket=str(socket), log="/x.log"))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -69,14 +69,14 @@ def state(snapshot: Snapshot | None) -> State | None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(around, "EVERY", 0.2)
+    monkeypatch.setattr(other_engines, "EVERY", 0.2)
     return tmp_path
 
 
 async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not(here: Path) -> None:
     async with engine("one", here / "1") as first, engine("two", here / "2") as second:
         lock = hold("three", here / "nobody", 4711)
-        feed = FeedWithNeighbours(EngineFeed(first), first)
+        feed = MultiEngineFeed(EngineFeed(first), first)
         app = PairedApp(feed, others=feed, pairing="one", by="kim")
         async with app.run_test(size=(140, 40)) as pilot:
             await until(lambda: app.view.fresh and len(app.view.neighbours) == 2)
@@ -118,13 +118,13 @@ class Elsewhere:
     async def attend(self, name: str) -> None:
         raise NotImplementedError
 
-    async def arm_at(self, names: Any, verb: str, *, targets: Any, scope: str, by: str) -> tuple[Said, ...]:
-        from paired_servicebus.engine.protocol import Armed
+    async def arm_at(self, names: Any, verb: str, *, targets: Any, scope: str, by: str) -> tuple[EngineReply, ...]:
+        from paired_servicebus.engine.control.protocol import Armed
 
         armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
-        return tuple(Said(name=name, ok=True, text="armed", armed=armed) for name in names)
+        return tuple(EngineReply(name=name, ok=True, text="armed", armed=armed) for name in names)
 
-    async def command_at(self, ready: Any, verb: str, **order: Any) -> tuple[Said, ...]:
+    async def command_at(self, ready: Any, verb: str, **order: Any) -> tuple[EngineReply, ...]:
         self.orders += [(one.name, verb) for one in ready]
         return tuple(replace(one, text="told") for one in ready)
 

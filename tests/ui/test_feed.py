@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core import events as e
 from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
-from paired_servicebus.core.snapshot import Snapshot
-from paired_servicebus.engine import records
-from paired_servicebus.engine.client import user_name
-from paired_servicebus.engine.control import ControlServer
-from paired_servicebus.engine.protocol import CommandDone, Welcome
-from paired_servicebus.ui.feed import PAUSES, EngineFeed
-from paired_servicebus.ui.view import Missed, News, Reached, Records, Unreachable
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import user_name
+from paired_servicebus.engine.control.control_server import ControlServer
+from paired_servicebus.engine.control.protocol import CommandDone, Welcome
+from paired_servicebus.engine.journal import records
+from paired_servicebus.ui.engines.feed import PAUSES, EngineFeed
+from paired_servicebus.ui.state.view import Missed, News, Reached, Records, Unreachable
 
 
 class Told:
@@ -66,7 +66,7 @@ async def engine(socket: Path, *, boot: str = "b1") -> AsyncIterator[ControlServ
 
 def warn(server: ControlServer, made: Any, seq: int, text: str, boot: str = "b1") -> None:
     record = made.record(e.Warned(at=made.AT, about="a", text=text), seq, boot)
-    server.tell_event(seq, records.encode(record))
+    server.publish_event(seq, records.encode(record))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def followed(tmp_path: Path) -> AsyncIterator[tuple[EngineFeed, Told, Path
 async def test_it_tells_snapshots_and_events(followed: Any, made: Any) -> None:
     _, told, socket = followed
     async with engine(socket) as server:
-        server.tell_snapshot(made.snapshot())
+        server.publish_snapshot(made.snapshot())
         warn(server, made, 1, "first")
         await told.until(lambda _: bool(told.of(Snapshot)) and told.warnings() == ["first"])
         assert told.of(Snapshot)[-1] == made.snapshot()
@@ -101,7 +101,7 @@ async def test_an_engine_that_is_not_there_is_said_since_when(followed: Any) -> 
 async def test_it_comes_back_by_itself_and_misses_no_event(followed: Any, made: Any) -> None:
     _, told, socket = followed
     async with engine(socket) as server:
-        server.tell_snapshot(made.snapshot())
+        server.publish_snapshot(made.snapshot())
         warn(server, made, 1, "first")
         await told.until(lambda _: told.warnings() == ["first"])
         server.farewell = "stopped by kim"
@@ -112,7 +112,7 @@ async def test_it_comes_back_by_itself_and_misses_no_event(followed: Any, made: 
     async with engine(socket) as server:  # the same boot: as if the connection had been cut
         warn(server, made, 1, "first")
         warn(server, made, 2, "second")
-        server.tell_snapshot(made.snapshot())
+        server.publish_snapshot(made.snapshot())
         await told.until(lambda _: len(told.of(Snapshot)) == 2 and len(told.warnings()) == 2)
     assert told.warnings() == ["first", "second"]
     assert told.of(Missed) == []
@@ -133,7 +133,7 @@ async def test_an_engine_started_anew_is_followed_from_its_beginning(followed: A
 async def test_a_command_is_answered_in_the_engines_words(followed: Any, made: Any) -> None:
     feed, told, socket = followed
     async with engine(socket) as server:
-        server.tell_snapshot(made.snapshot())
+        server.publish_snapshot(made.snapshot())
         await told.until(lambda _: bool(told.of(Snapshot)))
         assert await feed.command("force", targets=("orders",), by="kim") == f"force orders by {user_name()}"
         with pytest.raises(CommandRefusedError, match="refused: no"):
@@ -158,7 +158,7 @@ async def test_the_pauses_grow_and_a_snapshot_ends_them(tmp_path: Path, made: An
     await told.until(lambda news: len(news) >= 7)
     assert pauses[:6] == [*PAUSES, PAUSES[-1]]
     async with engine(tmp_path / "s") as server:
-        server.tell_snapshot(made.snapshot())
+        server.publish_snapshot(made.snapshot())
         await told.until(ends_with(Snapshot))
         del pauses[:]
     await told.until(ends_with(Unreachable))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.ui import figures
-from paired_servicebus.ui.figures import BARS, sparkline
+from paired_servicebus.ui.render import number_format
+from paired_servicebus.ui.render.number_format import BARS, sparkline
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,17 @@ from paired_servicebus.ui.figures import BARS, sparkline
     ],
 )
 def test_a_count_is_in_full_where_it_fits(number: int | None, width: int, shown: str) -> None:
-    assert figures.short(number, width) == shown
+    assert number_format.short(number, width) == shown
 
 
 @given(st.integers(min_value=0, max_value=10**14))
 def test_a_short_count_fits_a_column(number: int) -> None:
-    assert len(figures.short(number, 5)) <= 5
+    assert len(number_format.short(number, 5)) <= 5
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0, "0"), (0.04, "0"), (0.4, "0.4"), (9.97, "10"), (1204.4, "1,204")])
 def test_a_trickle_is_told_from_nothing(value: float, shown: str) -> None:
-    assert figures.rate(value) == shown
+    assert number_format.rate(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,14 @@ def test_a_trickle_is_told_from_nothing(value: float, shown: str) -> None:
     [(0, "0 s"), (1.25, "1.2 s"), (13, "13 s"), (192, "3 min 12 s"), (3600, "1 h"), (7384, "2 h 3 min")],
 )
 def test_durations_name_their_two_largest_units(seconds: float, shown: str) -> None:
-    assert figures.duration(seconds) == shown
+    assert number_format.duration(seconds) == shown
 
 
 def test_a_time_older_than_a_day_is_a_day() -> None:
     now = 1_795_183_331.0  # 2026-11-20 14:02:11 UTC
-    assert figures.when(now - 60, now) == "14:01:11"
-    assert figures.when(now - 2 * figures.DAY, now) == "18 Nov"
-    assert figures.when(None, now) == figures.NOT_KNOWN
+    assert number_format.when(now - 60, now) == "14:01:11"
+    assert number_format.when(now - 2 * number_format.DAY, now) == "18 Nov"
+    assert number_format.when(None, now) == number_format.NOT_KNOWN
 
 
 def test_a_sparkline_tells_nothing_known_nothing_moved_and_a_little_moved_apart() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core import events as e
-from paired_servicebus.engine.places import Places
-from paired_servicebus.ui import following
-from paired_servicebus.ui.following import Follower, follow
-from paired_servicebus.ui.view import Missed, Reached, Records, Unreachable
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.ui.state.view import Missed, Reached, Records, Unreachable
+from paired_servicebus.verbs import follow as follow_module
+from paired_servicebus.verbs.follow import Follower, follow
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_what_comes_from_outside_cannot_move_a_cursor(made: Any, said: list[str]
 async def test_an_engine_that_is_not_there_yet_is_waited_for(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "LOOK_AROUND", 0.0)
-    places = Places(state=tmp_path / "orders", socket=tmp_path / "s")
-    found: list[Places] = []
+    monkeypatch.setattr(follow_module, "LOOK_AROUND", 0.0)
+    places = EnginePaths(state=tmp_path / "orders", socket=tmp_path / "s")
+    found: list[EnginePaths] = []
     started: list[Path] = []
-    monkeypatch.setattr(following, "socket_of", lambda each: each.socket)
+    monkeypatch.setattr(follow_module, "socket_of", lambda each: each.socket)
 
     class Feed:
         def __init__(self, socket: Path) -> None:
@@ -73,7 +73,7 @@ async def test_an_engine_that_is_not_there_yet_is_waited_for(
         async def run(self, tell: Any) -> None:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(following, "EngineFeed", Feed)
+    monkeypatch.setattr(follow_module, "EngineFeed", Feed)
     task = asyncio.create_task(follow(lambda: found, said.append, named=True))
     async with asyncio.timeout(10):
         while not said:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.events import StateChanged
-from paired_servicebus.ui import choices, history
-from paired_servicebus.ui.history import History, Incident, Past
-from paired_servicebus.ui.view import Neighbour, Neighbours, Page, View
+from paired_servicebus.core.model.pairing_events import StateChanged
+from paired_servicebus.ui.state import incident_history, selection
+from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
+from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page, View
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from tests.pipeline.made_tables import make_tables, micros
 from tests.pipeline.test_report import EPISODE, EVENTS, records
@@ -38,8 +38,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:
-    newest = history.read(folder, "").history
-    older = history.read(folder, "e-one-orders-1").history
+    newest = incident_history.read(folder, "").history
+    older = incident_history.read(folder, "e-one-orders-1").history
 
     assert newest is not None
     assert [one.entities for one in newest.incidents] == [("payments",), ("orders",)]
@@ -53,14 +53,14 @@ def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(fol
 
 
 def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path) -> None:
-    past = history.read(tmp_path / "none", "")
+    past = incident_history.read(tmp_path / "none", "")
 
     assert past.history is None
     assert "paired pipeline --once makes them" in past.trouble
 
 
-NONE_YET = History(batch=0, written_at=0.0, read_at=0.0, incidents=())
-HISTORY = History(
+NONE_YET = IncidentHistory(batch=0, written_at=0.0, read_at=0.0, incidents=())
+HISTORY = IncidentHistory(
     batch=12,
     written_at=1_700_000_900.0,
     read_at=1_700_000_960.0,
@@ -78,14 +78,14 @@ def text_of(widget: Any, view: View, *, height: int = 10) -> list[str]:
 
 
 def test_the_page_says_of_which_batch_it_is_and_when_it_was_read() -> None:
-    view = View(pairing="p", page=Page.HISTORY, past=Past(HISTORY))
+    view = View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY))
 
     assert "as of batch 12, written 22:28:20, read at 22:29:20 UTC" in text_of(IncidentList(), view)[0]
     assert text_of(IncidentReport(), view)[-1].endswith("paired report --episode episode-0 --out DIR")
 
 
 def test_the_selection_stays_in_sight_and_its_old_report_is_not_shown_for_another() -> None:
-    view = choices.moved(View(pairing="p", page=Page.HISTORY, past=Past(HISTORY)), 20)
+    view = selection.moved(View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY)), 20)
 
     assert view.past is not None
     assert view.past.history is not None
@@ -96,8 +96,8 @@ def test_the_selection_stays_in_sight_and_its_old_report_is_not_shown_for_anothe
 
 
 def test_no_incident_and_no_tables_are_said() -> None:
-    nothing = View(pairing="p", past=Past(replace(HISTORY, incidents=(), report=(), chosen="")))
-    absent = View(pairing="p", past=Past(None, "there are no tables in /x: paired pipeline --once makes them"))
+    nothing = View(pairing="p", past=HistoryNews(replace(HISTORY, incidents=(), report=(), chosen="")))
+    absent = View(pairing="p", past=HistoryNews(None, "there are no tables in /x: paired pipeline --once makes them"))
 
     assert "nothing has failed over" in text_of(IncidentList(), nothing)[1]
     assert "there are no tables in /x" in text_of(IncidentList(), absent)[1]
@@ -112,13 +112,13 @@ async def until(console: Any, true: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
-def history_of(console: Any) -> History:
+def history_of(console: Any) -> IncidentHistory:
     past = console.app.view.past
     return past.history if past is not None and past.history is not None else NONE_YET
 
 
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
-    async with open_console(size=(100, 30), past=lambda _, chosen: history.read(folder, chosen)) as console:
+    async with open_console(size=(100, 30), past=lambda _, chosen: incident_history.read(folder, chosen)) as console:
         await console.pilot.press("6")
         await until(console, lambda: bool(history_of(console).report))
         assert history_of(console).chosen == "later"
@@ -128,7 +128,7 @@ async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: P
 
 
 async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:
-    few = Past(replace(HISTORY, incidents=HISTORY.incidents[:2]))
+    few = HistoryNews(replace(HISTORY, incidents=HISTORY.incidents[:2]))
     async with open_console(size=(100, 40), past=lambda *_: few) as console:
         await console.pilot.press("6")
         listed = console.app.screen.query_one(IncidentList)
@@ -152,8 +152,8 @@ async def test_of_another_engine_its_own_tables_are_read(open_console: Any, made
     """The bug: from then on no engine's were, not even the first one's."""
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
 
-    def past(pairing: str, _: str) -> Past:
-        return Past(None, f"no tables of {pairing}")
+    def past(pairing: str, _: str) -> HistoryNews:
+        return HistoryNews(None, f"no tables of {pairing}")
 
     async with open_console(*news, others=Elsewhere(), past=past) as console:
         await console.press("6")
@@ -167,11 +167,11 @@ async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: 
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
     go_on, read = threading.Event(), threading.Event()
 
-    def past(pairing: str, _: str) -> Past:
+    def past(pairing: str, _: str) -> HistoryNews:
         if pairing == "orders":
             assert go_on.wait(30)
             threading.Timer(0.0, read.set).start()
-        return Past(None, f"no tables of {pairing}")
+        return HistoryNews(None, f"no tables of {pairing}")
 
     async with open_console(*news, others=Elsewhere(), past=past) as console:
         told: list[object] = []
@@ -184,4 +184,4 @@ async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: 
         await until(console, read.is_set)
         await console.press("6")
         await until(console, lambda: trouble_of(console) == "no tables of two")
-    assert told == [Past(None, "no tables of two")]
+    assert told == [HistoryNews(None, "no tables of two")]

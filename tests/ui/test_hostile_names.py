@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
 
-from paired_servicebus.core import events as e
-from paired_servicebus.core.actions import Scope
-from paired_servicebus.core.foreign_text import harmless
-from paired_servicebus.engine.protocol import Armed
-from paired_servicebus.ui import asking
-from paired_servicebus.ui.actions import BY_ID, Aim
-from paired_servicebus.ui.copying import pieces
-from paired_servicebus.ui.line import fit
-from paired_servicebus.ui.screens.arm import ArmDialog
-from paired_servicebus.ui.screens.palette import as_text
-from paired_servicebus.ui.view import Page, Records, View, told
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.protocol import Armed
+from paired_servicebus.ui.commands.action_table import BY_ID, ActionTarget
+from paired_servicebus.ui.commands.clipboard import copy_items
+from paired_servicebus.ui.render.spans import fit
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.shell import prompts
+from paired_servicebus.ui.shell.palette import as_text
+from paired_servicebus.ui.state.view import Page, Records, View, told
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
@@ -64,16 +64,16 @@ async def test_what_is_copied_has_no_line_break_of_a_stranger(open_console: Any,
     """A line break in what is pasted into a shell runs what stands before it."""
     view = told(View(pairing="orders"), hostile(made))
     for marks in (frozenset({NAMES[2]}), frozenset(NAMES[:3])):
-        (name, row, *_) = pieces(replace(view, marks=marks))
+        (name, row, *_) = copy_items(replace(view, marks=marks))
         assert "\n" not in name.text
         assert row.text.count("\n") == len(marks) - 1, "a line for each"
         assert not STEERING.search(name.text + row.text)
-    (event, *_) = pieces(replace(told(view, happened(made)), page=Page.TIMELINE))
+    (event, *_) = copy_items(replace(told(view, happened(made)), page=Page.TIMELINE))
     assert "\n" not in event.text
     written: list[str] = []
     async with open_console(hostile(made)) as console:
         monkeypatch.setattr(console.app._driver, "write", written.append)
-        asking.copy(console.app, pieces(replace(view, marks=frozenset({NAMES[1]})))[0])
+        prompts.copy(console.app, copy_items(replace(view, marks=frozenset({NAMES[1]})))[0])
     (sent,) = [text for text in written if "\x1b]52;" in text]
     assert not STEERING.search(base64.b64decode(sent[len("\x1b]52;c;") : -1]).decode())
 
@@ -83,7 +83,7 @@ async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console
     armed = Armed(id=1, token="t", to_type=NAMES[1], until=made.AT + 30, seconds=30.0)
     async with open_console(hostile(made), size=(140, 40)) as console:
         action, view = BY_ID["force"], console.app.view
-        dialog = ArmDialog(action, Aim(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
+        dialog = ArmDialog(action, ActionTarget(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
         console.app.push_screen(dialog)
         await console.pilot.pause(0.1)
         seen = console.screen()

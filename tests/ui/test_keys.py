@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from textual.widgets import Button
 
-from paired_servicebus.core.actions import Scope
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import SyphonStatus
-from paired_servicebus.ui.actions import Aim, by_key
-from paired_servicebus.ui.consequences import facts
-from paired_servicebus.ui.feed import Fired
-from paired_servicebus.ui.screens.arm import ArmDialog
-from paired_servicebus.ui.screens.dashboard import DashboardScreen
-from paired_servicebus.ui.screens.help import HelpScreen
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
+from paired_servicebus.ui.commands.consequences import facts
+from paired_servicebus.ui.engines.feed import FireRequest
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.help_screen import HelpScreen
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""
-AIM = Aim(Scope.ENTITY, ("payments",))
+AIM = ActionTarget(Scope.ENTITY, ("payments",))
 
 
 async def test_arrows_and_vi_keys_select(open_console: Any, made: Any) -> None:
@@ -139,7 +139,7 @@ async def test_typing_the_name_fires_exactly_one_command(
         await console.press("f", *"payments", *keys)
         assert isinstance(console.app.screen, DashboardScreen)
         assert console.feed.orders == [("force", "payments", "kim")]
-        assert console.feed.fired == [Fired(token="t", typed="payments")]
+        assert console.feed.fired == [FireRequest(token="t", typed="payments")]
         assert "✓ 14:02:15 force failover payments: payments is told" in console.screen()
         assert "failed over" in console.screen(), "forced only when the engine says so"
 
@@ -187,7 +187,7 @@ async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, mad
         await console.press("f", *"orders", "enter")
         assert console.feed.orders == []
         await console.press("tab", *"drill", "enter")
-        assert console.feed.fired == [Fired(token="t", typed="orders", why="drill")]
+        assert console.feed.fired == [FireRequest(token="t", typed="orders", why="drill")]
 
 
 async def test_release_is_fired_the_same_way(open_console: Any, made: Any) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from paired_servicebus.core.foreign_text import harmless
-from paired_servicebus.ui.line import ELLIPSIS, Line, Role, Span, cut, fit, line, rule, shorten, spread, wrap
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.ui.render.spans import ELLIPSIS, Line, Role, Span, cut, fit, line, rule, shorten, spread, wrap
 
 ANY_TEXT = st.text(max_size=60)
 WIDTHS = st.integers(min_value=0, max_value=70)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.actions import ACTIONS, BY_ID
-from paired_servicebus.ui.keys import Keymap, keymap_of, read_key, written
-from paired_servicebus.ui.preferences import load_preferences
-from paired_servicebus.ui.screens.arm import ArmDialog
+from paired_servicebus.ui.commands.action_table import ACTIONS, BY_ID
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.shell.preferences import load_preferences
+from paired_servicebus.ui.state.keymap import Keymap, keymap_of, read_key, written
 
 
 def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from paired_servicebus.core import events as e
-from paired_servicebus.core.billing import Price
-from paired_servicebus.core.snapshot import DeadLettersView, OldestView, ParkedView, UnusedView
-from paired_servicebus.ui.actions import KEY_LINE
-from paired_servicebus.ui.preferences import load_preferences
-from paired_servicebus.ui.screens.dashboard import DashboardScreen
-from paired_servicebus.ui.screens.prompt import Prompt
-from paired_servicebus.ui.view import Page, Records
+from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView, ParkedView, UnusedView
+from paired_servicebus.ui.commands.action_table import KEY_LINE
+from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.prompt_dialog import Prompt
+from paired_servicebus.ui.shell.preferences import load_preferences
+from paired_servicebus.ui.state.view import Page, Records
 
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
 KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from paired_servicebus.ui.paint import Painted
+from paired_servicebus.ui.display.frame_diff import ScreenBuffer
 
 from .emulator import Emulator
 
@@ -27,14 +27,14 @@ def text_of(strips: list[Strip]) -> str:
 
 
 def test_the_same_frame_again_is_nothing() -> None:
-    painted = Painted()
+    painted = ScreenBuffer()
     frame = [strip(("abc", STYLES[0]), width=20), strip(("def", None), width=20)]
     assert painted.difference(frame, CONSOLE) is not None
     assert painted.difference(list(frame), CONSOLE) is None
 
 
 def test_one_changed_number_is_a_move_and_the_number() -> None:
-    painted = Painted()
+    painted = ScreenBuffer()
     red = STYLES[0]
     painted.difference([strip(("● orders       ", red), ("412", red), ("  09:12:40", red), width=40)], CONSOLE)
     update = painted.difference([strip(("● orders       ", red), ("97 ", red), ("  09:12:40", red), width=40)], CONSOLE)
@@ -43,14 +43,14 @@ def test_one_changed_number_is_a_move_and_the_number() -> None:
 
 
 def test_spaces_take_the_ink_of_what_is_around_them() -> None:
-    painted = Painted()
+    painted = ScreenBuffer()
     update = painted.difference([strip(("a", STYLES[0]), (" ", None), ("b", STYLES[0]), width=3)], CONSOLE)
     assert update is not None
     assert update.text.endswith("\x1b[31ma b\x1b[m")
 
 
 def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
-    painted, screen = Painted(), Emulator(6, 1)
+    painted, screen = ScreenBuffer(), Emulator(6, 1)
     painted.difference([strip(("abc", None), width=4)], CONSOLE)
     wider = painted.difference([strip(("abc", None), width=6)], CONSOLE)
     assert wider is not None
@@ -65,7 +65,7 @@ def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_any_frame_after_any_other_is_shown(seed: int) -> None:
     draw = random.Random(seed)
-    painted, screen, fresh = Painted(), Emulator(30, 4), Emulator(30, 4)
+    painted, screen, fresh = ScreenBuffer(), Emulator(30, 4), Emulator(30, 4)
 
     def part() -> tuple[str, Style | None]:
         text = "".join(draw.choice("ab  ●é漢e") for _ in range(draw.randrange(1, 8)))
@@ -83,7 +83,7 @@ def test_any_frame_after_any_other_is_shown(seed: int) -> None:
         screen.write(update.text if update else "")
         assert screen.ink == "", "the next to write finds the terminal as it was"
         assert screen.text == text_of(frame)
-        whole = Painted().difference(frame, CONSOLE)
+        whole = ScreenBuffer().difference(frame, CONSOLE)
         fresh.write(whole.text if whole else "")
         coloured = [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in screen.rows]
         assert coloured == [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in fresh.rows]

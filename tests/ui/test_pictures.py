@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.ui.profile import PROFILES, ProfileName
-from paired_servicebus.ui.view import Neighbour, Neighbours, Records
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.ui.display.profile import PROFILES, ProfileName
+from paired_servicebus.ui.state.view import Neighbour, Neighbours, Records
 
 PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {

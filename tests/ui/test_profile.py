@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.plain import SIGNS, in_ascii
-from paired_servicebus.ui.preferences import Preferences, load_preferences
-from paired_servicebus.ui.profile import PROFILES, ProfileName, profile_for
+from paired_servicebus.ui.display.ascii_filter import SIGNS, to_ascii
+from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
+from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
 
 PLAIN = PROFILES[ProfileName.PLAIN]
 SLOW = PROFILES[ProfileName.SLOW]
@@ -37,7 +37,7 @@ def test_every_sign_has_one_of_ascii() -> None:
 
 
 def test_other_alphabets_keep_their_width() -> None:
-    assert in_ascii("▲ żółw 漢字 ok") == "X ???w ???? ok"
+    assert to_ascii("▲ żółw 漢字 ok") == "X ???w ???? ok"
 
 
 async def test_plain_is_ascii_without_colours(open_console: Any, outage_news: Any) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 from textual.app import App
 from textual.screen import Screen
 
-from paired_servicebus.ui.profile import PROFILES, ProfileName
+from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 
 NUMBER_BUDGET = 50
 """Bytes for one changed number in the middle of a row, at 256 colours."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
-from paired_servicebus.ui.screens.arm import ArmDialog
-from paired_servicebus.ui.screens.confirm import ConfirmDialog
-from paired_servicebus.ui.screens.dashboard import DashboardScreen
-from paired_servicebus.ui.view import Page
+from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog
+from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.state.view import Page
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
 PAUSE = ("right", "enter")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.screenshot import draw_svg, render_svg
+from paired_servicebus.ui.shell.screenshot import draw_svg, render_svg
 
 
 def words(svg: str) -> str:

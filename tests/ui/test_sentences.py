@@ -7,11 +7,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from paired_servicebus.core import events as e
-from paired_servicebus.core.events import KINDS
-from paired_servicebus.ui import log
-from paired_servicebus.ui.line import Role
-from paired_servicebus.ui.sentences import ROUTINE, role, sentence
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.pairing_events import KINDS
+from paired_servicebus.ui.render.sentences import ROUTINE, role, sentence
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.state import log_entries
 
 
 def made_up(kind: type[e.Event]) -> e.Event:
@@ -65,12 +65,12 @@ def test_who_did_it_is_said_once(made: Any) -> None:
 
 def test_routine_events_stay_out_of_the_log(made: Any) -> None:
     records = [made.record(made_up(kind), seq) for seq, kind in enumerate(ROUTINE, start=1)]
-    assert log.append((), records) == ()
+    assert log_entries.append((), records) == ()
 
 
 def test_the_same_sentence_again_is_counted(made: Any) -> None:
     stuck = [e.DeadLettered(at=made.AT + n, entity="orders", message_id=f"m{n}", queue=3, reason="x") for n in range(3)]
-    entries = log.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
+    entries = log_entries.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
     assert [entry.text for entry in entries] == ["dead-lettered in backlog/3: x (×3)"]
     assert entries[0].at == made.AT + 2
 
@@ -79,7 +79,7 @@ def test_an_act_and_its_outcome_are_one_line(made: Any) -> None:
     act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim", why="works"), 7)
     other = made.record(e.Warned(at=made.AT, about="audit", text="something"), 8)
     end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="payments is forced"), 9)
-    entries = log.append(log.append((), [act, other]), [end])
+    entries = log_entries.append(log_entries.append((), [act, other]), [end])
     assert [str(entry.sentence) for entry in entries] == [
         'kim ordered force payments "works": payments is forced',
         "audit something",
@@ -89,11 +89,11 @@ def test_an_act_and_its_outcome_are_one_line(made: Any) -> None:
 def test_an_outcome_of_another_boot_is_not_taken_for_this_ones(made: Any) -> None:
     act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim"), 7, boot="b1")
     end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="done"), 9, boot="b2")
-    assert "done" not in str(log.append((), [act, end])[0].sentence)
+    assert "done" not in str(log_entries.append((), [act, end])[0].sentence)
 
 
 def test_the_log_is_bounded_and_says_what_is_missing(made: Any) -> None:
-    many = [made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log.KEPT + 50)]
-    entries = log.append((), many)
-    assert len(entries) == log.KEPT
-    assert "12 events not shown" in log.skipped(entries, 12, at=made.AT)[-1].text
+    many = [made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log_entries.KEPT + 50)]
+    entries = log_entries.append((), many)
+    assert len(entries) == log_entries.KEPT
+    assert "12 events not shown" in log_entries.skipped(entries, 12, at=made.AT)[-1].text

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import (
-    Answer,
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import (
     DeadLettersView,
     Finding,
+    FindingVerdict,
     OldestView,
     ParkedView,
     Readiness,
     SyphonStatus,
 )
-from paired_servicebus.engine.here import Standing
-from paired_servicebus.ui.status import Health, as_json, as_lines, complaints, health
+from paired_servicebus.engine.control.discovery import EngineStatus
+from paired_servicebus.ui.engines.health import Health, as_json, as_lines, complaints, health
 
 
-def standing(snapshot: Any) -> Standing:
-    return Standing(pairing=snapshot.pairing, snapshot=snapshot)
+def standing(snapshot: Any) -> EngineStatus:
+    return EngineStatus(pairing=snapshot.pairing, snapshot=snapshot)
 
 
-GONE = Standing(pairing="billing", trouble="the engine (pid 7) did not end in order; its log is /l")
+GONE = EngineStatus(pairing="billing", trouble="the engine (pid 7) did not end in order; its log is /l")
 
 
 def test_an_engine_with_nothing_wrong_is_healthy(made: Any) -> None:
@@ -71,7 +71,7 @@ def test_the_worst_of_all_is_the_exit_status(made: Any) -> None:
 
 
 def test_the_table_has_engines_entities_backlog_syphon_alarms_and_readiness(made: Any) -> None:
-    finding = Finding(what="syphon", verdict=Answer.WARN, evidence="one")
+    finding = Finding(what="syphon", verdict=FindingVerdict.WARN, evidence="one")
     ready = Readiness(at=made.at("14:02:00"), findings=(finding,))
     lines = as_lines([standing(made.outage(readiness=ready, alarms=("an alarm",))), GONE], made.AT)
     text = "\n".join(lines)

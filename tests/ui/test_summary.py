@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.snapshot import Answer, Finding, ParkedView, Readiness, SyphonStatus
-from paired_servicebus.ui.packing import elastic, named, packed
-from paired_servicebus.ui.summary import Level, summary
-from paired_servicebus.ui.sums import empty_at, parked
-from paired_servicebus.ui.view import Silent, Unreachable, View, told
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, ParkedView, Readiness, SyphonStatus
+from paired_servicebus.ui.render.packing import elastic, named, pack
+from paired_servicebus.ui.state.backlog_totals import empty_at, parked
+from paired_servicebus.ui.state.summary import Level, summary
+from paired_servicebus.ui.state.view import Silent, Unreachable, View, told
 
 
 def view_of(snapshot: Any) -> View:
@@ -141,7 +141,9 @@ def test_a_readiness_alarm_hides_no_state(made: Any) -> None:
 
 
 def test_what_is_not_ready_is_what_to_do(made: Any) -> None:
-    found = Finding(what="secondary reachable", verdict=Answer.NO, evidence="no answer", todo="check the network")
+    found = Finding(
+        what="secondary reachable", verdict=FindingVerdict.NO, evidence="no answer", todo="check the network"
+    )
     snapshot = made.snapshot(alarms=("not ready",), readiness=Readiness(at=made.AT, findings=(found,)))
     assert rows(snapshot)[1] == "! not ready"
     assert rows(snapshot)[-1] == "do: check the network"
@@ -165,11 +167,11 @@ def test_more_than_fit_are_counted(made: Any) -> None:
 
 def test_parts_are_shortened_from_the_last_one_on() -> None:
     parts = (("all of the first", "first"), elastic("a stranger's long reason", least=4), ("last", ""))
-    assert packed(parts, 60) == "all of the first · a stranger's long reason · last"
-    assert packed(parts, 45) == "all of the first · a stranger's long reason"
-    assert packed(parts, 30) == "all of the first · a stran…"
-    assert packed(parts, 12) == "first · a s…" or cell_len(packed(parts, 12)) <= 12
-    assert packed((named(["x" * 80, "y"]),), 30).endswith("… and 1 more")
+    assert pack(parts, 60) == "all of the first · a stranger's long reason · last"
+    assert pack(parts, 45) == "all of the first · a stranger's long reason"
+    assert pack(parts, 30) == "all of the first · a stran…"
+    assert pack(parts, 12) == "first · a s…" or cell_len(pack(parts, 12)) <= 12
+    assert pack((named(["x" * 80, "y"]),), 30).endswith("… and 1 more")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 import paired_servicebus
-from paired_servicebus.engine.control import ControlServer
-from paired_servicebus.engine.protocol import Arm, Armed, Command, CommandDone, Welcome
+from paired_servicebus.engine.control.control_server import ControlServer
+from paired_servicebus.engine.control.protocol import Arm, Armed, Command, CommandDone, Welcome
 
 from .emulator import Emulator
 
@@ -32,8 +32,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from paired_servicebus.ui import run_dashboard
-from paired_servicebus.ui.profile import ProfileName, Wishes
-sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=Wishes(profile=ProfileName(sys.argv[2]))))
+from paired_servicebus.ui.display.profile import ProfileName, ScreenOptions
+sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=ScreenOptions(profile=ProfileName(sys.argv[2]))))
 """
 FIRST_PAINT = {"full": 60_000, "plain": 12_000}
 """Bytes of the first paint with its first snapshot, 140x40, 256 colours."""
@@ -158,15 +158,15 @@ async def _dashboard(folder: Path, size: tuple[int, int], profile: str) -> Async
 
 
 async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal, orders_taken: Any, made: Any) -> None:
-    server.tell_snapshot(made.outage())
+    server.publish_snapshot(made.outage())
     await terminal.until(lambda text: "failed over: payments" in text and "6 pulled" in text)
     await terminal.quiet()
     painted = len(terminal.written)
-    server.tell_snapshot(made.outage())
+    server.publish_snapshot(made.outage())
     await terminal.quiet()
     assert len(terminal.written) <= painted + 2 * SECOND_OF_OUTAGE, "clock and ages alone"
     assert "\a" not in terminal.text, "what was so when it was opened rings no bell"
-    server.tell_snapshot(made.snapshot())
+    server.publish_snapshot(made.snapshot())
     await terminal.until(lambda text: "all 3 entities healthy" in text)
     assert terminal.text.count("\a") == 1
     terminal.type("p")
@@ -183,7 +183,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
 async def test_what_is_copied_goes_to_the_terminals_clipboard(
     server: ControlServer, terminal: Terminal, made: Any
 ) -> None:
-    server.tell_snapshot(made.outage())
+    server.publish_snapshot(made.outage())
     await terminal.until(lambda text: "failed over: payments" in text)
     terminal.type("y")
     await terminal.until(lambda text: "row of payments, to a file" in text)
@@ -200,18 +200,18 @@ async def test_an_engine_that_is_not_there_is_said_and_found_later(
     await terminal.until(lambda text: "no engine of orders yet" in text and "trying again: no engine answers" in text)
     welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=None) as late:  # type: ignore[arg-type]
-        late.tell_snapshot(made.snapshot())
+        late.publish_snapshot(made.snapshot())
         await terminal.until(lambda text: "all 3 entities healthy" in text)
         assert terminal.process.returncode is None
 
 
 async def test_a_closed_terminal_ends_the_dashboard_alone(server: ControlServer, terminal: Terminal, made: Any) -> None:
-    server.tell_snapshot(made.outage())
+    server.publish_snapshot(made.outage())
     await terminal.until(lambda text: "failed over: payments" in text)
     terminal.process.send_signal(signal.SIGHUP)
     async with asyncio.timeout(10):
         assert await terminal.process.wait() != 0
-    server.tell_snapshot(made.snapshot())
+    server.publish_snapshot(made.snapshot())
 
 
 def thirty(made: Any, second: int) -> Any:
@@ -229,7 +229,7 @@ def thirty(made: Any, second: int) -> Any:
 async def test_the_first_paint_is_within_its_budget(
     server: ControlServer, open_terminal: Open, made: Any, profile: str
 ) -> None:
-    server.tell_snapshot(thirty(made, 0))
+    server.publish_snapshot(thirty(made, 0))
     terminal = await open_terminal(size=(140, 40), profile=profile)
     await terminal.until(lambda text: "all 30 entities healthy" in text and "quit" in text)
     await terminal.quiet()
@@ -240,26 +240,26 @@ async def test_the_first_paint_is_within_its_budget(
 async def test_a_tenth_of_30_rows_changing_is_within_the_budget(
     server: ControlServer, open_terminal: Open, made: Any, profile: str
 ) -> None:
-    server.tell_snapshot(thirty(made, 0))
+    server.publish_snapshot(thirty(made, 0))
     terminal = await open_terminal(size=(140, 40), profile=profile)
     await terminal.until(lambda text: "all 30 entities healthy" in text)
     await terminal.quiet()
     before, seconds = len(terminal.written), 10
     for second in range(1, seconds + 1):
-        server.tell_snapshot(thirty(made, second))
+        server.publish_snapshot(thirty(made, second))
         await asyncio.sleep(1.0)  # the budget is one of bytes a second
     assert before < len(terminal.written) <= before + seconds * A_SECOND[profile]
 
 
 async def test_time_passing_writes_the_clock_alone(server: ControlServer, open_terminal: Open, made: Any) -> None:
-    server.tell_snapshot(made.snapshot())
+    server.publish_snapshot(made.snapshot())
     terminal = await open_terminal(size=(140, 40))
     await terminal.until(lambda text: "all 3 entities healthy" in text)
     await terminal.quiet()
     before, began = len(terminal.written), time.monotonic()
     for second in range(1, 6):
         queues = made.queues(read_at=made.AT + second)
-        server.tell_snapshot(made.snapshot(at=made.AT + second, seq=12 + second, queues=queues))
+        server.publish_snapshot(made.snapshot(at=made.AT + second, seq=12 + second, queues=queues))
         await terminal.quiet()
     seconds = time.monotonic() - began + 1
     assert before < len(terminal.written) <= before + seconds * SECOND_OF_CLOCK
@@ -268,15 +268,15 @@ async def test_time_passing_writes_the_clock_alone(server: ControlServer, open_t
 async def test_a_stalled_link_holds_nobody_up_and_catches_up(
     server: ControlServer, open_terminal: Open, made: Any
 ) -> None:
-    server.tell_snapshot(made.snapshot())
+    server.publish_snapshot(made.snapshot())
     terminal = await open_terminal()
     await terminal.until(lambda text: "all 3 entities healthy" in text)
     terminal.stall()
     for second in range(1, 2_000):  # far more than terminal and socket hold
-        server.tell_snapshot(made.snapshot(made.entity("orders", accepted=second * 7_919), at=made.AT + second))
+        server.publish_snapshot(made.snapshot(made.entity("orders", accepted=second * 7_919), at=made.AT + second))
         if second % 50 == 0:
             await asyncio.sleep(0.005)
-    server.tell_snapshot(made.outage(at=made.AT + 2_000))
+    server.publish_snapshot(made.outage(at=made.AT + 2_000))
     terminal.listen()
     await terminal.until(lambda text: "failed over: payments" in text)
     terminal.type("q")
@@ -287,7 +287,7 @@ async def test_a_stalled_link_holds_nobody_up_and_catches_up(
 async def test_a_terminal_that_shrinks_and_grows_shows_all_of_it_again(
     server: ControlServer, open_terminal: Open, made: Any
 ) -> None:
-    server.tell_snapshot(made.outage())
+    server.publish_snapshot(made.outage())
     terminal = await open_terminal(size=(140, 40))
     await terminal.until(lambda text: "failed over: payments" in text)
     for width, height, shown in ((50, 10, "50 columns and 10 rows"), (140, 40, "9/10 in")):

@@ -12,12 +12,12 @@ from rich.color import ColorSystem
 from textual.color import Color
 from textual.theme import Theme
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.ui import theme
-from paired_servicebus.ui.line import Role
-from paired_servicebus.ui.plain import in_ascii
-from paired_servicebus.ui.states import LOOKS
-from paired_servicebus.ui.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.ui.display import theme
+from paired_servicebus.ui.display.ascii_filter import to_ascii
+from paired_servicebus.ui.display.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.render.state_looks import LOOKS
 
 SHIPPED = load_all()
 TEXTS = [name for name in ROLES if name != "ground-selected"]
@@ -123,7 +123,7 @@ def test_the_states_keep_their_distance_for_every_kind_of_colour_vision(eyes: st
 
 
 def test_the_states_differ_in_ascii_too() -> None:
-    assert len({in_ascii(look.glyph) for look in LOOKS.values()}) == len(State)
+    assert len({to_ascii(look.glyph) for look in LOOKS.values()}) == len(State)
 
 
 def test_states_differ_without_any_colour() -> None:
@@ -134,7 +134,7 @@ def test_states_differ_without_any_colour() -> None:
 
 @pytest.mark.parametrize("name", ROLES)
 def test_every_role_of_a_theme_is_used(name: str) -> None:
-    from paired_servicebus.ui.widgets.lines import ROLE_CSS
+    from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CSS
 
     kind, _, role = name.partition("-")
     assert f"${name}" in ROLE_CSS

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paired_servicebus.core import events as e
-from paired_servicebus.ui import choices, view
-from paired_servicebus.ui.view import Link, Missed, Reached, Records, Silent, Unreachable, View
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.ui.state import selection, view
+from paired_servicebus.ui.state.view import EngineLink, Missed, Reached, Records, Silent, Unreachable, View
 
 EMPTY = View(pairing="orders")
 
 
 def test_reaching_the_engine_is_not_yet_news_of_it() -> None:
-    assert view.told(EMPTY, Reached()).link is Link.CONNECTING
+    assert view.told(EMPTY, Reached()).link is EngineLink.CONNECTING
 
 
 def test_a_snapshot_makes_it_live_and_selects_the_first_entity(made: Any) -> None:
@@ -24,9 +24,9 @@ def test_a_snapshot_makes_it_live_and_selects_the_first_entity(made: Any) -> Non
 
 def test_a_lost_engine_keeps_the_last_figures_and_says_since_when(made: Any) -> None:
     lost = view.told(view.told(EMPTY, made.snapshot()), Unreachable(made.AT + 1, "gone"))
-    assert (lost.link, lost.link_since, lost.link_reason) == (Link.UNREACHABLE, made.AT + 1, "gone")
+    assert (lost.link, lost.link_since, lost.link_reason) == (EngineLink.UNREACHABLE, made.AT + 1, "gone")
     assert lost.snapshot is not None
-    assert view.told(lost, Reached()).link is Link.UNREACHABLE, "only a snapshot makes it live again"
+    assert view.told(lost, Reached()).link is EngineLink.UNREACHABLE, "only a snapshot makes it live again"
     assert view.told(lost, made.snapshot()).fresh
 
 
@@ -36,7 +36,7 @@ def test_silence_of_an_engine_that_is_lost_anyway_is_no_news(made: Any) -> None:
 
 
 def test_the_selection_is_kept_by_path_when_entities_come_and_go(made: Any) -> None:
-    seen = choices.moved(view.told(EMPTY, made.snapshot()), 1)
+    seen = selection.moved(view.told(EMPTY, made.snapshot()), 1)
     assert seen.selected == "payments"
     more = made.snapshot(made.entity("new"), made.entity("orders"), made.entity("payments"))
     assert view.told(seen, more).selected == "payments"
@@ -45,9 +45,9 @@ def test_the_selection_is_kept_by_path_when_entities_come_and_go(made: Any) -> N
 
 def test_the_selection_stops_at_both_ends(made: Any) -> None:
     seen = view.told(EMPTY, made.snapshot())
-    assert choices.moved(seen, -1).selected == "orders"
-    assert choices.moved(seen, 99).selected == "audit"
-    assert choices.moved(EMPTY, 1) == EMPTY
+    assert selection.moved(seen, -1).selected == "orders"
+    assert selection.moved(seen, 99).selected == "audit"
+    assert selection.moved(EMPTY, 1) == EMPTY
 
 
 def test_read_only_is_the_consoles_or_the_engines(made: Any) -> None:

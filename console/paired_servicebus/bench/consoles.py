@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.bench.process import BenchError
-from paired_servicebus.engine import protocol
-from paired_servicebus.engine.client import ControlClient
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.interpreter import python_command, python_environment
 
 START: Final = 30.0

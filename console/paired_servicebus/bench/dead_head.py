@@ -16,16 +16,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.bench.letters import Letters
-from paired_servicebus.bench.movers import fill
-from paired_servicebus.bench.venue import Venue, venue
-from paired_servicebus.core.engine import Pairing
-from paired_servicebus.core.events import Event, Moved
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import judge
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.syphon import Syphon
-from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.syphon.movers import fill
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.pairing_events import Event, Moved
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.syphon.syphon import Syphon
 
 DEAD: Final = "bench-dead"
 LIVE: Final = "bench-live"
@@ -68,9 +68,9 @@ class _Counts:
 
 async def measure_dead_head(many: int = 100_000, few: int = 1_000) -> DeadHeadFigures:
     """One run. Raises BenchError, TimeoutError."""
-    async with venue(None, primary=(DEAD, LIVE), secondary=(SOURCE,), latency_ms=0) as where:
+    async with open_namespaces(None, primary=(DEAD, LIVE), secondary=(SOURCE,), latency_ms=0) as where:
         assert where.sandbox is not None
-        dead, live = Letters(1024, destination=DEAD), Letters(1024, destination=LIVE)
+        dead, live = SampleMessages(1024, destination=DEAD), SampleMessages(1024, destination=LIVE)
         await fill(where, SOURCE, live, many)
         async with _syphon(where) as counts:
             plain = await counts.until(LIVE, many)
@@ -86,7 +86,7 @@ async def measure_dead_head(many: int = 100_000, few: int = 1_000) -> DeadHeadFi
     return DeadHeadFigures(many=many, few=few, plain=plain, alone=alone, behind=behind, later=later, healed=healed)
 
 
-async def _through(where: Venue, counts: _Counts, letters: Letters, few: int) -> float:
+async def _through(where: BenchNamespaces, counts: _Counts, letters: SampleMessages, few: int) -> float:
     """Seconds that a few take from their sender through a syphon that runs."""
     before, began = counts.moved[LIVE], time.perf_counter()
     await fill(where, SOURCE, letters, few)
@@ -95,10 +95,10 @@ async def _through(where: Venue, counts: _Counts, letters: Letters, few: int) ->
 
 
 @asynccontextmanager
-async def _syphon(where: Venue) -> AsyncIterator[_Counts]:
-    counts, tasks = _Counts(), Tasks()
+async def _syphon(where: BenchNamespaces) -> AsyncIterator[_Counts]:
+    counts, tasks = _Counts(), TaskOwner()
     await tasks.open()
-    steering = Steering(Pairing(Policy(enable_syphon=True), queues=(0,)), tasks, judge, counts.on_event)
+    steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, counts.on_event)
     syphon = Syphon(steering, where.primary, where.secondary, {0: SOURCE})
     try:
         syphon.start()

@@ -19,13 +19,13 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.bench.letters import Letters
-from paired_servicebus.bench.movers import fill
-from paired_servicebus.bench.plans import DrainPlan
-from paired_servicebus.bench.process import BenchError
-from paired_servicebus.bench.venue import Venue, venue
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.bench_plans import DrainPlan
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.syphon.movers import fill
 from paired_servicebus.interpreter import python_command, python_environment
-from paired_servicebus.pairing.backlog import queue_path
+from paired_servicebus.pairing.management.backlog_queues import queue_path
 
 TASKS: Final = (1, 2, 4)
 QUEUES: Final = tuple(queue_path("bench-drain", index) for index in range(max(TASKS)))
@@ -38,7 +38,7 @@ LEAST: Final = 0.8
 """Of linear."""
 
 
-class Lap(msgspec.Struct, frozen=True, kw_only=True):
+class DrainLap(msgspec.Struct, frozen=True, kw_only=True):
     """One wave of `tasks` tasks. seconds: in which all of them were at work; messages: moved in those."""
 
     tasks: int
@@ -51,7 +51,7 @@ class Lap(msgspec.Struct, frozen=True, kw_only=True):
         return self.messages / self.seconds
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class LapOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What the process with Spark is to do."""
 
     config: str
@@ -63,7 +63,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class TaskScaling:
     """per_second: the median of the rounds. of_linear: against as many times the rate of one task."""
 
     tasks: int
@@ -79,7 +79,7 @@ class DrainFigures:
     size: int
     in_hand: int
     rounds: int
-    tasks: tuple[Growth, ...]
+    tasks: tuple[TaskScaling, ...]
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
@@ -97,7 +97,7 @@ async def measure_drain(plan: DrainPlan) -> DrainFigures:
     if find_spec("pyspark") is None:
         raise BenchError("Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it")
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
-        async with venue(None, primary=[TARGET], secondary=QUEUES, latency_ms=0) as where:
+        async with open_namespaces(None, primary=[TARGET], secondary=QUEUES, latency_ms=0) as where:
             await _fill(where, plan)
             assert where.sandbox is not None
             await where.sandbox.delay(plan.latency_ms)
@@ -105,15 +105,15 @@ async def measure_drain(plan: DrainPlan) -> DrainFigures:
     return _figures(plan, laps)
 
 
-async def _fill(where: Venue, plan: DrainPlan) -> None:
+async def _fill(where: BenchNamespaces, plan: DrainPlan) -> None:
     """As much into each queue as a task can move in all of its laps."""
     most = IN_HAND / (plan.latency_ms / 1000 or 0.001) * LAP * plan.rounds * len(TASKS)
-    letters = Letters(plan.size, destination=TARGET)
+    letters = SampleMessages(plan.size, destination=TARGET)
     for queue in QUEUES:
         await fill(where, queue, letters, int(most))
 
 
-async def _laps(folder: Path, where: Venue, plan: DrainPlan) -> list[Lap]:
+async def _laps(folder: Path, where: BenchNamespaces, plan: DrainPlan) -> list[DrainLap]:
     assert where.sandbox is not None
     config = folder / "pairing.toml"
     sides = (("primary", where.sandbox.namespace), ("secondary", where.sandbox.secondary))
@@ -126,7 +126,7 @@ async def _laps(folder: Path, where: Venue, plan: DrainPlan) -> list[Lap]:
         )
     )
     laps = [tasks for _ in range(plan.rounds) for tasks in TASKS]
-    orders = Orders(
+    orders = LapOrders(
         config=str(config), spool=str(folder / "spool"), queues=list(QUEUES), laps=laps, in_hand=IN_HAND, seconds=LAP
     )
     (folder / "orders.json").write_bytes(msgspec.json.encode(orders))
@@ -148,10 +148,10 @@ async def _laps(folder: Path, where: Venue, plan: DrainPlan) -> list[Lap]:
             await process.wait()
     if status:
         raise BenchError(f"the drain failed: {log.read_text(errors='replace').strip().splitlines()[-1][:400]}")
-    return msgspec.json.decode((folder / "laps.json").read_bytes(), type=list[Lap])
+    return msgspec.json.decode((folder / "laps.json").read_bytes(), type=list[DrainLap])
 
 
-def _figures(plan: DrainPlan, laps: list[Lap]) -> DrainFigures:
+def _figures(plan: DrainPlan, laps: list[DrainLap]) -> DrainFigures:
     rates = {tasks: median(lap.per_second for lap in laps if lap.tasks == tasks) for tasks in TASKS}
     alone = rates[1]
     return DrainFigures(
@@ -160,7 +160,7 @@ def _figures(plan: DrainPlan, laps: list[Lap]) -> DrainFigures:
         in_hand=IN_HAND,
         rounds=plan.rounds,
         tasks=tuple(
-            Growth(
+            TaskScaling(
                 tasks=tasks,
                 per_second=round(rate, 1),
                 of_linear=round(rate / (tasks * alone), 3),

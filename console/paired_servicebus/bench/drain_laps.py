@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from paired_servicebus.bench.drain import Lap, Orders
-from paired_servicebus.bench.process import BenchError
-from paired_servicebus.core.events import Moved
-from paired_servicebus.engine.spool import prepare, read_records
-from paired_servicebus.pipeline.drain.order import DrainOrder, write
-from paired_servicebus.pipeline.drain.process import wave
-from paired_servicebus.pipeline.drain.receipts import Tally, gather
-from paired_servicebus.pipeline.java import find_java
-from paired_servicebus.pipeline.session import open_session
+from paired_servicebus.bench.drain import DrainLap, LapOrders
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.core.model.pairing_events import Moved
+from paired_servicebus.engine.journal.spool import prepare, read_records
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write
+from paired_servicebus.pipeline.drain.drain_main import wave
+from paired_servicebus.pipeline.drain.receipts import ReceiptTally, gather
+from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.spark_session import open_session
 
 _WARM_UP = 2.0
 """Seconds of the first wave, which only starts the Python processes."""
@@ -23,7 +23,7 @@ _WARM_UP = 2.0
 
 def main(folder: Path) -> None:
     """One lap after the other."""
-    orders = msgspec.json.decode((folder / "orders.json").read_bytes(), type=Orders)
+    orders = msgspec.json.decode((folder / "orders.json").read_bytes(), type=LapOrders)
     most = max(orders.laps)
     work = folder / "work"
     work.mkdir()
@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     (folder / "laps.json").write_bytes(msgspec.json.encode(laps))
 
 
-def _drain(spark: object, orders: Orders, tasks: int, spool: Path, *, seconds: float) -> None:
+def _drain(spark: object, orders: LapOrders, tasks: int, spool: Path, *, seconds: float) -> None:
     prepare(spool)
     order = DrainOrder(
         run="lap",
@@ -54,10 +54,10 @@ def _drain(spark: object, orders: Orders, tasks: int, spool: Path, *, seconds: f
     write(order.folder / "order.json", order)
     for report in wave(spark, order, tuple(range(tasks))):
         sys.stderr.write(f"{report}\n")
-    gather(order.folder, spool, Tally())
+    gather(order.folder, spool, ReceiptTally())
 
 
-def measured(spool: Path, tasks: int) -> Lap:
+def measured(spool: Path, tasks: int) -> DrainLap:
     """What was moved while all tasks were at work, by their receipts. Raises BenchError."""
     at: dict[str, list[float]] = {}
     for record in read_records(spool):
@@ -69,7 +69,7 @@ def measured(spool: Path, tasks: int) -> Lap:
     if ended <= began:
         raise BenchError("the tasks were not at work at the same time: the machine is too busy")
     moved = sum(began <= one <= ended for times in at.values() for one in times)
-    return Lap(tasks=tasks, messages=moved, seconds=ended - began)
+    return DrainLap(tasks=tasks, messages=moved, seconds=ended - began)
 
 
 if __name__ == "__main__":

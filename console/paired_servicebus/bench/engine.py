@@ -21,14 +21,14 @@ from typing import Final
 
 from azure.servicebus import ServiceBusMessage
 
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.bench_plans import EnginePlan
 from paired_servicebus.bench.consoles import consoles
-from paired_servicebus.bench.plans import EnginePlan
-from paired_servicebus.bench.process import BenchError
 from paired_servicebus.bench.rounds import in_turn
-from paired_servicebus.bench.venue import Venue, venue
-from paired_servicebus.core.events import Event, PingAccepted, PingFailed
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 ENTITY: Final = "bench-entity"
@@ -43,7 +43,7 @@ SETTLE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ConsoleLoad:
     """A lap's consoles."""
 
     name: str
@@ -51,12 +51,12 @@ class Way:
     stalled: bool = False
 
 
-WAYS: Final = (Way(name="0", consoles=0), Way(name="again", consoles=0), Way(name="1", consoles=1),
-               Way(name="5", consoles=5, stalled=True))  # fmt: skip
+WAYS: Final = (ConsoleLoad(name="0", consoles=0), ConsoleLoad(name="again", consoles=0), ConsoleLoad(name="1", consoles=1),
+               ConsoleLoad(name="5", consoles=5, stalled=True))  # fmt: skip
 
 
 @dataclass(slots=True)
-class Lap:
+class EngineLap:
     """What was seen: how late pings left, and how long sends took, window by window. Milliseconds."""
 
     lateness: list[float] = field(default_factory=list)
@@ -116,11 +116,13 @@ async def measure_engine(plan: EnginePlan) -> EngineFigures:
     if plan.seconds < 2 * WINDOW or plan.rounds < 1 or plan.entities < 1:
         raise BenchError(f"a lap has {2 * WINDOW:g} s at least, and there is one round and one entity at least")
     names = [f"bench-ping-{number}" for number in range(plan.entities)]
-    laps: dict[str, list[Lap]] = defaultdict(list)
+    laps: dict[str, list[EngineLap]] = defaultdict(list)
     pings = _Pings()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pb-")))
-        where = await stack.enter_async_context(venue(None, primary=[ENTITY, *names], secondary=[], latency_ms=0.0))
+        where = await stack.enter_async_context(
+            open_namespaces(None, primary=[ENTITY, *names], secondary=[], latency_ms=0.0)
+        )
         sender = await stack.enter_async_context(_engine(where, folder, pings, names))
         await _lap(sender, pings, WINDOW)  # links open, caches fill
         for number in range(plan.rounds):
@@ -132,7 +134,9 @@ async def measure_engine(plan: EnginePlan) -> EngineFigures:
 
 
 @asynccontextmanager
-async def _engine(where: Venue, folder: Path, pings: _Pings, names: Sequence[str]) -> AsyncIterator[PairedSender]:
+async def _engine(
+    where: BenchNamespaces, folder: Path, pings: _Pings, names: Sequence[str]
+) -> AsyncIterator[PairedSender]:
     options = SendAvailabilityPairedNamespaceOptions(
         secondary_admin=where.secondary_admin, secondary_client=where.secondary, primary_name="bench",
         backlog_queue_count=1, ping_primary_interval=PING_INTERVAL, enable_syphon=True,
@@ -153,8 +157,8 @@ async def _engine(where: Venue, folder: Path, pings: _Pings, names: Sequence[str
                 yield sender
 
 
-async def _lap(sender: PairedSender, pings: _Pings, seconds: float) -> Lap:
-    lap = Lap()
+async def _lap(sender: PairedSender, pings: _Pings, seconds: float) -> EngineLap:
+    lap = EngineLap()
     pings.late = lap.lateness
     for _ in range(int(seconds / WINDOW)):
         took: list[float] = []
@@ -167,7 +171,7 @@ async def _lap(sender: PairedSender, pings: _Pings, seconds: float) -> Lap:
     return lap
 
 
-def _figures(plan: EnginePlan, laps: Mapping[str, Sequence[Lap]]) -> EngineFigures:
+def _figures(plan: EnginePlan, laps: Mapping[str, Sequence[EngineLap]]) -> EngineFigures:
     late = {way: sorted(each for lap in laps[way] for each in lap.lateness) for way in ("0", "1", "5")}
     took = {way: sorted(each for lap in laps[way] for window in lap.windows for each in window) for way in late}
     band = _ratios(laps["again"], laps["0"])
@@ -186,7 +190,7 @@ def _figures(plan: EnginePlan, laps: Mapping[str, Sequence[Lap]]) -> EngineFigur
     )
 
 
-def _ratios(ours: Sequence[Lap], theirs: Sequence[Lap]) -> list[float]:
+def _ratios(ours: Sequence[EngineLap], theirs: Sequence[EngineLap]) -> list[float]:
     """Of the windows' medians."""
     pairs = [
         (first, second)

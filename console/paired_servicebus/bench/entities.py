@@ -26,7 +26,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus.bench.stubs import StubClient, StubManagement
-from paired_servicebus.core.events import Event, PingFailed
+from paired_servicebus.core.model.pairing_events import Event, PingFailed
 from paired_servicebus.pairing import (
     PairedServiceBusClient,
     SendAvailabilityPairedNamespaceOptions,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.events import (
+from paired_servicebus.core.model.pairing_events import (
     Delivered,
     Diverted,
     EngineStarted,
@@ -22,8 +22,8 @@ from paired_servicebus.core.events import (
     SendsCounted,
     StateChanged,
 )
-from paired_servicebus.engine import records
-from paired_servicebus.engine.spool import CLOSED, SUFFIX
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX
 
 ENTITIES: Final = ("orders", "payments", "audit")
 QUEUES: Final = 10

@@ -36,7 +36,7 @@ class Lap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Throughput:
     """Medians of one way's laps; `low` and `high` are its slowest and its fastest."""
 
     messages: int
@@ -46,7 +46,7 @@ class Pace:
     cpu_us: float
 
     @classmethod
-    def of(cls, laps: Sequence[Lap]) -> Pace:
+    def of(cls, laps: Sequence[Lap]) -> Throughput:
         """Of one or more laps."""
         rates = [lap.per_second for lap in laps]
         return cls(

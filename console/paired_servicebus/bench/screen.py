@@ -25,8 +25,8 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.bench.plans import ScreenPlan
-from paired_servicebus.bench.process import BenchError, cpu_seconds
+from paired_servicebus.bench.bench_plans import ScreenPlan
+from paired_servicebus.bench.sandbox_process import BenchError, cpu_seconds
 from paired_servicebus.bench.screen_ends import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
 from paired_servicebus.interpreter import python_command, python_environment
 
@@ -41,7 +41,7 @@ FIRST_TARGET_S: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyStroke:
     """What is typed, and what has to be written then. before, undo: the same, to begin with, and afterwards so that it
     can be typed again; not measured."""
 
@@ -56,27 +56,27 @@ CURSOR: Final = "▸".encode()
 HOME: Final = (("\x1b[H", CURSOR),)
 SORTS: Final = ("busiest", "latest", "as listed", "worst first")
 KEYS: Final = (
-    Key("down", "j", CURSOR, (("k", CURSOR),)),
-    Key("page down", "\x1b[6~", CURSOR, HOME),
-    Key("last", "G", CURSOR, HOME),
-    Key("mark", " ", b"*", ((" ", CURSOR), *HOME)),
-    Key("sort", "s", b"name", tuple(("s", title.encode()) for title in SORTS)),
-    Key("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
-    Key("page of cost", "5", b"standing arr", (("1", b"backlog on"),)),
+    KeyStroke("down", "j", CURSOR, (("k", CURSOR),)),
+    KeyStroke("page down", "\x1b[6~", CURSOR, HOME),
+    KeyStroke("last", "G", CURSOR, HOME),
+    KeyStroke("mark", " ", b"*", ((" ", CURSOR), *HOME)),
+    KeyStroke("sort", "s", b"name", tuple(("s", title.encode()) for title in SORTS)),
+    KeyStroke("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
+    KeyStroke("page of cost", "5", b"standing arr", (("1", b"backlog on"),)),
 )
-COST: Final = Key("page of cost", "5", b"standing arr", (("1", b""),))
+COST: Final = KeyStroke("page of cost", "5", b"standing arr", (("1", b""),))
 BACK: Final = (("\x1b", b""),)
 FIRSTS: Final = (
-    Key("page of an entity", "2", b"since the engine st", COST.undo),
-    Key("page of the backlog", "3", b"outlook", COST.undo),
-    Key("timeline", "4", b"followed", COST.undo),
+    KeyStroke("page of an entity", "2", b"since the engine st", COST.undo),
+    KeyStroke("page of the backlog", "3", b"outlook", COST.undo),
+    KeyStroke("timeline", "4", b"followed", COST.undo),
     COST,
-    Key("page of history", "6", b"tables", COST.undo),
-    Key("page of engines", "7", b"commands are", COST.undo),
-    Key("help", "?", b"Keys (arr", BACK),
-    Key("palette", ":", b"force fail", BACK),
-    Key("line to type in", "/", b"filter", BACK),
-    Key("question", "w", b"read-only?", BACK),
+    KeyStroke("page of history", "6", b"tables", COST.undo),
+    KeyStroke("page of engines", "7", b"commands are", COST.undo),
+    KeyStroke("help", "?", b"Keys (arr", BACK),
+    KeyStroke("palette", ":", b"force fail", BACK),
+    KeyStroke("line to type in", "/", b"filter", BACK),
+    KeyStroke("question", "w", b"read-only?", BACK),
 )
 """Opened once a run."""
 
@@ -215,7 +215,7 @@ async def _run(plan: ScreenPlan, folder: Path) -> _Run:
     return _Run(first=first, first_bytes=painted, opened=opened, took=took, per_second=per_second, lags=lags)
 
 
-async def _opened(terminal: _Terminal, key: Key) -> _Took:
+async def _opened(terminal: _Terminal, key: KeyStroke) -> _Took:
     """And closed again."""
     took = await _typed(terminal, key.typed, key.shown, f"{key.name}, for the first time")
     await terminal.rests()
@@ -225,7 +225,7 @@ async def _opened(terminal: _Terminal, key: Key) -> _Took:
     return took
 
 
-async def _answered(terminal: _Terminal, key: Key) -> _Took:
+async def _answered(terminal: _Terminal, key: KeyStroke) -> _Took:
     for typed, shown in key.before:
         await _typed(terminal, typed, shown, f"before {key.name}")
     took = await _typed(terminal, key.typed, key.shown, key.name)

@@ -22,11 +22,11 @@ import msgspec
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.bench.stubs import StubClient, StubManagement
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.ui import run_dashboard
-from paired_servicebus.ui.profile import ProfileName, Wishes
+from paired_servicebus.ui.display.profile import ProfileName, ScreenOptions
 
 ENGINE: Final = "engine"
 DASHBOARD: Final = "dashboard"
@@ -99,7 +99,9 @@ LOOP_TARGET_MS: Final = 50.0
 def run_watched_dashboard(socket: Path, lags: Path) -> int:
     """The dashboard as a person has it; its exit status."""
     watch = _Watch()
-    status = run_dashboard(socket, config_name=PAIRING, on_ready=watch.start, wishes=Wishes(profile=ProfileName.FULL))
+    status = run_dashboard(
+        socket, config_name=PAIRING, on_ready=watch.start, wishes=ScreenOptions(profile=ProfileName.FULL)
+    )
     lags.write_bytes(msgspec.json.encode(watch.lags))
     return status
 

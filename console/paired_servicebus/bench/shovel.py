@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.bench.client import HOST, Client
-from paired_servicebus.bench.letters import Letters
-from paired_servicebus.bench.loads import Flood
-from paired_servicebus.bench.process import BenchError
 from paired_servicebus.bench.rounds import MICROSECONDS, Lap
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.sandbox.client_loads import Flood
+from paired_servicebus.bench.sandbox.loopback_client import HOST, LoopbackClient
+from paired_servicebus.bench.sandbox_process import BenchError
 
 PREFETCH: Final = 1000
 STARTING: Final = 120.0
@@ -52,7 +52,7 @@ _TIME: Final = """
 
 
 @dataclass(slots=True)
-class Node:
+class RabbitNode:
     """One node and how its tools reach it."""
 
     name: str
@@ -82,11 +82,11 @@ class Node:
 class Shovel:
     """Moves what lies at one node to the other. A way to move, as movers.Mover says."""
 
-    def __init__(self, nodes: tuple[Node, Node], size: int) -> None:
+    def __init__(self, nodes: tuple[RabbitNode, RabbitNode], size: int) -> None:
         self.source = SOURCE
         self.moved = 0
         self._from, self._to = nodes
-        self._letters = Letters(size)
+        self._letters = SampleMessages(size)
 
     async def lap(self, count: int) -> Lap:
         """As Mover says; the CPU time is not known."""
@@ -108,7 +108,7 @@ class Shovel:
         return Lap(messages=moved, seconds=took / MICROSECONDS, cpu_seconds=0.0)
 
     async def _fill(self, count: int) -> None:
-        client = await Client.connect_anonymously(self._from.port, "bench")
+        client = await LoopbackClient.connect_anonymously(self._from.port, "bench")
         try:
             await Flood(client, await client.sender(f"/amq/queue/{SOURCE}"), self._letters, count).run()
         finally:
@@ -149,7 +149,7 @@ def _programs() -> Path:
     raise BenchError("--peer rabbitmq needs rabbitmq-server on this machine (apt-get install rabbitmq-server)")
 
 
-def _node(programs: Path, folder: Path, name: str, mapper: int) -> Node:
+def _node(programs: Path, folder: Path, name: str, mapper: int) -> RabbitNode:
     home = folder / name
     home.mkdir()
     port, own = _free_port(), _free_port()
@@ -176,10 +176,10 @@ def _node(programs: Path, folder: Path, name: str, mapper: int) -> Node:
         "RABBITMQ_CONF_ENV_FILE": str(home / "none"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
     }
-    return Node(name=name, port=port, programs=programs, env=env)
+    return RabbitNode(name=name, port=port, programs=programs, env=env)
 
 
-async def _start(node: Node, said: Path) -> None:
+async def _start(node: RabbitNode, said: Path) -> None:
     with said.open("ab") as output:
         node.process = await asyncio.create_subprocess_exec(
             node.programs / "rabbitmq-server", env=node.env, stdin=DEVNULL, stdout=output, stderr=output
@@ -196,7 +196,7 @@ def _end_of(said: Path) -> str:
     return said.read_text(errors="replace").strip()[-300:] or "nothing"
 
 
-async def _stop(node: Node) -> None:
+async def _stop(node: RabbitNode) -> None:
     if node.process is None or node.process.returncode is not None:
         return
     try:

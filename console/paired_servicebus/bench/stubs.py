@@ -11,8 +11,8 @@ from typing import Final
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from paired_servicebus.core.namespaces import UNTOLD, NamespaceInfo
-from paired_servicebus.pairing.management import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
+from paired_servicebus.pairing.management.management_port import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
 
 TRIP: Final = 0.005
 """Seconds until a stub answers."""
@@ -91,7 +91,7 @@ class StubManagement:
 
     async def namespace(self) -> NamespaceInfo:
         """Tells nothing."""
-        return UNTOLD
+        return UNKNOWN_NAMESPACE
 
     async def close(self) -> None:
         """Nothing is held."""

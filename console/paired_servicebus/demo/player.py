@@ -9,28 +9,28 @@ from typing import Final
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from paired_servicebus.core.events import Event
-from paired_servicebus.core.ledger import Answer, balance
-from paired_servicebus.demo.application import Application
-from paired_servicebus.demo.result import EntityResult, Messages, Pings, Result, SyphonResult, what_broke
-from paired_servicebus.demo.script import (
+from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.demo.demo_sandbox import Faults, SandboxStage
+from paired_servicebus.demo.poison_sender import poison
+from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, what_broke
+from paired_servicebus.demo.scenario_model import (
     BACKLOG_IN_USE,
     DRAIN_WITHIN,
     ENTITIES,
     ORDERS,
     SECONDARY,
-    Break,
     Caption,
+    FaultWindow,
     Scenario,
 )
-from paired_servicebus.demo.stage import Faults, Stage
-from paired_servicebus.demo.stranger import poison
+from paired_servicebus.demo.workload import Workload
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.backlog import queue_path
+from paired_servicebus.pairing.management.backlog_queues import queue_path
 
-LOOK: Final = 0.25
-PEEK: Final = 10.0
-SETTLED: Final = 1.0
+POLL_SECONDS: Final = 0.25
+PEEK_TIMEOUT: Final = 10.0
+QUIET_SECONDS: Final = 1.0
 """Seconds with nothing new after which what was received twice has been counted."""
 
 
@@ -47,7 +47,7 @@ class Player:
     def __init__(
         self,
         scenario: Scenario,
-        stage: Stage,
+        stage: SandboxStage,
         paired: PairedServiceBusClient,
         *,
         seed: int,
@@ -60,11 +60,11 @@ class Player:
         self._paired = paired
         self._seed = seed
         self._say = say
-        self._application = Application(paired, seed=seed, pace=pace, record=record)
+        self._application = Workload(paired, seed=seed, pace=pace, record=record)
         self._faults = Faults(stage.control_url)
         self._queue_in_use: str | None = None
 
-    async def play(self, duration: float) -> Result:
+    async def play(self, duration: float) -> DemoResult:
         """The whole scenario over `duration` seconds, and the draining after it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._application.receive_until_stopped())
@@ -93,7 +93,7 @@ class Player:
         await asyncio.sleep(caption.at * duration)
         self._say(caption.text)
 
-    async def _break(self, broken: Break, duration: float) -> None:
+    async def _break(self, broken: FaultWindow, duration: float) -> None:
         await asyncio.sleep(broken.begins * duration)
         switched = await self._faults.on(broken, entities=[self._path(name) for name in broken.entities])
         await asyncio.sleep((broken.ends - broken.begins) * duration)
@@ -104,7 +104,7 @@ class Player:
         secondary = self._stage.connection_string(SECONDARY)
         queues = self._paired.backlog_queue_indices
         for name in await poison(secondary, self._paired.primary_name, queues=queues, round_=round_):
-            self._application.lists.answers[name] = Answer.ACCEPTED
+            self._application.lists.answers[name] = SendOutcome.ACCEPTED
             self._application.lists.leads_nowhere.add(name)
 
     def _path(self, name: str) -> str:
@@ -129,9 +129,9 @@ class Player:
         end = clock() + DRAIN_WITHIN
         while clock() < end:
             if self._is_at_rest():
-                await asyncio.sleep(SETTLED)
+                await asyncio.sleep(QUIET_SECONDS)
                 return
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _is_at_rest(self) -> bool:
         lists = self._application.lists
@@ -139,12 +139,12 @@ class Player:
         dead = self._paired.syphon_view().dead_lettered
         return not diverting and lists.missing == 0 and dead >= len(lists.leads_nowhere)
 
-    async def _result(self) -> Result:
+    async def _result(self) -> DemoResult:
         lists = self._application.lists
         parked, dead = await self._left_behind()
         ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
         views = {view.path: view for view in self._paired.entity_views() if view.path in ENTITIES}
-        messages = Messages.of(ledger)
+        messages = MessageCounts.of(ledger)
         entities = {
             name: EntityResult(
                 failovers=view.failovers,
@@ -153,12 +153,12 @@ class Player:
             )
             for name, view in views.items()
         }
-        return Result(
+        return DemoResult(
             scenario=self._scenario.name,
             seed=self._seed,
             messages=messages,
             entities=entities,
-            pings=Pings(
+            pings=PingCounts(
                 sent=sum(view.pings_sent for view in views.values()),
                 accepted=sum(view.pings_accepted for view in views.values()),
             ),
@@ -186,7 +186,7 @@ async def _peeked(receiver: ServiceBusReceiver) -> set[str]:
     """The ids of every message in a queue, whatever its state."""
     ids: set[str] = set()
     number = 1
-    async with asyncio.timeout(PEEK), receiver:
+    async with asyncio.timeout(PEEK_TIMEOUT), receiver:
         while True:
             messages = await receiver.peek_messages(250, sequence_number=number)
             for message in messages:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from paired_servicebus.core.ledger import Ledger
-from paired_servicebus.demo.script import Holds
+from paired_servicebus.core.accounting.ledger import Ledger
+from paired_servicebus.demo.scenario_model import Expectations
 
 
-class Messages(msgspec.Struct, frozen=True, kw_only=True):
+class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger's numbers."""
 
     attempted: int
@@ -28,7 +28,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     out_of_order: int
 
     @classmethod
-    def of(cls, ledger: Ledger) -> Messages:
+    def of(cls, ledger: Ledger) -> MessageCounts:
         """The numbers of a ledger."""
         return cls(**{name: getattr(ledger, name) for name in cls.__struct_fields__})
 
@@ -41,7 +41,7 @@ class EntityResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds_failed_over: float
 
 
-class Pings(msgspec.Struct, frozen=True, kw_only=True):
+class PingCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Pings of all entities."""
 
     sent: int
@@ -54,7 +54,7 @@ class SyphonResult(msgspec.Struct, frozen=True, kw_only=True):
     moved: int
 
 
-class Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalAudit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What Spark finds in the journal, by the ledger's words; or why it was not asked."""
 
     lost: int | None = None
@@ -64,14 +64,14 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: str | None = None
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """A demo's outcome."""
 
     scenario: str
     seed: int
-    messages: Messages
+    messages: MessageCounts
     entities: dict[str, EntityResult]
-    pings: Pings
+    pings: PingCounts
     syphon: SyphonResult
     billed_operations: int
     verdict: str
@@ -79,7 +79,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     unexpected_ids: list[str] = []
     broken: list[str] = []
     """What had to hold in this scenario and did not, a sentence each; beside the balance, which the verdict is."""
-    audit: Audit | None = None
+    audit: JournalAudit | None = None
     """None: not yet."""
     report: str | None = None
     """Path of the incident report."""
@@ -90,7 +90,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
 
 
-def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Messages) -> list[str]:
+def what_broke(holds: Expectations, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
     """What had to hold and did not, a sentence each."""
     said: list[str] = []
     for name, entity in entities.items():
@@ -106,7 +106,7 @@ def what_broke(holds: Holds, entities: Mapping[str, EntityResult], messages: Mes
     return said
 
 
-def differs(audit: Audit, messages: Messages) -> list[str]:
+def differs(audit: JournalAudit, messages: MessageCounts) -> list[str]:
     """Where the audit of the journal and the application's lists disagree, a sentence each."""
     if audit.skipped is not None:
         return []
@@ -118,7 +118,7 @@ def differs(audit: Audit, messages: Messages) -> list[str]:
     ]
 
 
-def for_a_person(result: Result) -> str:
+def as_lines(result: DemoResult) -> str:
     """The result in a few lines."""
     messages = result.messages
     lines = [
@@ -145,7 +145,7 @@ def for_a_person(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _said(audit: Audit) -> str:
+def _said(audit: JournalAudit) -> str:
     return (
         f"{audit.lost} lost, {audit.unexpected} unexpected, {audit.duplicates} duplicates, "
         f"{audit.out_of_order} out of order"

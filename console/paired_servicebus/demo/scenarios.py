@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.demo.script import (
+from paired_servicebus.demo.scenario_model import (
     AUDIT,
     BACKLOG_IN_USE,
     ENTITIES,
@@ -15,10 +15,10 @@ from paired_servicebus.demo.script import (
     PAYMENTS,
     POLICY,
     SECONDARY,
-    Break,
     Caption,
-    Holds,
-    Poison,
+    Expectations,
+    FaultWindow,
+    PoisonMessages,
     Scenario,
 )
 
@@ -29,46 +29,46 @@ SCENARIOS: Final = (
         name="datacenter-outage",
         about="the primary's data centre goes silent: everything fails over, and comes home",
         mode="unable to contact the primary at all",
-        breaks=(Break(fault="black-holed", begins=0.15, ends=0.55),),
+        breaks=(FaultWindow(fault="black-holed", begins=0.15, ends=0.55),),
         captions=(
             Caption(0, "all is well; soon the data centre goes silent"),
             Caption(0.15, "the data centre is silent: sends time out"),
             Caption(0.3, "the data centre is silent: sends go to the backlog"),
             Caption(0.55, "it answers again: sends return, the backlog drains"),
         ),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="node-outage",
         about="the node of one entity is down: that one alone fails over",
         mode="unable to send",
-        breaks=(Break(fault="refused", begins=0.15, ends=0.55, entities=(ORDERS,)),),
+        breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55, entities=(ORDERS,)),),
         captions=(
             Caption(0, "all is well; soon the node of orders restarts"),
             Caption(0.15, "the node of orders is down: orders alone fails over"),
             Caption(0.55, "the node is back: orders returns, its backlog drains"),
         ),
-        holds=Holds(fails_over=(ORDERS,)),
+        holds=Expectations(fails_over=(ORDERS,)),
     ),
     Scenario(
         name="throttling",
         about="the primary is busy: senders wait, nothing fails over",
         mode="throttling",
-        breaks=(Break(fault="busy", begins=0.15, ends=0.55),),
+        breaks=(FaultWindow(fault="busy", begins=0.15, ends=0.55),),
         captions=(
             Caption(0, "all is well; soon the primary is throttled"),
             Caption(0.15, '"server busy": senders wait, nothing fails over'),
             Caption(0.55, "no longer throttled: sends go on"),
         ),
-        holds=Holds(fails_over=NONE),
+        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="node-restart",
         about="a node with two entities restarts, and is slow for a while afterwards",
         mode="unable to send",
         breaks=(
-            Break(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS, PAYMENTS)),
-            Break(fault="latency", begins=0.5, ends=0.7, entities=(ORDERS, PAYMENTS), delay=0.3),
+            FaultWindow(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS, PAYMENTS)),
+            FaultWindow(fault="latency", begins=0.5, ends=0.7, entities=(ORDERS, PAYMENTS), delay=0.3),
         ),
         captions=(
             Caption(0, "all is well; soon a node with two entities restarts"),
@@ -76,16 +76,16 @@ SCENARIOS: Final = (
             Caption(0.5, "the node is back, and slow: pings decide who returns"),
             Caption(0.7, "as quick as before: the backlog drains"),
         ),
-        holds=Holds(fails_over=(ORDERS, PAYMENTS)),
+        holds=Expectations(fails_over=(ORDERS, PAYMENTS)),
     ),
     Scenario(
         name="entity-outage",
         about="three entities fail for three reasons: disabled, full, and silent",
         mode="unable to send",
         breaks=(
-            Break(fault="disabled", begins=0.12, ends=0.5, entities=(ORDERS,)),
-            Break(fault="full", begins=0.18, ends=0.56, entities=(PAYMENTS,)),
-            Break(fault="black-holed", begins=0.24, ends=0.62, entities=(AUDIT,)),
+            FaultWindow(fault="disabled", begins=0.12, ends=0.5, entities=(ORDERS,)),
+            FaultWindow(fault="full", begins=0.18, ends=0.56, entities=(PAYMENTS,)),
+            FaultWindow(fault="black-holed", begins=0.24, ends=0.62, entities=(AUDIT,)),
         ),
         captions=(
             Caption(0, "all is well; soon each entity fails for its own reason"),
@@ -95,52 +95,52 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is enabled again and returns by itself"),
             Caption(0.62, "all have recovered, one after another"),
         ),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="namespace-refused",
         about="the primary refuses every connection",
         mode="unable to send",
-        breaks=(Break(fault="refused", begins=0.15, ends=0.55),),
+        breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55),),
         captions=(
             Caption(0, "all is well; soon connections are refused"),
             Caption(0.15, "connections are refused: suspect, then failed over"),
             Caption(0.55, "connections are taken again: home, entity by entity"),
         ),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="namespace-reset",
         about="the primary takes connections and resets them",
         mode="unable to send",
-        breaks=(Break(fault="reset", begins=0.15, ends=0.55),),
+        breaks=(FaultWindow(fault="reset", begins=0.15, ends=0.55),),
         captions=(
             Caption(0, "all is well; soon connections break"),
             Caption(0.15, "connections are reset: what was on its way is in doubt"),
             Caption(0.55, "connections last again; what came twice is counted"),
         ),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="cannot-receive",
         about="nobody can receive; sending goes on and nothing fails over",
         mode="unable to receive",
-        breaks=(Break(fault="refused", begins=0.15, ends=0.55, operations=("receive", "settle")),),
+        breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55, operations=("receive", "settle")),),
         captions=(
             Caption(0, "all is well; soon nobody can receive"),
             Caption(0.15, "orders are taken, none processed: no reason to fail over"),
             Caption(0.55, "receivers are back and catch up"),
         ),
-        holds=Holds(fails_over=NONE),
+        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="cannot-manage",
         about="management does not answer, and then an entity fails: it fails over all the same",
         mode="unable to manage",
         breaks=(
-            Break(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",)),
-            Break(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",), namespace=SECONDARY),
-            Break(fault="refused", begins=0.2, ends=0.5, entities=(ORDERS,)),
+            FaultWindow(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",)),
+            FaultWindow(fault="black-holed", begins=0.1, ends=0.7, operations=("manage",), namespace=SECONDARY),
+            FaultWindow(fault="refused", begins=0.2, ends=0.5, entities=(ORDERS,)),
         ),
         captions=(
             Caption(0, "all is well; soon management does not answer"),
@@ -149,15 +149,15 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is back: ping and syphon need none either"),
             Caption(0.7, "management answers: depths are fresh again"),
         ),
-        holds=Holds(fails_over=(ORDERS,)),
+        holds=Expectations(fails_over=(ORDERS,)),
     ),
     Scenario(
         name="both-down",
         about="the secondary goes down as well: an honest error at once, recovery without a restart",
         mode="the secondary as well",
         breaks=(
-            Break(fault="black-holed", begins=0.12, ends=0.6),
-            Break(fault="refused", begins=0.32, ends=0.52, namespace=SECONDARY),
+            FaultWindow(fault="black-holed", begins=0.12, ends=0.6),
+            FaultWindow(fault="refused", begins=0.32, ends=0.52, namespace=SECONDARY),
         ),
         captions=(
             Caption(0, "all is well; soon both namespaces are down"),
@@ -166,27 +166,27 @@ SCENARIOS: Final = (
             Caption(0.52, "the secondary is back: the backlog takes messages again"),
             Caption(0.6, "the primary too: nothing was restarted, nothing is lost"),
         ),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="secondary-outage",
         about="the secondary alone is down: nobody who sends notices",
         mode="",
-        breaks=(Break(fault="refused", begins=0.15, ends=0.55, namespace=SECONDARY),),
+        breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55, namespace=SECONDARY),),
         captions=(
             Caption(0, "all is well; soon the secondary is down"),
             Caption(0.15, "the secondary is down: sends go on, a failover would not"),
             Caption(0.55, "the secondary is back: ready to fail over again"),
         ),
-        holds=Holds(fails_over=NONE),
+        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="accepted-but-late",
         about="the backlog accepts messages and shows them late: empty is not drained",
         mode="accepted but late by up to 15 min",
         breaks=(
-            Break(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS,)),
-            Break(fault="late", begins=0.1, ends=0.5, namespace=SECONDARY, delay=10.0),
+            FaultWindow(fault="refused", begins=0.15, ends=0.5, entities=(ORDERS,)),
+            FaultWindow(fault="late", begins=0.1, ends=0.5, namespace=SECONDARY, delay=10.0),
         ),
         captions=(
             Caption(0, "all is well; soon messages appear late"),
@@ -194,15 +194,15 @@ SCENARIOS: Final = (
             Caption(0.35, "the backlog looks empty: that does not mean drained"),
             Caption(0.5, "orders is back, and parked messages still appear"),
         ),
-        holds=Holds(fails_over=(ORDERS,)),
+        holds=Expectations(fails_over=(ORDERS,)),
     ),
     Scenario(
         name="backlog-queue-outage",
         about="one backlog queue refuses: it leaves the rotation, the others go on",
         mode="one backlog queue",
         breaks=(
-            Break(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, AUDIT)),
-            Break(fault="refused", begins=0.36, ends=0.55, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
+            FaultWindow(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, AUDIT)),
+            FaultWindow(fault="refused", begins=0.36, ends=0.55, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
         ),
         captions=(
             Caption(0, "all is well; soon orders and audit fail over"),
@@ -211,17 +211,21 @@ SCENARIOS: Final = (
             Caption(0.55, "the queue is back: a probe returns it to the rotation"),
             Caption(0.65, "the entities are back: every queue drains"),
         ),
-        holds=Holds(fails_over=(ORDERS, AUDIT)),
+        holds=Expectations(fails_over=(ORDERS, AUDIT)),
     ),
     Scenario(
         name="dying-backlog-queue",
         about="a backlog queue dies by degrees: slow, then silent, then disabled until the end",
         mode="",
         breaks=(
-            Break(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, PAYMENTS)),
-            Break(fault="latency", begins=0.32, ends=0.4, namespace=SECONDARY, entities=(BACKLOG_IN_USE,), delay=0.4),
-            Break(fault="acknowledgement-lost", begins=0.4, ends=0.5, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
-            Break(fault="disabled", begins=0.5, ends=0.9, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
+            FaultWindow(fault="refused", begins=0.12, ends=0.65, entities=(ORDERS, PAYMENTS)),
+            FaultWindow(
+                fault="latency", begins=0.32, ends=0.4, namespace=SECONDARY, entities=(BACKLOG_IN_USE,), delay=0.4
+            ),
+            FaultWindow(
+                fault="acknowledgement-lost", begins=0.4, ends=0.5, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)
+            ),
+            FaultWindow(fault="disabled", begins=0.5, ends=0.9, namespace=SECONDARY, entities=(BACKLOG_IN_USE,)),
         ),
         captions=(
             Caption(0, "all is well; soon a backlog queue dies by degrees"),
@@ -232,16 +236,16 @@ SCENARIOS: Final = (
             Caption(0.65, "the primary is back: all but that queue drains"),
             Caption(0.9, "it is enabled again: the last messages come home"),
         ),
-        holds=Holds(fails_over=(ORDERS, PAYMENTS)),
+        holds=Expectations(fails_over=(ORDERS, PAYMENTS)),
     ),
     Scenario(
         name="flapping",
         about="the primary comes and goes: two accepted pings in a row lead back",
         mode="",
         breaks=(
-            Break(fault="refused", begins=0.1, ends=0.31),
-            Break(fault="refused", begins=0.4, ends=0.56),
-            Break(fault="refused", begins=0.67, ends=0.78),
+            FaultWindow(fault="refused", begins=0.1, ends=0.31),
+            FaultWindow(fault="refused", begins=0.4, ends=0.56),
+            FaultWindow(fault="refused", begins=0.67, ends=0.78),
         ),
         captions=(
             Caption(0, "all is well; soon the primary comes and goes"),
@@ -253,14 +257,14 @@ SCENARIOS: Final = (
             Caption(0.78, "back to stay: the backlog drains"),
         ),
         policy=replace(POLICY, failback_pings=2),
-        holds=Holds(fails_over=ENTITIES),
+        holds=Expectations(fails_over=ENTITIES),
     ),
     Scenario(
         name="poison-messages",
         about="malformed messages in the backlog are dead-lettered with a reason; the others pass",
         mode="",
-        breaks=(Break(fault="refused", begins=0.12, ends=0.5, entities=(ORDERS,)),),
-        poison=(Poison(0.3), Poison(0.6)),
+        breaks=(FaultWindow(fault="refused", begins=0.12, ends=0.5, entities=(ORDERS,)),),
+        poison=(PoisonMessages(0.3), PoisonMessages(0.6)),
         captions=(
             Caption(0, "all is well; soon a stranger sends to the backlog"),
             Caption(0.12, "orders is down: its messages are parked"),
@@ -269,7 +273,7 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is back: its messages pass the poisoned ones"),
             Caption(0.6, "and a second helping"),
         ),
-        holds=Holds(fails_over=(ORDERS,), dead_lettered=2 * len(MALFORMED)),
+        holds=Expectations(fails_over=(ORDERS,), dead_lettered=2 * len(MALFORMED)),
     ),
 )
 

@@ -21,21 +21,21 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.leftovers import leave
-from paired_servicebus.demo.lines import Done, Failed, Line, Order, Said
+from paired_servicebus.demo.demo_sandbox import SandboxStage, pair_on, stage
+from paired_servicebus.demo.leftover_queues import leave
 from paired_servicebus.demo.player import Player
-from paired_servicebus.demo.result import Result
+from paired_servicebus.demo.result import DemoResult
+from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
 from paired_servicebus.demo.scenarios import scenario_named
-from paired_servicebus.demo.script import ENTITIES, Scenario
-from paired_servicebus.demo.stage import Stage, pair_on, stage
-from paired_servicebus.engine.host import EngineHost
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.engine.logs import log_to
-from paired_servicebus.pairing.deadlines import end_all
-from paired_servicebus.pipeline.launch import Pipeline, start_pipeline
+from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayFailed, PlayRequest, WorkerLine
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.instance.logs import log_to
+from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.pairing.runtime.deadlines import end_all
+from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
 
 PAIRING: Final = "demo"
-STOP: Final = 10.0
+STOP_TIMEOUT: Final = 10.0
 TABLES_STOP: Final = 5.0
 TABLES_AFTER: Final = 5.0
 """Seconds after the dashboard is up that the pipeline starts: starting a JVM takes a while of the whole machine."""
@@ -46,25 +46,25 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Play what standard input orders."""
     log_to(sys.stderr)
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PlayRequest)
     started_by = os.getppid()
     try:
         asyncio.run(_until_input_ends(order))
     except PairedError as error:
-        tell(Failed(str(error)))
+        tell(PlayFailed(str(error)))
         raise SystemExit(2) from error
     finally:
         if os.getppid() != started_by:  # whoever made the folder was ended, with its terminal perhaps
             shutil.rmtree(order.folder, ignore_errors=True)
 
 
-def tell(line: Line) -> None:
+def tell(line: WorkerLine) -> None:
     """One line to whoever started the demo."""
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def _until_input_ends(order: Order) -> None:
+async def _until_input_ends(order: PlayRequest) -> None:
     """Play, then stay for whoever looks at it; the end of standard input ends everything at once."""
     playing = asyncio.create_task(_play(order), name="the demo")
     loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ async def _until_input_ends(order: Order) -> None:
         playing.result()
 
 
-async def _play(order: Order) -> None:
+async def _play(order: PlayRequest) -> None:
     scenario = scenario_named(order.scenario)
     folder = Path(order.folder)
     async with AsyncExitStack() as stack:
@@ -88,13 +88,13 @@ async def _play(order: Order) -> None:
         await _perform(stack, order, scenario, standing)
 
 
-async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, standing: Stage) -> None:
+async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, standing: SandboxStage) -> None:
     caption = ""
 
     def say(text: str) -> None:
         nonlocal caption
         caption = text
-        tell(Said(text))
+        tell(CaptionShown(text))
 
     host = EngineHost(
         EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
@@ -116,7 +116,7 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
     async def played() -> None:
         result = await player.play(order.duration)
         say(_closing_words(result))
-        tell(Done(result))
+        tell(PlayDone(result))
 
     playing = asyncio.create_task(played(), name="the performance")
     try:
@@ -127,11 +127,11 @@ async def _perform(stack: AsyncExitStack, order: Order, scenario: Scenario, stan
             await playing
             await ending
     finally:
-        await end_all([playing, ending], STOP)
+        await end_all([playing, ending], STOP_TIMEOUT)
 
 
 @asynccontextmanager
-async def _followed(order: Order) -> AsyncIterator[None]:
+async def _followed(order: PlayRequest) -> AsyncIterator[None]:
     """The pipeline beside the demo, in a process of its own, from some seconds after the dashboard is up until this
     ends. What becomes of it is nothing to the demo."""
     started: list[Pipeline] = []
@@ -147,12 +147,12 @@ async def _followed(order: Order) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await end_all([starting], STOP)
+        await end_all([starting], STOP_TIMEOUT)
         for pipeline in started:
             await asyncio.to_thread(pipeline.stop, TABLES_STOP)
 
 
-def _closing_words(result: Result) -> str:
+def _closing_words(result: DemoResult) -> str:
     messages = result.messages
     return f"{result.verdict}: {messages.accepted} accepted, {messages.lost} lost; q ends the demo"
 

@@ -17,7 +17,7 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 _MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
-"""Of what takes the place of the SDK's management client: `paired_servicebus.pairing.management.Management`."""
+"""Of what takes the place of the SDK's management client: `paired_servicebus.pairing.management.management_port.Management`."""
 
 _paired: Final[WeakSet[Any]] = WeakSet()
 """The clients of pairings that are not closed."""

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from paired_servicebus.core.effects import ProbeQueue
-from paired_servicebus.core.events import QueuePulled, Ticked, Warned
-from paired_servicebus.core.namespaces import NamespaceInfo
-from paired_servicebus.pairing import backlog
-from paired_servicebus.pairing.management import Management
-from paired_servicebus.pairing.steering import Steering
+from paired_servicebus.core.failover.effects import ProbeQueue
+from paired_servicebus.core.model.namespace_info import NamespaceInfo
+from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked, Warned
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
 PATIENCE: Final = 5.0
 """Seconds that the secondary has to answer at the start."""
@@ -25,7 +25,7 @@ PAUSE: Final = 5.0
 TRY: Final = 10.0
 """Seconds that one try goes on."""
 
-OnComplete = Callable[[backlog.Found, NamespaceInfo], object]
+OnComplete = Callable[[backlog_queues.BacklogQueues, NamespaceInfo], object]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class DegradedStart:
         reason: why the secondary could not be paired at the start.
     """
 
-    def __init__(self, steering: Steering, admin: Management, *, primary: str, host: str, reason: str) -> None:
+    def __init__(self, steering: PairingRuntime, admin: Management, *, primary: str, host: str, reason: str) -> None:
         self._steering = steering
         self._admin = admin
         self._primary = primary
@@ -76,7 +76,7 @@ class DegradedStart:
         while True:
             await asyncio.sleep(PAUSE)
             try:
-                found = await backlog.ensure(
+                found = await backlog_queues.ensure(
                     self._admin, self._primary, policy.backlog_queue_count, patience=TRY, host=self._host
                 )
             except Exception as error:  # noqa: BLE001 - whatever was raised, the alarm says it and the next try comes
@@ -87,7 +87,7 @@ class DegradedStart:
                 break
             self._reason = found.warnings[-1]
         self._is_complete = True
-        on_complete(found, await backlog.told(self._admin))
+        on_complete(found, await backlog_queues.told(self._admin))
         self._say("the secondary answers: the pairing is complete")
         await self._probe()
 

@@ -14,24 +14,25 @@ from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.engine import Pairing
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError, PairingError, SameNamespaceError
-from paired_servicebus.core.events import Event, Warned
-from paired_servicebus.core.namespaces import first_label
-from paired_servicebus.core.options import Policy
-from paired_servicebus.core.verdict import Judge, judge
-from paired_servicebus.pairing import backlog, sdk_log
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.core.model.pairing_events import Event, Warned
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.pairing.arguments import check_arguments, claimed, release
-from paired_servicebus.pairing.client import PairedServiceBusClient
-from paired_servicebus.pairing.deadlines import CLOSING, end_all
 from paired_servicebus.pairing.degraded import PATIENCE, DegradedStart
-from paired_servicebus.pairing.gate import Gate
-from paired_servicebus.pairing.management import Management, management_of
-from paired_servicebus.pairing.naming import alias_remark, host_of, name_of, reported_name
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management, management_of
+from paired_servicebus.pairing.management.primary_name import alias_remark, host_of, name_of, reported_name
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from paired_servicebus.pairing.standby import Standby
-from paired_servicebus.pairing.steering import Steering
-from paired_servicebus.pairing.tasks import Tasks
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
+from paired_servicebus.pairing.runtime import sdk_log
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.backlog_links import Standby
+from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 
 PROOF: Final = 4.0
 """Seconds that pairing waits for the first link to a backlog queue; one that is only slow hinders no pairing."""
@@ -97,13 +98,16 @@ class _Opening:
     async def pair(self, on_event: Callable[[Event], object] | None, judge: Judge) -> PairedServiceBusClient:
         """The paired client, once a link to a backlog queue is open, or not each of them is refused for good."""
         admin = management_of(self.options.secondary_admin)
-        name, info = await asyncio.gather(self._name(), backlog.told(admin))
+        name, info = await asyncio.gather(self._name(), backlog_queues.told(admin))
         found, missing = await self._find(admin, name)
         sdk_log.all_judged(self.options.secondary_client)
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
-        tasks = Tasks()
+        tasks = TaskOwner()
         await tasks.open()
-        steering, gate = Steering(Pairing(self.policy, queues=found.paths), tasks, judge, on_event), Gate()
+        steering, gate = (
+            PairingRuntime(PairingMachine(self.policy, queues=found.paths), tasks, judge, on_event),
+            OpenLimiter(),
+        )
         standby = Standby(steering, self.options.secondary_client, found.paths, gate, assumed=info.message_limit)
         late = None
         if missing is not None:
@@ -134,25 +138,27 @@ class _Opening:
             log.info("%s", remark)
         return name_of(host, configured=configured, reported=reported)
 
-    async def _find(self, admin: Management, name: str) -> tuple[backlog.Found, PairingError | None]:
+    async def _find(self, admin: Management, name: str) -> tuple[backlog_queues.BacklogQueues, PairingError | None]:
         """The backlog queues; with a degraded start those that there should be, and why they could not be found."""
         count, host = self.policy.backlog_queue_count, self.hosts[1]
         if not self.policy.start_degraded:
             try:
-                return await backlog.ensure(admin, name, count, host=host), None
+                return await backlog_queues.ensure(admin, name, count, host=host), None
             except NamespaceUnreachableError as error:
                 if not error.is_outage:
                     raise
                 text = f"{error}; start_degraded=True pairs without waiting for it"
                 raise NamespaceUnreachableError(text, is_outage=True) from error
         try:
-            return await backlog.ensure(admin, name, count, patience=PATIENCE, host=host), None
+            return await backlog_queues.ensure(admin, name, count, patience=PATIENCE, host=host), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:
             if isinstance(error, NamespaceUnreachableError) and not error.is_outage:
                 raise
-            return backlog.Found({index: backlog.queue_path(name, index) for index in range(count)}, ()), error
+            return backlog_queues.BacklogQueues(
+                {index: backlog_queues.queue_path(name, index) for index in range(count)}, ()
+            ), error
 
-    async def _prove(self, standby: Standby, tasks: Tasks, *, wait: bool) -> None:
+    async def _prove(self, standby: Standby, tasks: TaskOwner, *, wait: bool) -> None:
         """Raise NamespaceUnreachableError where every link to a backlog queue is refused for good."""
         opening = tasks.start(standby.run(), name="the links to the backlog queues")
         if not wait:
@@ -177,12 +183,12 @@ class _Opening:
         """What the owner should know: what a warning is about, and its sentence."""
         said = [("options", text) for text in self.policy.remarks]
         label = first_label(self.hosts[0])
-        others = await backlog.strangers(admin, label) if label.casefold() != name.casefold() else 0
+        others = await backlog_queues.strangers(admin, label) if label.casefold() != name.casefold() else 0
         if others:
             said.append(
                 (
                     "backlog queues",
-                    f"the secondary also has {others} backlog queues under {label}/{backlog.SEGMENT}/: a program that "
+                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a program that "
                     f"names the primary after its host parks there, and no syphon here moves that; give it "
                     f'primary_name="{name}"',
                 )

@@ -8,8 +8,8 @@ from typing import Any
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.options import JournalKind, PingKind, Policy, PumpKind, TtlPolicy
-from paired_servicebus.pairing.management import SecondaryAdmin
+from paired_servicebus.core.model.policy import JournalKind, PingKind, Policy, PumpKind, TtlPolicy
+from paired_servicebus.pairing.management.management_port import SecondaryAdmin
 
 DEFAULTS = Policy()
 Duration = timedelta | float

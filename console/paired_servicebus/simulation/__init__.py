@@ -1,6 +1,6 @@
 """The shipped rules in a simulated World: a seed draws a pairing, its load and its faults; virtual time runs them.
 
-What decides is `paired_servicebus.core`, as it is shipped: Pairing, Journey, Rotation, Destinations, envelope, verdicts. What the
+What decides is `paired_servicebus.core`, as it is shipped: PairingMachine, SendRouter, Rotation, DestinationCircuits, envelope, verdicts. What the
 World replaces are the adapters of paired_servicebus.pairing and what is behind them: clock, network, namespaces, operators.
 Chaos, then heal, then quiet, then the balance. A failing seed replays exactly.
 

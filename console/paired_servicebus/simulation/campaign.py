@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paired_servicebus.interpreter import SAFE_PATH
-from paired_servicebus.simulation.bugs import BUGS, WITHIN, Bug
-from paired_servicebus.simulation.world import Result, run_seed
+from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
+from paired_servicebus.simulation.world import RunResult, run_seed
 
 FEW: Final = 40
 """So few seeds are not worth another process."""
@@ -45,7 +45,7 @@ class Totals:
     """Seeds that broke a rule, and the first rule they broke."""
     reached: set[tuple[str, str]] = field(default_factory=set)
 
-    def count(self, result: Result) -> None:
+    def count(self, result: RunResult) -> None:
         """Add one run."""
         ledger = result.ledger
         self.seeds += 1
@@ -89,7 +89,7 @@ def run_many(seeds: int, *, processes: int) -> Totals:
     return totals
 
 
-def catch(bug: Bug, *, within: int = WITHIN) -> Result | None:
+def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
     """The first run that catches a bug; None when no seed does."""
     for seed in range(1, within + 1):
         result = run_seed(seed, parts=bug.parts)

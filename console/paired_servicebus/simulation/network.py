@@ -10,23 +10,23 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import Any, Final
 
-from paired_servicebus.core.verdict import FailureKind
-from paired_servicebus.simulation.clockwork import Clockwork, Process
-from paired_servicebus.simulation.namespaces import Target
-from paired_servicebus.simulation.plan import Condition
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.simulation.run_plan import InjectedCondition
+from paired_servicebus.simulation.sim_namespaces import RequestTarget
+from paired_servicebus.simulation.virtual_clock import SimProcess, VirtualClock
 
 ANSWERS: Final = {
-    Condition.REFUSED: FailureKind.CONNECTION,
-    Condition.INTERNAL: FailureKind.INTERNAL,
-    Condition.BUSY: FailureKind.BUSY,
-    Condition.DISABLED: FailureKind.DISABLED,
-    Condition.DELETED: FailureKind.NOT_FOUND,
-    Condition.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
-    Condition.FULL: FailureKind.FULL,
+    InjectedCondition.REFUSED: FailureKind.CONNECTION,
+    InjectedCondition.INTERNAL: FailureKind.INTERNAL,
+    InjectedCondition.BUSY: FailureKind.BUSY,
+    InjectedCondition.DISABLED: FailureKind.DISABLED,
+    InjectedCondition.DELETED: FailureKind.NOT_FOUND,
+    InjectedCondition.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
+    InjectedCondition.FULL: FailureKind.FULL,
 }
 """Conditions under which a request is answered with no more than a failure."""
-HARMLESS: Final = frozenset({Condition.HIDDEN, Condition.AWAY})
-ONLY_SENDS: Final = frozenset({Condition.FULL})
+HARMLESS: Final = frozenset({InjectedCondition.HIDDEN, InjectedCondition.AWAY})
+ONLY_SENDS: Final = frozenset({InjectedCondition.FULL})
 """A full queue can be read, settled and attached to."""
 
 Trip = Generator[None, Any, tuple[FailureKind | None, Any]]
@@ -38,14 +38,14 @@ class Network:
 
     refusal = 0.0
 
-    def __init__(self, clock: Clockwork, random: Random) -> None:
+    def __init__(self, clock: VirtualClock, random: Random) -> None:
         self._clock = clock
         self._random = random
 
     def request(
         self,
-        target: Target,
-        condition: Condition | None,
+        target: RequestTarget,
+        condition: InjectedCondition | None,
         timeout: float,
         act: Act,
         unheard: Callable[[], None] | None = None,
@@ -62,19 +62,19 @@ class Network:
                 clock.at(now + out, self._land, act, back, process, process.turn)
             else:
                 self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
-        elif condition is Condition.BLACK_HOLE or out + back >= timeout:
+        elif condition is InjectedCondition.BLACK_HOLE or out + back >= timeout:
             clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition in ANSWERS:
             self._refuse(now + out, now + timeout, ANSWERS[condition])
-        elif condition is Condition.SLOW:
+        elif condition is InjectedCondition.SLOW:
             slow = timeout * (0.2 + random.random())
             if slow + back < timeout:
                 clock.at(now + slow, self._land, act, back, process, process.turn)
             else:
                 self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unheard)
-        elif condition is Condition.ACK_LOST:
+        elif condition is InjectedCondition.ACK_LOST:
             self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
-        elif condition is Condition.LANDS_LATE:
+        elif condition is InjectedCondition.LANDS_LATE:
             late = timeout + 60.0 * random.random()
             self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unheard)
         elif random.random() < 0.5:  # RESET, after it arrived or before
@@ -91,7 +91,7 @@ class Network:
         else:
             self._clock.wake(gives_up, process, process.turn, (FailureKind.TIMEOUT, None))
 
-    def _land(self, act: Act, back: float, process: Process, turn: int) -> None:
+    def _land(self, act: Act, back: float, process: SimProcess, turn: int) -> None:
         answer = act()
         failure = answer if isinstance(answer, FailureKind) else None
         self._clock.wake(self._clock.now + back, process, turn, (failure, None if failure else answer))

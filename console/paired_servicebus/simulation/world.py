@@ -6,42 +6,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.ledger import Answer, Ledger
-from paired_servicebus.simulation.clockwork import Clockwork
-from paired_servicebus.simulation.drawing import draw_plan
-from paired_servicebus.simulation.engine import CountingPairing, Engine, Reached
-from paired_servicebus.simulation.letters import BEGAN, Letter, draw_letter
-from paired_servicebus.simulation.moving import Moving
-from paired_servicebus.simulation.namespaces import BacklogQueue, Destination
+from paired_servicebus.core.accounting.ledger import Ledger, SendOutcome
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.simulation.invariants import BrokenInvariant, InvariantChecker
 from paired_servicebus.simulation.network import Network
-from paired_servicebus.simulation.plan import Act, Call, Fault, Plan, Stranger
-from paired_servicebus.simulation.sending import Sending
-from paired_servicebus.simulation.watch import Broken, Watch
+from paired_servicebus.simulation.plan_generator import draw_plan
+from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan, PlannedCall, Stranger
+from paired_servicebus.simulation.sim_engine import CountingMachine, Reached, SimEngine
+from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage, draw_letter
+from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
+from paired_servicebus.simulation.sim_pump import SimPump
+from paired_servicebus.simulation.sim_sender import SimSender
+from paired_servicebus.simulation.virtual_clock import VirtualClock
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class WorldParts:
     """What a World is built of: the rules as shipped and the World's adapters. A planted bug replaces one."""
 
-    pairing: type[CountingPairing] = CountingPairing
-    engine: type[Engine] = Engine
-    sending: type[Sending] = Sending
-    moving: type[Moving] = Moving
+    pairing: type[CountingMachine] = CountingMachine
+    engine: type[SimEngine] = SimEngine
+    sending: type[SimSender] = SimSender
+    moving: type[SimPump] = SimPump
 
 
-AS_SHIPPED = Parts()
+AS_SHIPPED = WorldParts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RunResult:
     """What came of one run."""
 
     seed: int
     events: int
     ledger: Ledger
     stuck: int
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenInvariant, ...]
     reached: frozenset[tuple[str, str]]
     """States and triggers of the table that came about."""
     trace: tuple[str, ...] = ()
@@ -55,35 +55,36 @@ class World:
         seed: draws what the plan leaves open: the network's times, shares of faults, the machine's draws.
     """
 
-    def __init__(self, plan: Plan, seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> None:
+    def __init__(self, plan: Plan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
         self.plan = plan
         self.seed = seed
         self.parts = parts
         self.random = Random(f"world {seed}")
-        self.clock = Clockwork(BEGAN)
+        self.clock = VirtualClock(BEGAN)
         self.reached: Reached = set()
-        self.watch = Watch(plan, lambda: self.clock.now, [] if traced else None)
+        self.watch = InvariantChecker(plan, lambda: self.clock.now, [] if traced else None)
         self.network = Network(self.clock, self.random)
         watch = self.watch
         self.destinations = {
-            entity.path.casefold(): Destination(
+            entity.path.casefold(): SimDestination(
                 entity, self.clock, landed=watch.landed, received=watch.received, expired=watch.expired
             )
             for entity in plan.entities
         }
         self.queues = [
-            BacklogQueue(index, queue, self.clock, self._lock_ended(index)) for index, queue in enumerate(plan.queues)
+            SimBacklogQueue(index, queue, self.clock, self._lock_ended(index))
+            for index, queue in enumerate(plan.queues)
         ]
         self.engines = [parts.engine(self, index, syphon=syphon) for index, syphon in enumerate(plan.syphons)]
         self._letters = 0
-        self._to_come_back: list[tuple[Engine, str, int]] = []
+        self._to_come_back: list[tuple[SimEngine, str, int]] = []
 
     def _lock_ended(self, index: int):  # type: ignore[no-untyped-def]
         return lambda held: self.watch.lock_ended(index, held)
 
     # -- a run ------------------------------------------------------------------------------------------------------
 
-    def run(self) -> Result:
+    def run(self) -> RunResult:
         """From the beginning to the balance."""
         self._lay_out()
         self.clock.run(BEGAN + self.plan.ends_at)
@@ -92,7 +93,7 @@ class World:
             engine.state_watch.all_on_time(self.clock.now)
             self._look_at_end(engine)
         ledger = self.watch.balance(self.queues)
-        return Result(
+        return RunResult(
             seed=self.seed,
             events=self.clock.events,
             ledger=ledger,
@@ -122,7 +123,7 @@ class World:
         at(BEGAN + plan.heals_at, self._heal)
         at(BEGAN + plan.heals_at + plan.back_within, self._look_who_is_back)
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: PlannedCall) -> None:
         engine = self.engines[call.engine]
         if not engine.alive:
             return
@@ -131,7 +132,7 @@ class World:
         self.watch.offered(letters)
         self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, letters), engine.processes)
 
-    def _letter(self, path: str, sessions: int) -> Letter:
+    def _letter(self, path: str, sessions: int) -> SimMessage:
         self._letters += 1
         return draw_letter(self.random, self._letters, path, sessions, self.clock.now)
 
@@ -140,31 +141,31 @@ class World:
         self._letters += 1
         body = f"x{self._letters}"
         path = "" if stranger.malformed else "nowhere"
-        letter = Letter(body, body, path, path, self._letters)
+        letter = SimMessage(body, body, path, path, self._letters)
         letter.properties = {"x-ms-path": path} if path else {"x-ms-path": 7}
         if self.queues[stranger.queue].take([letter]) is None:
             self.watch.offered([letter])
-            self.watch.told(letter, Answer.ACCEPTED)
+            self.watch.told(letter, SendOutcome.ACCEPTED)
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
-    def _targets(self, fault: Fault) -> Sequence[Destination | BacklogQueue]:
+    def _targets(self, fault: InjectedFault) -> Sequence[SimDestination | SimBacklogQueue]:
         return [
             self.queues[target] if isinstance(target, int) else self.destinations[target] for target in fault.targets
         ]
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: InjectedFault) -> None:
         self.watch.say(f"{fault.condition.name} begins at {fault.targets}, share {fault.share}")
         for target in self._targets(fault):
             target.begin(fault)
 
-    def _end(self, fault: Fault) -> None:
+    def _end(self, fault: InjectedFault) -> None:
         self.watch.say(f"{fault.condition.name} ends at {fault.targets}")
         for target in self._targets(fault):
             target.end(fault)
 
     @staticmethod
-    def _restart(engine: Engine) -> None:
+    def _restart(engine: SimEngine) -> None:
         if not engine.alive:
             engine.start()
 
@@ -176,9 +177,9 @@ class World:
         for index, engine in enumerate(self.engines):
             for entity in engine.machine.entities():
                 if entity.state in (State.FORCED, State.PINNED):
-                    engine.operate(Act(self.clock.now, index, "release", entity.path))
+                    engine.operate(OperatorAct(self.clock.now, index, "release", entity.path))
             if engine.machine.pauses.all:
-                engine.operate(Act(self.clock.now, index, "resume"))
+                engine.operate(OperatorAct(self.clock.now, index, "resume"))
             for entity in engine.machine.entities():
                 if entity.state is State.FAILED_OVER:
                     self._to_come_back.append((engine, entity.path, entity.failbacks))
@@ -201,7 +202,7 @@ class World:
         if later:
             self.clock.at(min(later), self._look_who_is_back)
 
-    def _look_at_end(self, engine: Engine) -> None:
+    def _look_at_end(self, engine: SimEngine) -> None:
         for entity in engine.machine.entities():
             if entity.state not in (State.HEALTHY, State.UNKNOWN):
                 self.watch.fail("healthy in the end", f"{engine.name}: {entity.path} is {entity.state}")
@@ -212,6 +213,6 @@ class World:
                 )
 
 
-def run_seed(seed: int, *, parts: Parts = AS_SHIPPED, traced: bool = False) -> Result:
+def run_seed(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> RunResult:
     """Draw a plan and run it; the same seed gives the same run."""
     return World(draw_plan(Random(f"plan {seed}")), seed, parts=parts, traced=traced).run()

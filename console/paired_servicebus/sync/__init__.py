@@ -9,9 +9,9 @@ ends, before its `atexit` handlers run. A paired client does not survive a fork:
 the child has no such thread, and is told so; pair after forking.
 """
 
-from paired_servicebus.sync.client import PairedServiceBusClient, pair_namespaces
-from paired_servicebus.sync.namespaces import Namespace
-from paired_servicebus.sync.receiver import PairedReceiver
-from paired_servicebus.sync.sender import PairedSender
+from paired_servicebus.sync.blocking_client import PairedServiceBusClient, pair_namespaces
+from paired_servicebus.sync.blocking_receiver import PairedReceiver
+from paired_servicebus.sync.blocking_sender import PairedSender
+from paired_servicebus.sync.namespace_clients import Namespace
 
 __all__ = ["Namespace", "PairedReceiver", "PairedSender", "PairedServiceBusClient", "pair_namespaces"]

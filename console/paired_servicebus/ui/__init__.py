@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.printing import complain
-from paired_servicebus.ui.preferences import config_folder, load_preferences
-from paired_servicebus.ui.profile import Wishes
+from paired_servicebus.printing import report_error
+from paired_servicebus.ui.display.profile import ScreenOptions
+from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
@@ -29,7 +29,7 @@ def run_dashboard(
     read_only: bool = False,
     engine_stays: bool = True,
     on_ready: Callable[[], None] = lambda: None,
-    wishes: Wishes | None = None,
+    wishes: ScreenOptions | None = None,
     tables: Path | None = None,
 ) -> int:
     """Shows the engine behind `socket` until the person leaves.
@@ -51,11 +51,11 @@ def run_dashboard(
     for name in STALE:
         os.environ.pop(name, None)
     gc.disable()  # until all is made that stays (ahead.py)
-    from paired_servicebus.ui.crash import CrashLog
-    from paired_servicebus.ui.opening import dashboard, look_for  # with the terminal library behind it
+    from paired_servicebus.ui.display.crash_log import CrashLog
+    from paired_servicebus.ui.shell.startup import dashboard, screen_settings  # with the terminal library behind it
 
     chosen = load_preferences(config_folder())
-    look = look_for(wishes or Wishes(), chosen)
+    look = screen_settings(wishes or ScreenOptions(), chosen)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = dashboard(
@@ -77,6 +77,6 @@ def run_dashboard(
     finally:
         gc.enable()
     if crash.said:
-        complain(crash.said)
+        report_error(crash.said)
         return 1
     return status or 0

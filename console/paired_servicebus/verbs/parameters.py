@@ -27,7 +27,7 @@ class Consent:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
+class EngineSelection:
     """Whom a verb speaks to, of the engines of this machine."""
 
     engine: str | None = None

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
+from servicebus_amqp.node_address import covers, parse_address, path_of
 from servicebus_sandbox.access import sas
-from servicebus_sandbox.access.addresses import covers, parse_address, path_of
-from servicebus_sandbox.access.issuer import SERVICE_BUS, Issuer
-from servicebus_sandbox.access.tokens import Access, Flaw, TokenError
-from servicebus_sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, check_rules
-from servicebus_sandbox.broker.entities import Subscription
-from servicebus_sandbox.broker.errors import EntityNotFound
-from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.access.proven_access import Flaw, ProvenAccess, TokenError
+from servicebus_sandbox.access.token_issuer import SERVICE_BUS, Issuer
+from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, AuthorizationRule, check_rules
+from servicebus_sandbox.broker.broker_errors import EntityNotFound
+from servicebus_sandbox.broker.topology.messaging_entities import Subscription
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 BEARER: Final = "Bearer "
 MAX_AUDIENCE: Final = 1024
@@ -32,7 +32,7 @@ class Authorization:
     """Knows the namespace's own rules, finds those of its entities, and the issuer if bearer tokens are taken."""
 
     def __init__(
-        self, namespace: Namespace, rules: Iterable[AuthorizationRule] = (), *, issuer: Issuer | None = None
+        self, namespace: BrokerNamespace, rules: Iterable[AuthorizationRule] = (), *, issuer: Issuer | None = None
     ) -> None:
         self._namespace = namespace
         self._issuer = issuer
@@ -49,7 +49,7 @@ class Authorization:
         check_rules(rules)
         self._rules = rules
 
-    def judge(self, token: str, audience: str, now: float) -> Access:
+    def judge(self, token: str, audience: str, now: float) -> ProvenAccess:
         """What `token` opens of `audience`, a URI, at `now` in epoch seconds.
 
         A bearer token may come with or without `Bearer` before it. Raises TokenError with the reason.
@@ -65,7 +65,7 @@ class Authorization:
                 Flaw.MALFORMED, "The token is not a shared access signature, and this namespace takes no other."
             )
         bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
-        return Access(_path_in(audience), bearer.rights, bearer.expires_at)
+        return ProvenAccess(_path_in(audience), bearer.rights, bearer.expires_at)
 
     def check_entity(self, path: str) -> None:
         """Raise EntityNotFound unless the path is the namespace's root or leads to an entity, or below one."""
@@ -73,7 +73,7 @@ class Authorization:
         if owner:
             self._namespace.owner(owner)
 
-    def _by_signature(self, token: sas.SasToken, audience: str, now: float) -> Access:
+    def _by_signature(self, token: sas.SasToken, audience: str, now: float) -> ProvenAccess:
         path, resource = _path_in(audience), _path_in(token.resource)
         named = [
             rule
@@ -91,7 +91,7 @@ class Authorization:
                 f"The signature was not made with the key '{token.key_name}', neither of its two; check the key.",
             )
         token.check(audience, now)
-        return Access(path, proved[0].rights, token.expires_at)
+        return ProvenAccess(path, proved[0].rights, token.expires_at)
 
     def _rules_above(self, path: str) -> Iterator[tuple[str, AuthorizationRule]]:
         """The rules that may open `path`, each with the path it belongs to, the nearest first."""

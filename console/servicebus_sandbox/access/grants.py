@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from servicebus_sandbox.access.tokens import Access
-from servicebus_sandbox.broker.access import Right
+from servicebus_sandbox.access.proven_access import ProvenAccess
+from servicebus_sandbox.broker.authorization_rules import Right
 
 MAX_GRANTS: Final = 5000
 """Audiences that one connection may hold tokens for; no entity's path is longer than MAX_PATH."""
@@ -23,11 +23,11 @@ class Grants:
     __slots__ = ("_accesses", "next_end")
 
     def __init__(self) -> None:
-        self._accesses: dict[str, Access] = {}
+        self._accesses: dict[str, ProvenAccess] = {}
         self.next_end: float | None = None
         """When the first of the tokens ends, at the earliest: one that was replaced may have been it."""
 
-    def put(self, access: Access) -> bool:
+    def put(self, access: ProvenAccess) -> bool:
         """Keep what a token opened, in the place of an earlier one for its path; False if there are too many."""
         key = access.path.lower()
         if key not in self._accesses and len(self._accesses) >= MAX_GRANTS:
@@ -49,7 +49,7 @@ class Grants:
         self.next_end = min((access.expires_at for access in self._accesses.values()), default=None)
         return bool(expired)
 
-    def _above(self, path: str, now: float) -> Iterator[Access]:
+    def _above(self, path: str, now: float) -> Iterator[ProvenAccess]:
         """What is still open at the path or above it."""
         at = path.lower() if len(path) <= MAX_PATH else ""
         while True:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from servicebus_amqp.events import AttachRequested, Event, SessionBegun
-from servicebus_sandbox.serving.conditions import Refusal
+from servicebus_amqp.protocol.protocol_events import AttachRequested, Event, SessionBegun
+from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal
 from servicebus_sandbox.serving.lobby import Lobby
 
 OPENING_SECONDS: Final = 15.0
@@ -36,7 +36,7 @@ class Probation:
         """The connection has proven itself, or is gone."""
         self._stay.leave()
 
-    def count(self, size: int, events: Iterable[Event]) -> Refusal | None:
+    def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
         """Take note of `size` bytes and of what came of them; what to say when it is too much."""
         self._bytes += size
         for event in events:
@@ -49,12 +49,12 @@ class Probation:
         ):
             if counted > most:
                 text = f"more than {most} {what} came without a good token; put one on $cbs first"
-                return Refusal("amqp:resource-limit-exceeded", text, 403)
+                return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
         return None
 
 
-def no_token_in_time() -> Refusal:
+def no_token_in_time() -> AmqpRefusal:
     """What a client is told that shows none."""
-    return Refusal(
+    return AmqpRefusal(
         "amqp:connection:forced", f"no good token came within {TOKEN_SECONDS:g} seconds; put one on $cbs first", 401
     )

@@ -9,22 +9,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.events import DeliveryReceived, DispositionReceived
-from servicebus_amqp.outcomes import ACCEPTED
-from servicebus_amqp.receiver import ReceiverLink
-from servicebus_amqp.sender import SenderLink
-from servicebus_sandbox.access.addresses import CBS, Address, NodeKind
-from servicebus_sandbox.amqp_server import cbs, entity_management
-from servicebus_sandbox.amqp_server.links import SETTLED_BY_SENDER
-from servicebus_sandbox.amqp_server.requests import Reply, Request, Vocabulary, read_request, write_reply
+from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.node_address import CBS, NodeAddress, NodeKind
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_amqp.request_reply import NodeReply, NodeRequest, ReplyVocabulary, read_request, write_reply
+from servicebus_sandbox.amqp_server import cbs_node, management_node
+from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
 from servicebus_sandbox.amqp_server.served_link import ServedLink, rejected
-from servicebus_sandbox.broker.errors import BrokerError
-from servicebus_sandbox.faults import Direction, Moment, Operation, Verdict
-from servicebus_sandbox.serving.conditions import Refusal, bad_argument, refusal_by, refusal_of, unauthorized
+from servicebus_sandbox.broker.broker_errors import BrokerError
+from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
 
 if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.connection import AmqpServerProtocol
+    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 
 REQUEST_CREDIT: Final = 100
 ASSOCIATED_LINK: Final = "associated-link-name"
@@ -36,7 +36,7 @@ class ReplyLink(ServedLink):
     link: SenderLink
     operations = frozenset({Operation.MANAGE})
 
-    def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: Address) -> None:
+    def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         remote = link.remote
@@ -71,9 +71,9 @@ class RequestLink(ServedLink):
 
     link: ReceiverLink
     operations = frozenset({Operation.MANAGE})
-    vocabulary: Vocabulary
+    vocabulary: ReplyVocabulary
 
-    def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> None:
+    def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
@@ -91,7 +91,7 @@ class RequestLink(ServedLink):
             self._refuse(event, error)
             return
         verdict = self.verdict_on(request)
-        if verdict is Verdict.SWALLOW or self.is_cut_by(verdict):
+        if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return
         associated = request.properties.get(ASSOCIATED_LINK)
         if associated:
@@ -99,9 +99,9 @@ class RequestLink(ServedLink):
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
         reply = self._answer(request, verdict)
-        if verdict is Verdict.TAKE_AND_RESET:
+        if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
-        elif verdict is not Verdict.TAKE_SILENTLY:
+        elif verdict is not FaultVerdict.TAKE_SILENTLY:
             self._reply(request, reply)
 
     def _refuse(self, event: DeliveryReceived, error: DecodeError) -> None:
@@ -109,28 +109,28 @@ class RequestLink(ServedLink):
             outcome = rejected(bad_argument(f"the request cannot be read: {error}"))
             self.link.settle(event.delivery_id, outcome)
 
-    def verdict_on(self, request: Request) -> Verdict:
+    def verdict_on(self, request: NodeRequest) -> FaultVerdict:
         """What faults make of the request."""
-        operations = self.operations | entity_management.operations_of(request.operation)
-        moment = Moment.TRANSFER if Operation.SEND in operations else Moment.REQUEST
+        operations = self.operations | management_node.operations_of(request.operation)
+        moment = InjectionPoint.TRANSFER if Operation.SEND in operations else InjectionPoint.REQUEST
         return self.server.node.faults.verdict(moment, self.path, operations)
 
-    def _answer(self, request: Request, verdict: Verdict) -> Reply:
+    def _answer(self, request: NodeRequest, verdict: FaultVerdict) -> NodeReply:
         try:
             refusal = refusal_by(verdict, self.path)
             if refusal is not None:
                 raise refusal
             return self.perform(request)
-        except Refusal as refusal:
+        except AmqpRefusal as refusal:
             return _refused(refusal)
         except BrokerError as error:
             return _refused(refusal_of(error))
 
-    def perform(self, request: Request) -> Reply:
-        """Do what is asked. Raises Refusal and BrokerError."""
+    def perform(self, request: NodeRequest) -> NodeReply:
+        """Do what is asked. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
-    def _reply(self, request: Request, reply: Reply) -> None:
+    def _reply(self, request: NodeRequest, reply: NodeReply) -> None:
         link = self._partner
         if link is None or request.reply_to not in link.names or not link.answers(self.node):
             link = self._partner = self.server.reply_link(self, request.reply_to)
@@ -141,42 +141,42 @@ class RequestLink(ServedLink):
         link.send(write_reply(request, reply, self.vocabulary))
 
 
-def _refused(refusal: Refusal) -> Reply:
-    return Reply(status=refusal.status, description=refusal.description, condition=refusal.condition)
+def _refused(refusal: AmqpRefusal) -> NodeReply:
+    return NodeReply(status=refusal.status, description=refusal.description, condition=refusal.condition)
 
 
 class CbsLink(RequestLink):
     """Tokens for this connection. Faults of entities do not reach it, those of contact do."""
 
-    vocabulary = Vocabulary.CBS
+    vocabulary = ReplyVocabulary.CBS
 
-    def verdict_on(self, request: Request) -> Verdict:
-        return self.server.node.faults.verdict(Moment.TOKEN, self.path)
+    def verdict_on(self, request: NodeRequest) -> FaultVerdict:
+        return self.server.node.faults.verdict(InjectionPoint.TOKEN, self.path)
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: NodeRequest) -> NodeReply:
         node = self.server.node
         today = node.time_of_day()
-        access = cbs.judge_token(request.properties, request.body, judge=node.authorization, now=today)
+        access = cbs_node.judge_token(request.properties, request.body, judge=node.authorization, now=today)
         self.server.grant(replace(access, expires_at=access.expires_at + node.clock() - today))
-        return Reply(status=202, description="Accepted")
+        return NodeReply(status=202, description="Accepted")
 
 
 class ManagementLink(RequestLink):
     """Operations on one entity."""
 
-    vocabulary = Vocabulary.MANAGEMENT
+    vocabulary = ReplyVocabulary.MANAGEMENT
 
-    def perform(self, request: Request) -> Reply:
-        right = entity_management.right_for(request.operation)
+    def perform(self, request: NodeRequest) -> NodeReply:
+        right = management_node.right_for(request.operation)
         if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
             raise unauthorized(self.resource, right)
         namespace = self.server.node.namespace
-        body = entity_management.perform(request.operation, namespace, self.path, request.body)
-        if entity_management.finds_nothing(request.operation, body):
-            return Reply(status=204, description="No content")
-        return Reply(status=200, description="OK", body=body)
+        body = management_node.perform(request.operation, namespace, self.path, request.body)
+        if management_node.finds_nothing(request.operation, body):
+            return NodeReply(status=204, description="No content")
+        return NodeReply(status=200, description="OK", body=body)
 
 
-def request_link(server: AmqpServerProtocol, link: ReceiverLink, address: Address) -> RequestLink:
+def request_link(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> RequestLink:
     kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
     return kind(server, link, address)

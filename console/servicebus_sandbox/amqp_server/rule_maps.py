@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from servicebus_amqp.types import Described, Int, Timestamp, ULong
-from servicebus_sandbox.amqp_server.wire_properties import raw_of, value_of
-from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
-from servicebus_sandbox.broker.properties import Value
-from servicebus_sandbox.broker.rules import Rule
-from servicebus_sandbox.serving.conditions import bad_argument
+from servicebus_amqp.encoding.amqp_types import Described, Int, Timestamp, ULong
+from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
+from servicebus_sandbox.broker.subscription_rules.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.subscription_rules.message_properties import Value
+from servicebus_sandbox.broker.subscription_rules.rules import Rule
+from servicebus_sandbox.serving.amqp_conditions import bad_argument
 
 _RULE, _NO_ACTION, _SQL_ACTION = ULong(0x137_0000_0004), ULong(0x137_0000_0005), ULong(0x137_0000_0006)
 _SQL, _TRUE, _FALSE, _CORRELATION = (

@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from servicebus_amqp.events import DeliveryReceived, DispositionReceived, FlowReceived
-from servicebus_amqp.link import Link
-from servicebus_amqp.outcomes import Error, Rejected
+from servicebus_amqp.encoding.delivery_states import Error, Rejected
+from servicebus_amqp.protocol.link import Link
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox.amqp_server.delay_line import DelayLine
-from servicebus_sandbox.broker.access import Right
-from servicebus_sandbox.faults import CaseKey, Direction, Moment, Operation, Verdict
-from servicebus_sandbox.serving.conditions import Refusal, detached, refusal_by
+from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.faults import CaseKey, Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, detached, refusal_by
 
 if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.connection import AmqpServerProtocol
+    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 
 
 SETTLING: Final = frozenset({Operation.SETTLE})
 
 
-def error_of(refusal: Refusal) -> Error:
+def error_of(refusal: AmqpRefusal) -> Error:
     return Error(condition=refusal.condition, description=refusal.description)
 
 
-def rejected(refusal: Refusal) -> Rejected:
+def rejected(refusal: AmqpRefusal) -> Rejected:
     return Rejected(error=error_of(refusal))
 
 
@@ -51,7 +51,7 @@ class ServedLink:
         self.is_slow = False
         self.is_untouched = False  # by faults: the healthy path asks for nothing else
         self._stands_still = False
-        self._met: dict[CaseKey, Verdict] = {}
+        self._met: dict[CaseKey, FaultVerdict] = {}
         self._lines: dict[Direction, DelayLine] = {}
 
     def on_delivery(self, event: DeliveryReceived) -> None:
@@ -74,7 +74,7 @@ class ServedLink:
     def resume(self) -> None:
         """Undo `pause`."""
 
-    def detach(self, refusal: Refusal) -> None:
+    def detach(self, refusal: AmqpRefusal) -> None:
         """End the link from our side, with a reason."""
         self.gone()
         self.link.detach(error=error_of(refusal))
@@ -82,19 +82,19 @@ class ServedLink:
 
     # ------------------------------------------------------------------ faults
 
-    def verdict(self, moment: Moment) -> Verdict:
+    def verdict(self, moment: InjectionPoint) -> FaultVerdict:
         """What faults make of an occasion on this link."""
         faults = self.server.node.faults
-        return Verdict.SERVE if faults.is_quiet else faults.verdict(moment, self.path, self.operations)
+        return FaultVerdict.SERVE if faults.is_quiet else faults.verdict(moment, self.path, self.operations)
 
-    def is_cut_by(self, verdict: Verdict) -> bool:
+    def is_cut_by(self, verdict: FaultVerdict) -> bool:
         """Cut the link or its connection if the verdict says so; True if it did."""
         match verdict:
-            case Verdict.DETACH:
+            case FaultVerdict.DETACH:
                 self.detach(detached(self.path))
-            case Verdict.DISCONNECT:
+            case FaultVerdict.DISCONNECT:
                 self.server.disconnect(self.path)
-            case Verdict.RESET:
+            case FaultVerdict.RESET:
                 self.server.abort()
             case _:
                 return False
@@ -113,14 +113,14 @@ class ServedLink:
         faults = self.server.node.faults
         self.is_untouched = False
         for verdict in faults.met_by_link(self._met, self.path, self.operations, is_new=is_new):
-            refusal = detached(self.path) if verdict is Verdict.REFUSE else refusal_by(verdict, self.path)
+            refusal = detached(self.path) if verdict is FaultVerdict.REFUSE else refusal_by(verdict, self.path)
             if refusal is not None:
                 self.detach(refusal)
             if refusal is not None or self.is_cut_by(verdict):
                 return
         self.is_slow = faults.slows(self.path, self.operations | SETTLING) or any(self._lines.values())
         self.is_untouched = faults.is_quiet and not self.is_slow
-        stands_still = Verdict.SWALLOW in self._met.values()
+        stands_still = FaultVerdict.SWALLOW in self._met.values()
         if stands_still and not self._stands_still:
             self.pause()
         was_still, self._stands_still = self._stands_still, stands_still

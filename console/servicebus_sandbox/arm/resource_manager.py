@@ -13,23 +13,31 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from servicebus_sandbox.access.issuer import RESOURCE_MANAGER, Issuer
-from servicebus_sandbox.access.tokens import TokenError
-from servicebus_sandbox.arm import entities, keys, namespaces
-from servicebus_sandbox.arm.addresses import PROVIDER, ArmAddress, entity_path, read_address
-from servicebus_sandbox.arm.calls import Actions, ArmRefusal, Call, Owner, Place, Places, Reply
-from servicebus_sandbox.atom.descriptions import DescriptionError
-from servicebus_sandbox.atom.management import Request
-from servicebus_sandbox.broker.access import ALL_RIGHTS
-from servicebus_sandbox.broker.entity_checks import TargetMissing
-from servicebus_sandbox.broker.errors import BrokerError, EntityExists, EntityNotFound
-from servicebus_sandbox.faults import Verdict
-from servicebus_sandbox.serving.complaints import Complaints
+from servicebus_sandbox.access.proven_access import TokenError
+from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer
+from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
+from servicebus_sandbox.arm.arm_request import (
+    Actions,
+    ArmNamespace,
+    ArmNamespaces,
+    ArmRefusal,
+    ArmRequest,
+    ArmResponse,
+    NamespaceOwner,
+)
+from servicebus_sandbox.arm.resource_ids import PROVIDER, ArmAddress, entity_path, read_address
+from servicebus_sandbox.atom.entity_xml import DescriptionError
+from servicebus_sandbox.atom.management_api import AtomRequest
+from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS
+from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
+from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
+from servicebus_sandbox.faults import FaultVerdict
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
 _BAD_REQUEST = "BadRequest"
-_ACTIONS: Actions = {**namespaces.ACTIONS, **entities.ACTIONS, **keys.ACTIONS}
+_ACTIONS: Actions = {**arm_namespaces.ACTIONS, **arm_entities.ACTIONS, **arm_keys.ACTIONS}
 _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (EntityNotFound, 404, "NotFound", ""),
     (EntityExists, 409, "Conflict", "SubCode=40900. "),
@@ -40,11 +48,11 @@ _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
 """Status, ARM's code and the service's own words before the sentence."""
 
 
-_FAULTY: dict[Verdict, tuple[int, str, str]] = {
-    Verdict.BUSY: (429, "TooManyRequests", "SubCode=50004. "),
-    Verdict.DISABLED: (403, "Forbidden", ""),
-    Verdict.NOT_FOUND: (404, "NotFound", ""),
-    Verdict.UNAUTHORIZED: (401, "AuthenticationFailed", ""),
+_FAULTY: dict[FaultVerdict, tuple[int, str, str]] = {
+    FaultVerdict.BUSY: (429, "TooManyRequests", "SubCode=50004. "),
+    FaultVerdict.DISABLED: (403, "Forbidden", ""),
+    FaultVerdict.NOT_FOUND: (404, "NotFound", ""),
+    FaultVerdict.UNAUTHORIZED: (401, "AuthenticationFailed", ""),
 }
 """Codes of ARM and of the service behind it, as the page "Service Bus Resource Manager exceptions" lists them."""
 _BUSY_SECONDS = "10"
@@ -54,31 +62,36 @@ class ResourceManager:
     """Answers for all namespaces. `owner` makes and ends them; without one they stay. `clock`: epoch seconds."""
 
     def __init__(
-        self, places: Sequence[Place], *, issuer: Issuer, clock: Callable[[], float], owner: Owner | None = None
+        self,
+        places: Sequence[ArmNamespace],
+        *,
+        issuer: Issuer,
+        clock: Callable[[], float],
+        owner: NamespaceOwner | None = None,
     ) -> None:
-        self._places = Places(places, owner)
+        self._places = ArmNamespaces(places, owner)
         self._issuer = issuer
         self._clock = clock
-        self._complaints = Complaints("ARM")
+        self._complaints = RefusalLog("ARM")
 
     def close(self) -> None:
         """Let go of what faults hold back; from now on they hold back nothing."""
         for place in self._places.all():
             place.gate.close()
 
-    async def answer(self, request: Request) -> Reply | None:
+    async def answer(self, request: AtomRequest) -> ArmResponse | None:
         """None for a connection that is to be reset, by a fault. Never raises for what a client sent."""
         address = read_address(request.path)
         place = self._places.get(address.names[0]) if address and address.names else None
         if address is None or place is None:
             return await self._answer(request, address)
 
-        async def serve() -> Reply:
+        async def serve() -> ArmResponse:
             return await self._answer(request, address)
 
         return await place.gate.pass_through(entity_path(address), serve, _refused_by_fault)
 
-    async def _answer(self, request: Request, address: ArmAddress | None) -> Reply:
+    async def _answer(self, request: AtomRequest, address: ArmAddress | None) -> ArmResponse:
         try:
             return await self._act(request, address)
         except ArmRefusal as refusal:
@@ -89,7 +102,7 @@ class ResourceManager:
                 self._complaints.about(type(error).__name__, f"refused a request: {error}")
             return _refused(status, code, f"{words}{error}")
 
-    async def _act(self, request: Request, address: ArmAddress | None) -> Reply:
+    async def _act(self, request: AtomRequest, address: ArmAddress | None) -> ArmResponse:
         self._authorize(request)
         _check_version(request.query.get("api-version"))
         if address is None:
@@ -98,10 +111,10 @@ class ResourceManager:
         if action is None:
             what = "/".join(address.words)
             raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{what}'")
-        reply = action(Call(request, address, self._places))
-        return reply if isinstance(reply, Reply) else await reply
+        reply = action(ArmRequest(request, address, self._places))
+        return reply if isinstance(reply, ArmResponse) else await reply
 
-    def _authorize(self, request: Request) -> None:
+    def _authorize(self, request: AtomRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise ArmRefusal(401, "AuthenticationFailed", "the request has no bearer token in its Authorization header")
@@ -123,11 +136,11 @@ def _check_version(version: str | None) -> None:
         )
 
 
-def _refused(status: int, code: str, sentence: str) -> Reply:
-    return Reply(status, {"error": {"code": code, "message": sentence}})
+def _refused(status: int, code: str, sentence: str) -> ArmResponse:
+    return ArmResponse(status, {"error": {"code": code, "message": sentence}})
 
 
-def _refused_by_fault(verdict: Verdict, sentence: str, status: int) -> Reply:
+def _refused_by_fault(verdict: FaultVerdict, sentence: str, status: int) -> ArmResponse:
     status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
     refused = _refused(status, code, f"{words}{sentence}")
-    return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is Verdict.BUSY else refused
+    return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is FaultVerdict.BUSY else refused

@@ -8,9 +8,16 @@
 Nothing here acts: carrying a verdict out belongs to those who serve connections, links and requests.
 """
 
-from servicebus_sandbox.faults.board import CaseKey, FaultBoard
-from servicebus_sandbox.faults.table import ConnectionVerdict, Direction, FaultKind, Moment, Operation, Verdict
-from servicebus_sandbox.faults.terms import Fault, FaultError, FaultTerms
+from servicebus_sandbox.faults.fault_board import CaseKey, FaultBoard
+from servicebus_sandbox.faults.fault_table import (
+    ConnectionVerdict,
+    Direction,
+    FaultKind,
+    FaultVerdict,
+    InjectionPoint,
+    Operation,
+)
+from servicebus_sandbox.faults.fault_terms import Fault, FaultError, FaultTerms
 
 __all__ = [
     "CaseKey",
@@ -21,7 +28,7 @@ __all__ = [
     "FaultError",
     "FaultKind",
     "FaultTerms",
-    "Moment",
+    "InjectionPoint",
     "Operation",
-    "Verdict",
+    "FaultVerdict",
 ]

@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
-from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, Moment, Operation, Verdict
-from servicebus_sandbox.serving.conditions import refusal_by
+from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.serving.amqp_conditions import refusal_by
 
 Answer = TypeVar("Answer")
 
 _MANAGING: Final = frozenset({Operation.MANAGE})
-_TAKING: Final = (Verdict.SERVE, Verdict.TAKE_SILENTLY, Verdict.TAKE_AND_RESET)
+_TAKING: Final = (FaultVerdict.SERVE, FaultVerdict.TAKE_SILENTLY, FaultVerdict.TAKE_AND_RESET)
 
 
 class FaultGate:
@@ -53,7 +53,7 @@ class FaultGate:
         self,
         path: str,
         serve: Callable[[], Awaitable[Answer]],
-        refuse: Callable[[Verdict, str, int], Answer],
+        refuse: Callable[[FaultVerdict, str, int], Answer],
     ) -> Answer | None:
         """What leaves; None for a connection that is to be reset, at once or when the fault that holds it changes.
 
@@ -65,16 +65,16 @@ class FaultGate:
             return await serve()
         if await self.loses_connection():
             return None
-        verdict = faults.verdict(Moment.HTTP, path)
+        verdict = faults.verdict(InjectionPoint.HTTP, path)
         for direction in Direction:
             await asyncio.sleep(faults.latency(path, _MANAGING, direction) + faults.connection_latency(direction))
-        refusal = None if verdict is Verdict.REFUSE else refusal_by(verdict, path)
+        refusal = None if verdict is FaultVerdict.REFUSE else refusal_by(verdict, path)
         if refusal is not None:
             return refuse(verdict, refusal.description, refusal.status)
         answer = await serve() if verdict in _TAKING else None
-        if verdict in (Verdict.SWALLOW, Verdict.TAKE_SILENTLY) and not self._closed:
+        if verdict in (FaultVerdict.SWALLOW, FaultVerdict.TAKE_SILENTLY) and not self._closed:
             await self._changed.wait()
-        return answer if verdict is Verdict.SERVE else None
+        return answer if verdict is FaultVerdict.SERVE else None
 
     def _verdict(self, connection: object) -> ConnectionVerdict:
         is_dead = any(connection in those for those in self._dead.values())

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
-from servicebus_sandbox.serving.sniffing import Sniffer, Speech, Swallower
+from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol, Sniffer, Swallower
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Listener:
         it waits in the `lobby` meanwhile.
         """
         self._namespace = namespace
-        self._factories = {Speech.AMQP: amqp, Speech.HTTP: https}
+        self._factories = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
         self._tls = tls
         self._faults = faults
         self._verdict = faults.connection_verdict
@@ -189,9 +189,9 @@ class Listener:
     def _sniffer(self) -> Sniffer:
         return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
 
-    def _choose(self, speech: Speech, transport: asyncio.Transport) -> asyncio.Protocol | None:
+    def _choose(self, speech: PeerProtocol, transport: asyncio.Transport) -> asyncio.Protocol | None:
         encrypted = transport.get_extra_info("sslcontext") is not None
-        if speech is Speech.HTTP and not encrypted:
+        if speech is PeerProtocol.HTTP and not encrypted:
             self._reject("HTTP without TLS")
             transport.write(_REFUSAL)
             transport.close()

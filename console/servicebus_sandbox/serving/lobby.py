@@ -1,7 +1,7 @@
 """Connections that have proven nothing yet: few, each for a limited time, and never at the cost of those that have.
 
 A connection is in the lobby from its acceptance until it has shown a good token or a whole request, depending on what
-it speaks. Beyond MOST_UNPROVEN the one that has waited longest is dropped, so that a client that goes on at once always
+it speaks. Beyond MAX_UNPROVEN the one that has waited longest is dropped, so that a client that goes on at once always
 gets in. A process that is short of descriptors drops from here first.
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-MOST_UNPROVEN: Final = 500
+MAX_UNPROVEN: Final = 500
 """Of one port: as many clients may come back in the same moment, when an outage ends."""
 FIRST_REQUEST_SECONDS: Final = 5.0
 """For the first bytes, a TLS handshake or a whole request, however slowly they arrive."""
@@ -74,8 +74,8 @@ class Lobby:
 
     def enter(self, drop: Callable[[], object], seconds: float | None = None) -> Stay:
         """Take a connection in, for so many seconds at most; `drop` loses it. The longest stay may end for it."""
-        if len(self._stays) >= MOST_UNPROVEN and self.drop_oldest():
-            self._tell_once(f"drops connections: more than {MOST_UNPROVEN} have shown no token and no request")
+        if len(self._stays) >= MAX_UNPROVEN and self.drop_oldest():
+            self._tell_once(f"drops connections: more than {MAX_UNPROVEN} have shown no token and no request")
         stay = Stay(self, drop, seconds)
         self._stays[stay] = None
         return stay

@@ -20,7 +20,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from servicebus_sandbox.access.credentials import AsyncSandboxCredential, SandboxCredential
+from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
 
 NAMESPACE = os.environ["SANDBOX_NAMESPACE"]
 HOST, _, PORT = os.environ["SANDBOX_HOST_PORT"].partition(":")

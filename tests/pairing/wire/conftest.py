@@ -12,9 +12,16 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.pairing.wire import Endpoint, Wire, WireReceiver, WireSender
-from servicebus_amqp.events import DeliveryReceived, DispositionReceived
-from servicebus_amqp.message import Properties, Sections, read_properties, split, write_data, write_properties
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender
+from servicebus_amqp.encoding.message_sections import (
+    Properties,
+    Sections,
+    read_properties,
+    split,
+    write_data,
+    write_properties,
+)
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
 PATIENCE = 15.0
@@ -50,12 +57,12 @@ class Told:
     def room(self) -> None:
         self.rooms += 1
 
-    async def sender(self, wire: Wire, path: str = "orders", **options: Any) -> WireSender:
+    async def sender(self, wire: ReconnectingConnection, path: str = "orders", **options: Any) -> WireSender:
         return await wire.sender(
             path, on_outcome=self.outcomes.append, on_lost=self.lost.append, on_room=self.room, **options
         )
 
-    async def receiver(self, wire: Wire, path: str = "orders", **options: Any) -> WireReceiver:
+    async def receiver(self, wire: ReconnectingConnection, path: str = "orders", **options: Any) -> WireReceiver:
         return await wire.receiver(
             path,
             on_delivery=self.deliveries.append,
@@ -80,11 +87,11 @@ class World:
         """One that is never opened; its settings are all that is wanted."""
         return ServiceBusClient.from_connection_string(self.sandbox["contoso"].connection_string)
 
-    def wire(self, **options: Any) -> Wire:
+    def wire(self, **options: Any) -> ReconnectingConnection:
         return self.wire_to(Endpoint.of(self.client()), **options)
 
-    def wire_to(self, endpoint: Endpoint, **options: Any) -> Wire:
-        wire = Wire(endpoint, draw=lambda: 0.9, **options)
+    def wire_to(self, endpoint: Endpoint, **options: Any) -> ReconnectingConnection:
+        wire = ReconnectingConnection(endpoint, draw=lambda: 0.9, **options)
         self.stack.push_async_callback(wire.close)
         return wire
 

@@ -9,12 +9,10 @@ from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
 
-from paired_servicebus.pairing.wire import Endpoint
-from paired_servicebus.pairing.wire.endpoint import Transport
-from servicebus_amqp.connection import Connection
-from servicebus_amqp.events import AttachRequested, DeliveryReceived, DispositionReceived
-from servicebus_amqp.link import Link
-from servicebus_amqp.message import (
+from paired_servicebus.pairing.amqp_client import Endpoint
+from paired_servicebus.pairing.amqp_client.endpoint import Transport
+from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
     read_properties,
@@ -23,10 +21,12 @@ from servicebus_amqp.message import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.outcomes import ACCEPTED
-from servicebus_amqp.receiver import ReceiverLink
-from servicebus_amqp.sender import SenderLink
-from servicebus_amqp.settings import Role, Settings
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.link import Link
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import AttachRequested, DeliveryReceived, DispositionReceived
 
 
 def reply_to(request: bytes, status: int = 200, body: Any = None, **more: Any) -> bytes:
@@ -45,7 +45,7 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.amqp = Connection(role=Role.SERVER, settings=script.settings)
+        self.amqp = Connection(role=ConnectionRole.SERVER, settings=script.settings)
         self.links: list[Link] = []
         self.received: list[DeliveryReceived] = []
         self.said: list[DispositionReceived] = []
@@ -118,7 +118,7 @@ class Script:
     """What peers do."""
 
     def __init__(self) -> None:
-        self.settings = Settings(container_id="peer")
+        self.settings = ConnectionSettings(container_id="peer")
         self.peers: list[Peer] = []
         self.first_answer: bytes | None = None
         self.on_attach: Callable[[Peer, AttachRequested], bool] | None = None

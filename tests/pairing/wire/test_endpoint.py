@@ -12,8 +12,8 @@ from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
-from paired_servicebus.pairing.wire import Endpoint
-from paired_servicebus.pairing.wire.endpoint import Transport
+from paired_servicebus.pairing.amqp_client import Endpoint
+from paired_servicebus.pairing.amqp_client.endpoint import Transport
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=top+secret/="
 KEY = AzureNamedKeyCredential("Root", "top+secret/=")

@@ -11,8 +11,8 @@ from paired_servicebus.core.errors import (
     WireRequestError,
     WireTimeoutError,
 )
-from paired_servicebus.core.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.wire import Wire, failure_of, management
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, entity_management, failure_of
 from servicebus_amqp import ACCEPTED
 from servicebus_sandbox.faults import FaultTerms
 from tests.pairing.wire.conftest import Told, World, message, until
@@ -21,7 +21,7 @@ SOON = 0.3
 K = FailureKind
 
 
-async def comes_back(world: World, wire: Wire) -> None:
+async def comes_back(world: World, wire: ReconnectingConnection) -> None:
     """A message goes through once the fault is over, as soon as the wire tries again."""
     told = Told()
 
@@ -196,14 +196,14 @@ async def test_requests_are_refused_ignored_and_answered_again(world: World) -> 
     wire = world.wire()
     over = world.fault("busy", entity="orders")
     with pytest.raises(WireRequestError) as raised:
-        await management.peek(wire, "orders", from_number=1, count=1)
+        await entity_management.peek(wire, "orders", from_number=1, count=1)
     assert kind_of(raised.value) is K.BUSY
     over()
     over = world.fault("black-holed", entity="orders")
     with pytest.raises(WireTimeoutError):
-        await management.peek(wire, "orders", from_number=1, count=1, timeout=SOON)
+        await entity_management.peek(wire, "orders", from_number=1, count=1, timeout=SOON)
     over()
-    assert await management.peek(wire, "orders", from_number=1, count=1) == []
+    assert await entity_management.peek(wire, "orders", from_number=1, count=1) == []
 
 
 async def test_an_entity_that_is_deleted_detaches_its_links(world: World) -> None:

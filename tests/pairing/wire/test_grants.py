@@ -17,10 +17,10 @@ from paired_servicebus.core.errors import (
     WireRequestError,
     WireTimeoutError,
 )
-from paired_servicebus.core.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.wire import Endpoint, Wire, WireSender, grants
-from paired_servicebus.pairing.wire.failures import token_failure
-from paired_servicebus.pairing.wire.tokens import SCOPE, sign
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, cbs_authorizer
+from paired_servicebus.pairing.amqp_client.cbs_tokens import SCOPE, sign
+from paired_servicebus.pairing.amqp_client.wire_errors import token_failure
 from servicebus_amqp import ACCEPTED
 from servicebus_sandbox import AsyncSandboxCredential
 from tests.pairing.wire.conftest import Told, World, message, until
@@ -111,7 +111,7 @@ class Short:
 async def test_a_token_that_ends_is_renewed_before_and_the_links_stay(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grants, "_SOON", 0.05)
+    monkeypatch.setattr(cbs_authorizer, "_SOON", 0.05)
     credential, told = Short(world, 3.0), Told()
     sender = await told.sender(world.wire_to(endpoint(world, credential)))
     began = time.time()
@@ -158,11 +158,11 @@ class Lasting(NamedTuple):
 
 
 async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grants, "_SOON", 0.05)
+    monkeypatch.setattr(cbs_authorizer, "_SOON", 0.05)
     async with listening() as script:
         answers = iter([200, 401, 500])
         script.on_request = lambda _, request: reply_to(request, next(answers, 200))
-        wire, told = Wire(replace(script.endpoint, credential=Lasting(2.0))), Told()
+        wire, told = ReconnectingConnection(replace(script.endpoint, credential=Lasting(2.0))), Told()
         await told.sender(wire)
         await until(lambda: len(script.peer.requests) >= 4)
         assert not told.lost
@@ -188,7 +188,7 @@ async def test_a_credential_that_never_answers_costs_the_caller_alone(world: Wor
 
 async def test_one_token_serves_many_links_of_an_entity() -> None:
     async with listening() as script:
-        wire = Wire(script.endpoint)
+        wire = ReconnectingConnection(script.endpoint)
         await asyncio.gather(*(Told().sender(wire, "orders") for _ in range(5)), Told().receiver(wire, "orders"))
         await Told().sender(wire, "audit")
         assert len(script.peer.requests) == 2
@@ -197,7 +197,7 @@ async def test_one_token_serves_many_links_of_an_entity() -> None:
 
 async def test_the_next_link_after_a_loss_shows_a_new_token() -> None:
     async with listening() as script:
-        wire, told = Wire(script.endpoint), Told()
+        wire, told = ReconnectingConnection(script.endpoint), Told()
         await told.sender(wire)
         for link in script.peer.links[-1:]:
             link.detach()
@@ -230,7 +230,7 @@ def test_a_token_that_was_not_taken_is_the_credentials_fault_or_the_namespaces(
 async def test_a_busy_token_node_is_busy() -> None:
     async with listening() as script:
         script.on_request = lambda _, request: reply_to(request, 503)
-        wire = Wire(script.endpoint)
+        wire = ReconnectingConnection(script.endpoint)
         with pytest.raises(WireRequestError) as raised:
             await Told().sender(wire)
         assert kind_of(raised.value) is FailureKind.BUSY

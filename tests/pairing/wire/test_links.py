@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected
-from servicebus_amqp.events import DeliveryReceived
-from servicebus_sandbox.amqp_server.wire_messages import read_message
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+from servicebus_sandbox.amqp_server.message_codec import read_message
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 
 

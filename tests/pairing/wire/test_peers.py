@@ -17,14 +17,14 @@ from paired_servicebus.core.errors import (
     WireTimeoutError,
     WireUnavailableError,
 )
-from paired_servicebus.pairing.wire import Wire, failure_of
-from paired_servicebus.pairing.wire.transports import HIGH_WATER
-from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, ReceiverLink, Rejected, SenderLink, Settings
-from servicebus_amqp.codec import described, encode
-from servicebus_amqp.frames import SASL_FRAME, SASL_HEADER, build_frame
-from servicebus_amqp.message import BATCH_FORMAT, batch, split
-from servicebus_amqp.performatives import SaslMechanisms, write_performative
-from servicebus_amqp.types import Described, Symbol, ULong
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, failure_of
+from paired_servicebus.pairing.amqp_client.transports import HIGH_WATER
+from servicebus_amqp import ACCEPTED, RELEASED, ConnectionSettings, Error, Modified, ReceiverLink, Rejected, SenderLink
+from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
+from servicebus_amqp.encoding.codec import described, encode
+from servicebus_amqp.encoding.frames import SASL_FRAME, SASL_HEADER, build_frame
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch, split
+from servicebus_amqp.encoding.performatives import SaslMechanisms, write_performative
 from tests.pairing.wire.conftest import Told, message, until
 from tests.pairing.wire.peer import Script, listening
 
@@ -40,15 +40,17 @@ async def script() -> AsyncIterator[Script]:
 
 
 @pytest.fixture
-async def wire(script: Script) -> AsyncIterator[Wire]:
+async def wire(script: Script) -> AsyncIterator[ReconnectingConnection]:
     async with AsyncExitStack() as stack:
-        wire = Wire(script.endpoint, draw=lambda: 0.9)
+        wire = ReconnectingConnection(script.endpoint, draw=lambda: 0.9)
         stack.push_async_callback(wire.close)
         yield wire
 
 
-async def test_delivery_ids_that_wrap_around_are_received_and_settled_as_a_range(script: Script, wire: Wire) -> None:
-    script.settings = Settings(container_id="peer", first_delivery_id=FIRST, first_outgoing_id=FIRST)
+async def test_delivery_ids_that_wrap_around_are_received_and_settled_as_a_range(
+    script: Script, wire: ReconnectingConnection
+) -> None:
+    script.settings = ConnectionSettings(container_id="peer", first_delivery_id=FIRST, first_outgoing_id=FIRST)
     told = Told()
     receiver = await told.receiver(wire)
     receiver.grant(20)
@@ -64,8 +66,8 @@ async def test_delivery_ids_that_wrap_around_are_received_and_settled_as_a_range
     assert told.deliveries[-1].delivery_id < first
 
 
-async def test_messages_larger_than_a_frame_go_both_ways_whole(script: Script, wire: Wire) -> None:
-    script.settings = Settings(container_id="peer", max_frame_size=512, incoming_window=7)
+async def test_messages_larger_than_a_frame_go_both_ways_whole(script: Script, wire: ReconnectingConnection) -> None:
+    script.settings = ConnectionSettings(container_id="peer", max_frame_size=512, incoming_window=7)
     told, large = Told(), message(1, 20_000)
     sender, receiver = await told.sender(wire), await told.receiver(wire)
     sender.send(large, b"1")
@@ -79,7 +81,7 @@ async def test_messages_larger_than_a_frame_go_both_ways_whole(script: Script, w
     assert told.deliveries[0].payload == message(2, 1_000_000)
 
 
-async def test_one_read_is_answered_by_one_write(script: Script, wire: Wire) -> None:
+async def test_one_read_is_answered_by_one_write(script: Script, wire: ReconnectingConnection) -> None:
     told = Told()
     receiver = await told.receiver(wire)
     receiver.grant(100)
@@ -102,7 +104,7 @@ async def test_one_read_is_answered_by_one_write(script: Script, wire: Wire) -> 
     assert len(script.peer.reads[-1]) < 100
 
 
-async def test_a_batch_is_one_transfer_of_its_own_format(script: Script, wire: Wire) -> None:
+async def test_a_batch_is_one_transfer_of_its_own_format(script: Script, wire: ReconnectingConnection) -> None:
     sender = await Told().sender(wire)
     whole = batch([message(1), message(2)])
     sender.send(whole, b"b", message_format=BATCH_FORMAT)
@@ -122,22 +124,24 @@ async def test_a_batch_is_one_transfer_of_its_own_format(script: Script, wire: W
     ],
 )
 async def test_sizes_are_what_the_attach_said(
-    script: Script, wire: Wire, size: int | None, properties: Any, expected: tuple[int, int]
+    script: Script, wire: ReconnectingConnection, size: int | None, properties: Any, expected: tuple[int, int]
 ) -> None:
-    script.settings = Settings(container_id="peer", max_message_size=size)
+    script.settings = ConnectionSettings(container_id="peer", max_message_size=size)
     script.properties = properties
     sender = await Told().sender(wire)
     assert (sender.max_message_size, sender.max_batch_size) == expected
 
 
-async def test_a_size_that_changed_is_known_after_the_next_attach(script: Script, wire: Wire) -> None:
+async def test_a_size_that_changed_is_known_after_the_next_attach(script: Script, wire: ReconnectingConnection) -> None:
     script.max_message_size = 1000
     assert (await Told().sender(wire)).max_message_size == 1000
     script.max_message_size = 2000
     assert (await Told().sender(wire)).max_message_size == 2000
 
 
-async def test_what_finds_no_credit_waits_in_its_order_and_room_says_so(script: Script, wire: Wire) -> None:
+async def test_what_finds_no_credit_waits_in_its_order_and_room_says_so(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     script.credit = 2
     told = Told()
     sender = await told.sender(wire)
@@ -167,7 +171,7 @@ async def test_what_finds_no_credit_waits_in_its_order_and_room_says_so(script: 
 )
 @pytest.mark.parametrize("settled", [True, False])
 async def test_an_outcome_that_is_no_acceptance_is_a_failure_with_its_condition(
-    script: Script, wire: Wire, state: Any, condition: str | None, settled: bool
+    script: Script, wire: ReconnectingConnection, state: Any, condition: str | None, settled: bool
 ) -> None:
     told = Told()
     sender = await told.sender(wire)
@@ -184,7 +188,9 @@ async def test_an_outcome_that_is_no_acceptance_is_a_failure_with_its_condition(
         assert script.peer.said[0].settled
 
 
-async def test_unknown_sections_and_annotations_are_handed_over_as_they_came(script: Script, wire: Wire) -> None:
+async def test_unknown_sections_and_annotations_are_handed_over_as_they_came(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     told = Told()
     receiver = await told.receiver(wire)
     receiver.grant(2)
@@ -201,9 +207,9 @@ async def test_unknown_sections_and_annotations_are_handed_over_as_they_came(scr
 
 
 async def test_a_peer_that_detaches_in_the_middle_of_a_message_loses_that_link_alone(
-    script: Script, wire: Wire
+    script: Script, wire: ReconnectingConnection
 ) -> None:
-    script.settings = Settings(container_id="peer", max_frame_size=512, incoming_window=3)
+    script.settings = ConnectionSettings(container_id="peer", max_frame_size=512, incoming_window=3)
     told, other = Told(), Told()
     sender = await told.sender(wire)
     await other.sender(wire, "audit")
@@ -221,7 +227,9 @@ async def test_a_peer_that_detaches_in_the_middle_of_a_message_loses_that_link_a
     assert (await told.sender(wire)).is_up
 
 
-async def test_an_attach_that_is_refused_raises_its_reason_and_tells_no_loss(script: Script, wire: Wire) -> None:
+async def test_an_attach_that_is_refused_raises_its_reason_and_tells_no_loss(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     def refuse(_: Any, event: Any) -> bool:
         if event.link.remote.target.address == "orders":
             event.link.refuse(Error(condition="com.microsoft:entity-disabled", description="it is disabled"))
@@ -236,7 +244,9 @@ async def test_an_attach_that_is_refused_raises_its_reason_and_tells_no_loss(scr
     assert not told.lost
 
 
-async def test_a_link_that_was_attached_and_detached_in_one_read_is_not_handed_out(script: Script, wire: Wire) -> None:
+async def test_a_link_that_was_attached_and_detached_in_one_read_is_not_handed_out(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     def detach(_: Any, event: Any) -> bool:
         if event.link.remote.target.address != "orders":
             return False
@@ -251,21 +261,25 @@ async def test_a_link_that_was_attached_and_detached_in_one_read_is_not_handed_o
     assert not told.lost
 
 
-async def test_an_attach_that_is_never_answered_ends_at_our_deadline(script: Script, wire: Wire) -> None:
+async def test_an_attach_that_is_never_answered_ends_at_our_deadline(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     script.on_attach = lambda _, event: event.link.remote.target.address == "orders"
     await Told().sender(wire, "audit")
     with pytest.raises(WireTimeoutError, match=r"attaching to orders was not answered within 0\.2 s"):
         await Told().sender(wire, timeout=0.2)
 
 
-async def test_a_token_that_is_never_answered_ends_at_our_deadline(script: Script, wire: Wire) -> None:
+async def test_a_token_that_is_never_answered_ends_at_our_deadline(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     script.on_request = lambda _, __: None
     with pytest.raises(WireTimeoutError, match="attaching to orders"):
         await Told().sender(wire, timeout=0.2)
 
 
 async def test_a_wait_in_which_nothing_at_all_was_heard_takes_the_connection_with_it(
-    script: Script, wire: Wire
+    script: Script, wire: ReconnectingConnection
 ) -> None:
     told = Told()
     await told.sender(wire, "audit")
@@ -285,13 +299,17 @@ async def test_a_wait_in_which_nothing_at_all_was_heard_takes_the_connection_wit
         (SASL_HEADER + build_frame(0, write_performative(PASSWORDS_ALONE), SASL_FRAME), "offers no ANONYMOUS"),
     ],
 )
-async def test_what_speaks_no_amqp_is_unavailable_to_us(script: Script, wire: Wire, answer: bytes, reason: str) -> None:
+async def test_what_speaks_no_amqp_is_unavailable_to_us(
+    script: Script, wire: ReconnectingConnection, answer: bytes, reason: str
+) -> None:
     script.first_answer = answer
     with pytest.raises(WireUnavailableError, match=reason):
         await Told().sender(wire)
 
 
-async def test_garbage_in_the_middle_ends_the_connection_with_its_reason(script: Script, wire: Wire) -> None:
+async def test_garbage_in_the_middle_ends_the_connection_with_its_reason(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     told = Told()
     await told.sender(wire)
     script.peer.transport.write(b"garbage that is no frame")
@@ -301,7 +319,7 @@ async def test_garbage_in_the_middle_ends_the_connection_with_its_reason(script:
 
 
 async def test_a_peer_that_falls_silent_is_lost_within_the_idle_time_out(script: Script) -> None:
-    wire, told = Wire(script.endpoint, idle_timeout=0.4), Told()
+    wire, told = ReconnectingConnection(script.endpoint, idle_timeout=0.4), Told()
     await told.sender(wire)
     await until(lambda: told.lost)
     assert isinstance(told.lost[0], WireConnectionError)
@@ -309,8 +327,8 @@ async def test_a_peer_that_falls_silent_is_lost_within_the_idle_time_out(script:
     await wire.close()
 
 
-async def test_a_peers_idle_time_out_is_kept_from_ending(script: Script, wire: Wire) -> None:
-    script.settings = Settings(container_id="peer", idle_timeout_ms=200)
+async def test_a_peers_idle_time_out_is_kept_from_ending(script: Script, wire: ReconnectingConnection) -> None:
+    script.settings = ConnectionSettings(container_id="peer", idle_timeout_ms=200)
     told = Told()
     await told.sender(wire)
     reads = len(script.peer.reads)
@@ -319,7 +337,9 @@ async def test_a_peers_idle_time_out_is_kept_from_ending(script: Script, wire: W
     assert not told.lost
 
 
-async def test_a_callback_that_fails_costs_the_connection_and_is_said(script: Script, wire: Wire) -> None:
+async def test_a_callback_that_fails_costs_the_connection_and_is_said(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     def fail(_: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
@@ -334,22 +354,26 @@ async def test_a_callback_that_fails_costs_the_connection_and_is_said(script: Sc
     assert not wire.is_up
 
 
-async def test_many_links_are_spread_over_sessions_as_the_peer_allows(script: Script, wire: Wire) -> None:
-    script.settings = Settings(container_id="peer", handle_max=9)
+async def test_many_links_are_spread_over_sessions_as_the_peer_allows(
+    script: Script, wire: ReconnectingConnection
+) -> None:
+    script.settings = ConnectionSettings(container_id="peer", handle_max=9)
     told = Told()
     senders = [await told.sender(wire, f"queue-{number}") for number in range(25)]
     assert len({sender.link.session for sender in senders}) == 3
     assert all(sender.is_up for sender in senders)
 
 
-async def test_links_asked_for_at_once_all_come(script: Script, wire: Wire) -> None:
+async def test_links_asked_for_at_once_all_come(script: Script, wire: ReconnectingConnection) -> None:
     senders = await asyncio.gather(*(Told().sender(wire, f"queue-{number}") for number in range(30)))
     assert all(sender.is_up for sender in senders)
     assert wire.connections == 1
 
 
-async def test_a_peer_that_does_not_read_leaves_no_room_until_it_does(script: Script, wire: Wire) -> None:
-    script.settings, told = Settings(container_id="peer", incoming_window=100_000), Told()
+async def test_a_peer_that_does_not_read_leaves_no_room_until_it_does(
+    script: Script, wire: ReconnectingConnection
+) -> None:
+    script.settings, told = ConnectionSettings(container_id="peer", incoming_window=100_000), Told()
     sender = await told.sender(wire)
     await until(lambda: sender.room == 1000)
     script.peer.transport.pause_reading()
@@ -367,10 +391,10 @@ async def test_a_peer_that_does_not_read_leaves_no_room_until_it_does(script: Sc
 
 
 async def test_what_is_more_than_one_write_should_be_leaves_no_room_until_it_is_written(
-    script: Script, wire: Wire
+    script: Script, wire: ReconnectingConnection
 ) -> None:
     """Far more than a socket takes would be copied from buffer to buffer."""
-    script.settings, told = Settings(container_id="peer", incoming_window=100_000), Told()
+    script.settings, told = ConnectionSettings(container_id="peer", incoming_window=100_000), Told()
     sender = await told.sender(wire)
     await until(lambda: sender.room == 1000)
     wire.after_read.append(told.room)
@@ -381,7 +405,9 @@ async def test_what_is_more_than_one_write_should_be_leaves_no_room_until_it_is_
     assert told.rooms
 
 
-async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(script: Script, wire: Wire) -> None:
+async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     await wire.request("orders", "contoso:ask", {})
     node = "orders/$management"
     script.peer.link(node, SenderLink).detach()
@@ -391,7 +417,7 @@ async def test_losing_one_link_of_a_node_ends_the_other_and_both_come_back(scrip
     assert wire.connections == 1
 
 
-async def test_a_node_that_takes_one_link_alone_leaves_none(script: Script, wire: Wire) -> None:
+async def test_a_node_that_takes_one_link_alone_leaves_none(script: Script, wire: ReconnectingConnection) -> None:
     def refuse(_: Any, event: Any) -> bool:
         if event.link.remote.target.address == "orders/$management" and isinstance(event.link, ReceiverLink):
             event.link.refuse(Error(condition="amqp:not-allowed"))
@@ -404,7 +430,9 @@ async def test_a_node_that_takes_one_link_alone_leaves_none(script: Script, wire
     await until(lambda: not script.peer.link("orders/$management", SenderLink).is_attached)
 
 
-async def test_dropping_a_link_tells_its_owner_at_once_and_the_peer_too(script: Script, wire: Wire) -> None:
+async def test_dropping_a_link_tells_its_owner_at_once_and_the_peer_too(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     told, why = Told(), WireError("no outcome for a minute")
     sender = await told.sender(wire)
     sender.drop(why)
@@ -415,7 +443,9 @@ async def test_dropping_a_link_tells_its_owner_at_once_and_the_peer_too(script: 
     assert told.lost == [why]
 
 
-async def test_a_closed_connection_is_closed_in_order_and_its_links_told(script: Script, wire: Wire) -> None:
+async def test_a_closed_connection_is_closed_in_order_and_its_links_told(
+    script: Script, wire: ReconnectingConnection
+) -> None:
     told = Told()
     await told.sender(wire)
     await wire.close()

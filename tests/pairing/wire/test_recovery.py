@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
-from paired_servicebus.pairing.wire import Backoff, is_idle_detach
-from paired_servicebus.pairing.wire import wire as wiring
+from paired_servicebus.pairing.amqp_client import Backoff, is_idle_detach
+from paired_servicebus.pairing.amqp_client import reconnecting as wiring
 from servicebus_amqp import ACCEPTED
-from servicebus_amqp.events import DispositionReceived
-from servicebus_amqp.types import Int
+from servicebus_amqp.encoding.amqp_types import Int
+from servicebus_amqp.protocol.protocol_events import DispositionReceived
 from servicebus_sandbox.faults import FaultTerms, Operation
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
 

@@ -10,7 +10,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireAuthenticationError
-from paired_servicebus.pairing.wire.tokens import JWT, SAS, SCOPE, Token, sign, token_for
+from paired_servicebus.pairing.amqp_client.cbs_tokens import JWT, SAS, SCOPE, CbsToken, sign, token_for
 from servicebus_sandbox.access.sas import read_token
 
 AUDIENCE = "sb://contoso.servicebus.windows.net/x-servicebus transfer/0"
@@ -54,7 +54,7 @@ async def test_a_key_that_was_changed_in_place_signs_the_next_token() -> None:
 
 async def test_a_ready_signature_is_used_as_it_is() -> None:
     ready = sign(AUDIENCE, "Root", "key", NOW + 60).text
-    assert await token_for(AzureSasCredential(ready), AUDIENCE, now=NOW) == Token(ready, SAS, NOW + 60)
+    assert await token_for(AzureSasCredential(ready), AUDIENCE, now=NOW) == CbsToken(ready, SAS, NOW + 60)
     without_expiry = await token_for(AzureSasCredential("SharedAccessSignature sr=x&sig=y&skn=z"), AUDIENCE, now=NOW)
     assert without_expiry.expires_at == NOW + 3600
 
@@ -62,7 +62,7 @@ async def test_a_ready_signature_is_used_as_it_is() -> None:
 async def test_an_identity_is_asked_for_the_scope_of_service_bus() -> None:
     credential = Credential()
     token = await token_for(credential, AUDIENCE, now=NOW)
-    assert token == Token("header.claims.signature", JWT, NOW + 600)
+    assert token == CbsToken("header.claims.signature", JWT, NOW + 600)
     assert credential.scopes == (SCOPE,)
 
 
@@ -84,8 +84,8 @@ async def test_a_credential_that_gives_none_is_an_error_with_its_own_reason() ->
 
 @pytest.mark.parametrize(("life", "early"), [(3600, 360), (86400, 8640), (1200, 300), (60, 30), (2, 1), (0, 0)])
 def test_a_token_is_due_before_it_ends(life: float, early: float) -> None:
-    assert Token("t", JWT, NOW + life).renew_at(NOW) == NOW + life - early
+    assert CbsToken("t", JWT, NOW + life).renew_at(NOW) == NOW + life - early
 
 
 def test_a_token_is_not_in_what_it_prints() -> None:
-    assert "canary" not in repr(Token("canary", JWT, NOW))
+    assert "canary" not in repr(CbsToken("canary", JWT, NOW))

@@ -15,7 +15,7 @@ from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireConnectionError, WireUnavailableError
-from paired_servicebus.pairing.wire import Endpoint
+from paired_servicebus.pairing.amqp_client import Endpoint
 from servicebus_amqp import ACCEPTED
 from tests.pairing.wire.conftest import Told, World, message, until
 from tests.pairing.wire.peer import listening

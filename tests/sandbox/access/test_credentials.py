@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from azure.servicebus.management import ServiceBusAdministrationClient as SyncAdministrationClient
 
 from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredential
-from servicebus_sandbox.access.credentials import CredentialError
+from servicebus_sandbox.access.token_credentials import CredentialError
 
 SCOPE = "https://servicebus.azure.net//.default"
 SOON = 20.0

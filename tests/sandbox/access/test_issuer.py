@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.access.issuer import SERVICE_BUS, Issuer, Role, role_called
-from servicebus_sandbox.access.tokens import TokenError
-from servicebus_sandbox.broker.access import Right
+from servicebus_sandbox.access.proven_access import TokenError
+from servicebus_sandbox.access.token_issuer import SERVICE_BUS, AzureRole, Issuer, parse_role
+from servicebus_sandbox.broker.authorization_rules import Right
 
 NOW = 1_700_000_000.0
 SCOPE = f"{SERVICE_BUS}//.default"  # as the SDK asks for it
@@ -41,12 +41,12 @@ def edited(token: str, part: int, **changes: Any) -> str:
 @pytest.mark.parametrize(
     ("role", "rights"),
     [
-        (Role.SENDER, {Right.SEND}),
-        (Role.RECEIVER, {Right.LISTEN}),
-        (Role.OWNER, {Right.SEND, Right.LISTEN, Right.MANAGE}),
+        (AzureRole.SENDER, {Right.SEND}),
+        (AzureRole.RECEIVER, {Right.LISTEN}),
+        (AzureRole.OWNER, {Right.SEND, Right.LISTEN, Right.MANAGE}),
     ],
 )
-def test_a_token_carries_its_role(issuer: Issuer, role: Role, rights: set[Right]) -> None:
+def test_a_token_carries_its_role(issuer: Issuer, role: AzureRole, rights: set[Right]) -> None:
     token = issuer.issue(role, SCOPE, lifetime=60)
     bearer = issuer.judge(token.token, audiences=(SERVICE_BUS,), now=NOW)
     assert (bearer.roles, bearer.rights, bearer.expires_at) == ({role}, rights, NOW + 60)
@@ -54,7 +54,7 @@ def test_a_token_carries_its_role(issuer: Issuer, role: Role, rights: set[Right]
 
 
 def test_an_independent_library_reads_it(issuer: Issuer) -> None:
-    token = issuer.issue(Role.OWNER, "https://servicebus.azure.net/.default").token
+    token = issuer.issue(AzureRole.OWNER, "https://servicebus.azure.net/.default").token
     claims = jwt.decode(
         token,
         issuer._key.public_key(),
@@ -67,30 +67,30 @@ def test_an_independent_library_reads_it(issuer: Issuer) -> None:
 
 
 def test_the_end_of_a_token(issuer: Issuer) -> None:
-    token = issuer.issue(Role.SENDER, SCOPE, lifetime=60).token
-    assert issuer.judge(token, audiences=(SERVICE_BUS,), now=NOW + 59.9).roles == {Role.SENDER}
+    token = issuer.issue(AzureRole.SENDER, SCOPE, lifetime=60).token
+    assert issuer.judge(token, audiences=(SERVICE_BUS,), now=NOW + 59.9).roles == {AzureRole.SENDER}
     assert "expired 0 seconds ago" in reason(issuer, token, now=NOW + 60)
     assert "not good yet" in reason(issuer, token, now=NOW - 301)
 
 
 def test_another_audience(issuer: Issuer) -> None:
-    token = issuer.issue(Role.OWNER, "https://management.azure.com/.default").token
+    token = issuer.issue(AzureRole.OWNER, "https://management.azure.com/.default").token
     assert "'https://management.azure.com'; ask for https://servicebus.azure.net" in reason(issuer, token)
 
 
 def test_another_issuer(issuer: Issuer) -> None:
-    assert "another issuer" in reason(issuer, Issuer(lambda: NOW).issue(Role.OWNER, SCOPE).token)
+    assert "another issuer" in reason(issuer, Issuer(lambda: NOW).issue(AzureRole.OWNER, SCOPE).token)
 
 
-@pytest.mark.parametrize("claim", [{"roles": [Role.OWNER]}, {"exp": NOW + 1e9}, {"aud": "x"}, {"nbf": "soon"}])
+@pytest.mark.parametrize("claim", [{"roles": [AzureRole.OWNER]}, {"exp": NOW + 1e9}, {"aud": "x"}, {"nbf": "soon"}])
 def test_changed_claims(issuer: Issuer, claim: dict[str, Any]) -> None:
-    token = issuer.issue(Role.SENDER, SCOPE).token
+    token = issuer.issue(AzureRole.SENDER, SCOPE).token
     assert "changed or forged" in reason(issuer, edited(token, 1, **claim))
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256", None, ["RS256"]])
 def test_an_algorithm_that_is_not_ours(issuer: Issuer, algorithm: object) -> None:
-    token = edited(issuer.issue(Role.SENDER, SCOPE).token, 0, alg=algorithm)
+    token = edited(issuer.issue(AzureRole.SENDER, SCOPE).token, 0, alg=algorithm)
     assert "another issuer" in reason(issuer, token)
     assert "another issuer" in reason(issuer, token.rpartition(".")[0] + ".")
 
@@ -113,9 +113,9 @@ def test_deep_nesting_is_no_token(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize("name", ["Azure Service Bus Data Sender", "Data Sender", "data sender"])
 def test_roles_by_name(name: str) -> None:
-    assert role_called(name) is Role.SENDER
+    assert parse_role(name) is AzureRole.SENDER
 
 
 def test_a_role_that_is_none() -> None:
     with pytest.raises(ValueError, match="unknown role 'Emperor'; there are Azure Service Bus Data Sender"):
-        role_called("Emperor")
+        parse_role("Emperor")

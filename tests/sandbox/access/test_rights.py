@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
 from servicebus_sandbox.access.authorization import Authorization, root_rule
+from servicebus_sandbox.access.proven_access import TokenError
 from servicebus_sandbox.access.sas import sign
-from servicebus_sandbox.access.tokens import TokenError
-from servicebus_sandbox.broker.access import ALL_RIGHTS, AuthorizationRule, Right
-from servicebus_sandbox.broker.errors import InvalidSettings
-from servicebus_sandbox.broker.namespace import Namespace
+from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, AuthorizationRule, Right
+from servicebus_sandbox.broker.broker_errors import InvalidSettings
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 NOW = 1_700_000_000.0
 
@@ -144,7 +144,7 @@ async def test_bad_tokens_are_refused(
 
 
 def judge(*rules: AuthorizationRule, of_orders: tuple[AuthorizationRule, ...] = ()) -> Authorization:
-    namespace = Namespace("contoso", clock=lambda: NOW)
+    namespace = BrokerNamespace("contoso", clock=lambda: NOW)
     namespace.create_queue("orders", QueueSettings(authorization_rules=of_orders))
     namespace.create_topic("audit")
     namespace.create_subscription("audit", "all")

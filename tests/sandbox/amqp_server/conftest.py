@@ -10,17 +10,7 @@ from functools import partial
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from servicebus_amqp.connection import Connection
-from servicebus_amqp.events import (
-    Attached,
-    DeliveryReceived,
-    Detached,
-    DispositionReceived,
-    Event,
-    FlowReceived,
-    SessionBegun,
-)
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
     read_map,
@@ -31,12 +21,22 @@ from servicebus_amqp.message import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.settings import Role, Settings
-from servicebus_amqp.termini import Source, Target
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.protocol_events import (
+    Attached,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    Event,
+    FlowReceived,
+    SessionBegun,
+)
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.sas import sign
-from servicebus_sandbox.amqp_server.node import Node
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 
 KEY_NAME, KEY = "Root", "a key"
 
@@ -54,7 +54,7 @@ class Clock:
 class Port:
     """A node that listens."""
 
-    def __init__(self, node: Node, clock: Clock, port: int) -> None:
+    def __init__(self, node: NamespaceServer, clock: Clock, port: int) -> None:
         self.node = node
         self.clock = clock
         self.number = port
@@ -92,7 +92,7 @@ class Port:
 
 
 @asynccontextmanager
-async def open_port(node: Node, clock: Clock) -> AsyncIterator[Port]:
+async def open_port(node: NamespaceServer, clock: Clock) -> AsyncIterator[Port]:
     server = await asyncio.get_running_loop().create_server(node.protocol, "127.0.0.1", 0)
     try:
         yield Port(node, clock, server.sockets[0].getsockname()[1])
@@ -105,7 +105,7 @@ async def open_port(node: Node, clock: Clock) -> AsyncIterator[Port]:
 async def port() -> AsyncIterator[Port]:
     """A namespace with two queues, a session queue, and a topic with two subscriptions."""
     clock = Clock()
-    node = Node("contoso", rules=[root_rule(KEY_NAME, KEY)], clock=clock)
+    node = NamespaceServer("contoso", rules=[root_rule(KEY_NAME, KEY)], clock=clock)
     namespace = node.namespace
     namespace.create_queue("orders")
     namespace.create_queue("copies")
@@ -127,8 +127,8 @@ class Peer(asyncio.Protocol):
     """A client that speaks AMQP itself, for what the SDK never does."""
 
     def __init__(self, **settings) -> None:
-        asked = Settings(container_id="peer", hostname="127.0.0.1", **settings)
-        self.amqp = Connection(role=Role.CLIENT, settings=asked)
+        asked = ConnectionSettings(container_id="peer", hostname="127.0.0.1", **settings)
+        self.amqp = Connection(role=ConnectionRole.CLIENT, settings=asked)
         self.events: list[Event] = []
         self.history: list[Event] = []
         self.arrived = asyncio.Event()

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from servicebus_amqp.codec import decode, described, encode, encoded_fields
-from servicebus_amqp.message import Properties
-from servicebus_amqp.types import Symbol
+from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.codec import decode, described, encode, encode_fields
+from servicebus_amqp.encoding.message_sections import Properties
 
 
 def composite(code: int, *fields: Any) -> bytes:
     """A described list with all its fields; those that are Raw are encoded already."""
-    return described(code, encoded_fields(len(fields), b"".join(map(_field, fields))))
+    return described(code, encode_fields(len(fields), b"".join(map(_field, fields))))
 
 
 class Raw(bytes):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servicebus_sandbox.access.addresses import Address, NodeKind, covers, parse_address, path_of
+from servicebus_amqp.node_address import NodeAddress, NodeKind, covers, parse_address, path_of
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_the_path_of_a_uri(uri, path):
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("$cbs", Address(NodeKind.CBS, "", "")),
-        ("sb://host/$CBS", Address(NodeKind.CBS, "", "")),
-        ("orders/$management", Address(NodeKind.MANAGEMENT, "orders", "orders/$management")),
-        ("Orders/$Management", Address(NodeKind.MANAGEMENT, "Orders", "Orders/$Management")),
-        ("amqps://h/t/Subscriptions/s", Address(NodeKind.ENTITY, "t/Subscriptions/s", "t/Subscriptions/s")),
-        ("q/$DeadLetterQueue", Address(NodeKind.ENTITY, "q/$DeadLetterQueue", "q/$DeadLetterQueue")),
+        ("$cbs", NodeAddress(NodeKind.CBS, "", "")),
+        ("sb://host/$CBS", NodeAddress(NodeKind.CBS, "", "")),
+        ("orders/$management", NodeAddress(NodeKind.MANAGEMENT, "orders", "orders/$management")),
+        ("Orders/$Management", NodeAddress(NodeKind.MANAGEMENT, "Orders", "Orders/$Management")),
+        ("amqps://h/t/Subscriptions/s", NodeAddress(NodeKind.ENTITY, "t/Subscriptions/s", "t/Subscriptions/s")),
+        ("q/$DeadLetterQueue", NodeAddress(NodeKind.ENTITY, "q/$DeadLetterQueue", "q/$DeadLetterQueue")),
     ],
 )
 def test_what_an_address_names(text, address):

@@ -16,11 +16,19 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from servicebus_amqp.events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
-from servicebus_amqp.message import Sections, write_data
-from servicebus_amqp.outcomes import ACCEPTED, Accepted
-from servicebus_sandbox.amqp_server.wire_messages import read_message
-from servicebus_sandbox.faults import Direction, FaultBoard, FaultError, FaultTerms, Moment, Operation, Verdict
+from servicebus_amqp.encoding.delivery_states import ACCEPTED, Accepted
+from servicebus_amqp.encoding.message_sections import Sections, write_data
+from servicebus_amqp.protocol.protocol_events import Attached, Closed, DeliveryReceived, Detached, DispositionReceived
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.faults import (
+    Direction,
+    FaultBoard,
+    FaultError,
+    FaultTerms,
+    FaultVerdict,
+    InjectionPoint,
+    Operation,
+)
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 SEND, RECEIVE, MANAGE, CONTACT = (frozenset({Operation(name)}) for name in ("send", "receive", "manage", "contact"))
@@ -51,7 +59,7 @@ def board(now):
     return FaultBoard("contoso", lambda: ["orders", "payments"], clock=lambda: now.time)
 
 
-def asked(board, times=1, moment=Moment.TRANSFER, path="orders"):
+def asked(board, times=1, moment=InjectionPoint.TRANSFER, path="orders"):
     return [board.verdict(moment, path) for _ in range(times)]
 
 
@@ -65,12 +73,12 @@ def test_a_seed_makes_chance_repeatable():
         return asked(board, 100)
 
     assert draw(1) == draw(1) != draw(2)
-    assert 30 < draw(1).count(Verdict.BUSY) < 70
+    assert 30 < draw(1).count(FaultVerdict.BUSY) < 70
 
 
 def test_a_count_is_used_up_and_then_the_fault_is_over(board):
     board.add("busy", terms=FaultTerms(count=2))
-    assert asked(board, 3) == [Verdict.BUSY, Verdict.BUSY, Verdict.SERVE]
+    assert asked(board, 3) == [FaultVerdict.BUSY, FaultVerdict.BUSY, FaultVerdict.SERVE]
     board.run_due()
     assert board.active() == []
 
@@ -82,28 +90,39 @@ def test_a_duration_ends_by_the_clock(board, now):
     assert board.next_change() == now.time + 10
     now.time += 10
     board.run_due()
-    assert (changes, asked(board)) == ([[]], [Verdict.SERVE])
+    assert (changes, asked(board)) == ([[]], [FaultVerdict.SERVE])
 
 
 @pytest.mark.parametrize(
     ("operation", "struck"),
-    [(SEND, Moment.TRANSFER), (MANAGE, Moment.REQUEST), (MANAGE, Moment.HTTP), (CONTACT, Moment.TOKEN)],
+    [
+        (SEND, InjectionPoint.TRANSFER),
+        (MANAGE, InjectionPoint.REQUEST),
+        (MANAGE, InjectionPoint.HTTP),
+        (CONTACT, InjectionPoint.TOKEN),
+    ],
 )
 def test_an_operation_fails_alone(board, operation, struck):
     board.add("busy", terms=FaultTerms(operations=operation))
-    assert board.verdict(struck, "orders") is Verdict.BUSY
-    others = {Moment.TRANSFER, Moment.REQUEST, Moment.HTTP, Moment.TOKEN, Moment.SETTLE}
-    others -= {moment for moment in (Moment.REQUEST, Moment.HTTP) if operation is MANAGE} | {struck}
-    assert {board.verdict(moment, "orders") for moment in others} == {Verdict.SERVE}
+    assert board.verdict(struck, "orders") is FaultVerdict.BUSY
+    others = {
+        InjectionPoint.TRANSFER,
+        InjectionPoint.REQUEST,
+        InjectionPoint.HTTP,
+        InjectionPoint.TOKEN,
+        InjectionPoint.SETTLE,
+    }
+    others -= {moment for moment in (InjectionPoint.REQUEST, InjectionPoint.HTTP) if operation is MANAGE} | {struck}
+    assert {board.verdict(moment, "orders") for moment in others} == {FaultVerdict.SERVE}
 
 
 def test_entities_of_one_node_are_down_and_then_slow(board, now):
     terms = FaultTerms(duration_s=30, delay_s=0.5, slow_s=60)
     board.add("node-restart", entities=["orders", "payments"], terms=terms)
-    assert asked(board) + asked(board, path="payments") == [Verdict.REFUSE] * 2
+    assert asked(board) + asked(board, path="payments") == [FaultVerdict.REFUSE] * 2
     now.time += 30
     board.run_due()
-    assert asked(board) == [Verdict.SERVE]
+    assert asked(board) == [FaultVerdict.SERVE]
     assert board.latency("payments", SEND, Direction.OUT) == 0.5
     now.time += 60
     board.run_due()

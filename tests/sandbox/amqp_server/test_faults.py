@@ -12,11 +12,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from servicebus_amqp.events import DeliveryReceived, Detached, DispositionReceived
-from servicebus_amqp.message import Sections, write_data
-from servicebus_amqp.outcomes import ACCEPTED, Accepted
-from servicebus_sandbox.amqp_server.wire_messages import read_message
-from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultError, Moment, Verdict
+from servicebus_amqp.encoding.delivery_states import ACCEPTED, Accepted
+from servicebus_amqp.encoding.message_sections import Sections, write_data
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Detached, DispositionReceived
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultError, FaultVerdict, InjectionPoint
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -60,8 +60,8 @@ def test_unknown_kinds_and_entities_name_those_there_are(board):
 def test_a_fault_of_an_entity_bears_on_what_lies_below_it(board):
     board.add("busy", entity="audit")
     paths = ("audit", "AUDIT/Subscriptions/all", "audit2", "orders")
-    busy, serve = Verdict.BUSY, Verdict.SERVE
-    assert [board.verdict(Moment.TRANSFER, path) for path in paths] == [busy, busy, serve, serve]
+    busy, serve = FaultVerdict.BUSY, FaultVerdict.SERVE
+    assert [board.verdict(InjectionPoint.TRANSFER, path) for path in paths] == [busy, busy, serve, serve]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from uuid import UUID
 
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
-from servicebus_amqp.events import DeliveryReceived, Detached
-from servicebus_amqp.message import BATCH_FORMAT, Sections, batch, write_data
-from servicebus_amqp.outcomes import Accepted
-from servicebus_amqp.types import Array, Int
+from servicebus_amqp.encoding.amqp_types import Array, Int
+from servicebus_amqp.encoding.delivery_states import Accepted
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, Sections, batch, write_data
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Detached
 from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.amqp_server.node import Node
-from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings, Tier, TopicSettings
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings, Tier, TopicSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -58,7 +58,7 @@ async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer)
 
 async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect):
     clock = Clock()
-    node = Node("premium", rules=[root_rule(KEY_NAME, KEY)], clock=clock, tier=Tier.PREMIUM)
+    node = NamespaceServer("premium", rules=[root_rule(KEY_NAME, KEY)], clock=clock, tier=Tier.PREMIUM)
     node.namespace.create_queue("orders", QueueSettings(max_message_size_kb=100 * 1024))
     async with open_port(node, clock) as port:
         peer = await connect(port)

@@ -7,14 +7,28 @@ from uuid import UUID
 
 import pytest
 
-from servicebus_amqp.events import Attached, DeliveryReceived, Detached, DispositionReceived, FlowReceived
-from servicebus_amqp.message import Properties, Sections, read_header, read_map, split, write_data, write_properties
-from servicebus_amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
-from servicebus_amqp.termini import Coordinator, Source
-from servicebus_amqp.types import Array, Described, Symbol, UInt
+from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt
+from servicebus_amqp.encoding.delivery_states import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
+from servicebus_amqp.encoding.message_sections import (
+    Properties,
+    Sections,
+    read_header,
+    read_map,
+    split,
+    write_data,
+    write_properties,
+)
+from servicebus_amqp.encoding.termini import Coordinator, Source
+from servicebus_amqp.protocol.protocol_events import (
+    Attached,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    FlowReceived,
+)
 from servicebus_sandbox.access.sas import sign
-from servicebus_sandbox.amqp_server.connection import AmqpServerProtocol
-from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings
+from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -469,7 +483,7 @@ async def test_closing_the_connection_in_the_same_breath_harms_nobody(port, peer
 
 
 async def test_one_who_never_opens_is_dropped(port, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.OPENING_SECONDS", 0.05)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.OPENING_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     writer.write(b"AMQP\x03\x01\x00\x00")
     with pytest.raises(ConnectionError):

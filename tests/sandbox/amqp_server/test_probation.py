@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from servicebus_amqp.codec import encode
-from servicebus_amqp.connection import LONGEST_OPEN
-from servicebus_amqp.events import Closed
-from servicebus_amqp.frames import AMQP_HEADER, build_frame
-from servicebus_amqp.outcomes import Accepted
-from servicebus_amqp.performatives import Open, Transfer, write_performative
-from servicebus_amqp.termini import Source, Target
-from servicebus_amqp.types import UInt
+from servicebus_amqp.encoding.amqp_types import UInt
+from servicebus_amqp.encoding.codec import encode
+from servicebus_amqp.encoding.delivery_states import Accepted
+from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
+from servicebus_amqp.encoding.performatives import Open, Transfer, write_performative
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.connection import MAX_OPEN_FRAME_BYTES
+from servicebus_amqp.protocol.protocol_events import Closed
 from servicebus_sandbox.amqp_server import probation
 
 ADVICE = "came without a good token; put one on $cbs first"
@@ -65,14 +65,14 @@ async def test_sessions_are_few(connect):
 async def test_an_open_is_short(port):
     """AMQP promises that 512 bytes are taken before the open; 65,536 were, and took half a second to read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
-    long = Open(container_id="x" * LONGEST_OPEN, hostname="h")
+    long = Open(container_id="x" * MAX_OPEN_FRAME_BYTES, hostname="h")
     writer.write(AMQP_HEADER + build_frame(0, write_performative(long)))
-    assert f"the most taken is {LONGEST_OPEN}".encode() in await reader.read()
+    assert f"the most taken is {MAX_OPEN_FRAME_BYTES}".encode() in await reader.read()
     writer.close()
 
 
 async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.TOKEN_SECONDS", 0.05)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.TOKEN_SECONDS", 0.05)
     peer = await connect()
     ask_for_tokens(peer, "idle")
     peer.flush()
@@ -82,7 +82,7 @@ async def test_a_connection_without_a_token_ends(port, connect, monkeypatch):
 
 
 async def test_an_open_that_trickles_ends(port, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.OPENING_SECONDS", 0.1)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.OPENING_SECONDS", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     writer.write(AMQP_HEADER + b"\x00\x00\x10\x00\x02\x00\x00\x00")
     ended = asyncio.ensure_future(reader.read())
@@ -96,7 +96,7 @@ async def test_an_open_that_trickles_ends(port, monkeypatch):
 
 async def test_a_good_token_ends_all_of_it(port, connect, monkeypatch):
     """SDKs open links, put tokens, and then idle for hours."""
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.connection.TOKEN_SECONDS", 0.3)
+    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.TOKEN_SECONDS", 0.3)
     peer = await connect()
     await peer.authorize("orders")
     assert not len(port.node.lobby)
@@ -112,7 +112,7 @@ BIG = b"\x00\x53\x75" + encode(b"x" * 60_000)
 
 @pytest.mark.parametrize("count", [1, 7])
 async def test_the_longest_unproven_connection_gives_way(port, connect, monkeypatch, count):
-    monkeypatch.setattr("servicebus_sandbox.serving.lobby.MOST_UNPROVEN", 5)
+    monkeypatch.setattr("servicebus_sandbox.serving.lobby.MAX_UNPROVEN", 5)
     proven = await connect()
     await proven.authorize("orders")
     silent = [await asyncio.open_connection("127.0.0.1", port.number) for _ in range(5 + count)]

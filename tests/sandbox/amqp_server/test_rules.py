@@ -2,8 +2,14 @@
 
 import pytest
 
-from servicebus_amqp.types import Described, Int, Symbol, Timestamp
-from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp
+from servicebus_sandbox.broker.subscription_rules.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
 
 NODE = "audit/Subscriptions/all/$management"
 RULE, NO_ACTION, SQL_ACTION = 0x0000013700000004, 0x0000013700000005, 0x0000013700000006

@@ -22,7 +22,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 
 
 async def send(client, name, *messages, **options):

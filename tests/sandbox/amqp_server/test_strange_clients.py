@@ -6,16 +6,10 @@ import pytest
 from tests.sandbox.amqp_server.conftest import Peer
 from tests.sandbox.amqp_server.strange_peers import ShiftedPeer, WidePeer
 
-from servicebus_amqp.codec import decode
-from servicebus_amqp.events import (
-    AttachRequested,
-    DeliveryReceived,
-    Detached,
-    DispositionReceived,
-    FlowReceived,
-    SessionBegun,
-)
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, UInt, ULong
+from servicebus_amqp.encoding.codec import decode
+from servicebus_amqp.encoding.delivery_states import ACCEPTED, Accepted, Modified
+from servicebus_amqp.encoding.message_sections import (
     BATCH_FORMAT,
     Header,
     Properties,
@@ -29,10 +23,16 @@ from servicebus_amqp.message import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.outcomes import ACCEPTED, Accepted, Modified
-from servicebus_amqp.performatives import Attach, Transfer, write_performative
-from servicebus_amqp.termini import Source, Target
-from servicebus_amqp.types import Array, Described, Int, Symbol, UInt, ULong
+from servicebus_amqp.encoding.performatives import Attach, Transfer, write_performative
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.protocol_events import (
+    AttachRequested,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    FlowReceived,
+    SessionBegun,
+)
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 NODE = "orders/$management"

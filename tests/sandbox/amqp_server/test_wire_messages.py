@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.codec import described, encode, encoded_map
-from servicebus_amqp.errors import DecodeError
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
+from servicebus_amqp.encoding.codec import described, encode, encode_map
+from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     HEADER,
@@ -30,8 +30,8 @@ from servicebus_amqp.message import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
-from servicebus_sandbox.amqp_server.wire_messages import read_batch, read_message, show_message, write_message
+from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, show_message, write_message
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
 
 TOKEN = bytes(range(16))
@@ -202,7 +202,7 @@ def test_only_the_brokers_annotations_are_shed(ours, others, are_ours_first):
 @given(st.lists(st.sampled_from(OURS[:3]), max_size=4))
 def test_annotations_with_a_key_twice_are_malformed_also_where_they_are_the_brokers(names):
     pairs = b"".join(encode(Symbol(name)) + encode(7 << 40) for name in names)
-    data = Sections(message_annotations=described(MESSAGE_ANNOTATIONS, encoded_map(2 * len(names), pairs))).join()
+    data = Sections(message_annotations=described(MESSAGE_ANNOTATIONS, encode_map(2 * len(names), pairs))).join()
     if len(set(names)) == len(names):
         assert read_message(data).payload.message_annotations is None
     else:

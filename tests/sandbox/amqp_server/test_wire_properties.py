@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_amqp.message import (
+from servicebus_amqp.encoding.amqp_types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
+from servicebus_amqp.encoding.message_sections import (
     Header,
     Properties,
     Sections,
@@ -22,15 +23,14 @@ from servicebus_amqp.message import (
     write_header,
     write_properties,
 )
-from servicebus_amqp.types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
-from servicebus_sandbox.amqp_server.wire_messages import read_message
-from servicebus_sandbox.amqp_server.wire_properties import WireProperties
-from servicebus_sandbox.broker.errors import EvaluationError
-from servicebus_sandbox.broker.filters import SqlAction, SqlFilter
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
+from servicebus_sandbox.broker.broker_errors import EvaluationError
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.properties import Value
-from servicebus_sandbox.broker.rules import Rule
+from servicebus_sandbox.broker.subscription_rules.filters import SqlAction, SqlFilter
+from servicebus_sandbox.broker.subscription_rules.message_properties import Value
+from servicebus_sandbox.broker.subscription_rules.rules import Rule
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 ID = UUID(int=5)
 RAW = {
@@ -69,7 +69,7 @@ SEEN: dict[str, Value] = {
     "decimal": None,
     "beyond": None,
 }
-CODEC = WireProperties()
+CODEC = AmqpPropertyCodec()
 
 
 def message(user: dict[object, object] | None = None, **properties: object) -> Message:
@@ -182,7 +182,7 @@ def test_what_an_action_sets_is_read_back(user: dict[str, Value]) -> None:
 
 
 def test_rules_on_messages_from_the_wire() -> None:
-    namespace = Namespace("n", clock=lambda: 5.0, codec=CODEC)
+    namespace = BrokerNamespace("n", clock=lambda: 5.0, codec=CODEC)
     topic = namespace.create_topic("t")
     rule = Rule(name="r", filter=SqlFilter("small = 5 AND sys.Label = 'l'"), action=SqlAction("SET small = small + 1"))
     taken = namespace.create_subscription("t", "s", first_rule=rule)

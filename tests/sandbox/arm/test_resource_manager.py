@@ -43,16 +43,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.issuer import AccessToken, Issuer, Role
-from servicebus_sandbox.amqp_server.node import Node
-from servicebus_sandbox.arm.addresses import ArmAddress, read_address, resource_id
-from servicebus_sandbox.arm.calls import Place
+from servicebus_sandbox.access.token_issuer import AccessToken, AzureRole, Issuer
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.arm.arm_request import ArmNamespace
+from servicebus_sandbox.arm.arm_server import ArmServer
+from servicebus_sandbox.arm.resource_ids import ArmAddress, read_address, resource_id
 from servicebus_sandbox.arm.resource_manager import ResourceManager
-from servicebus_sandbox.arm.server import ArmServer
-from servicebus_sandbox.atom.management import Request
+from servicebus_sandbox.atom.management_api import AtomRequest
+from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.settings import QueueSettings, Tier
-from servicebus_sandbox.serving.tls import Certificates
+from servicebus_sandbox.serving.certificates import Certificates
 from servicebus_sandbox.specs import NamespaceSpec
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
@@ -64,7 +64,7 @@ SCOPE = "https://management.azure.com/.default"
 class Credential:
     """In azure-identity's shape, for the synchronous client."""
 
-    def __init__(self, issuer: Issuer, role: Role = Role.OWNER) -> None:
+    def __init__(self, issuer: Issuer, role: AzureRole = AzureRole.OWNER) -> None:
         self.issuer, self.role = issuer, role
 
     def get_token(self, *scopes: str, **_: object) -> AccessToken:
@@ -84,10 +84,10 @@ class Arm:
     url: str
     ca_file: str
     issuer: Issuer
-    node: Node
+    node: NamespaceServer
     manager: ResourceManager
 
-    def client(self, role: Role = Role.OWNER, **options: Any) -> ServiceBusManagementClient:
+    def client(self, role: AzureRole = AzureRole.OWNER, **options: Any) -> ServiceBusManagementClient:
         return ServiceBusManagementClient(
             AsyncCredential(self.issuer, role),
             SUBSCRIPTION,
@@ -96,28 +96,28 @@ class Arm:
 
     async def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, Any]:
         """An answer without any socket."""
-        token = self.issuer.issue(Role.OWNER, SCOPE).token
+        token = self.issuer.issue(AzureRole.OWNER, SCOPE).token
         named = {"host": "arm", "authorization": f"Bearer {token}"} | headers
-        reply = await self.manager.answer(Request(method=method, target=target, headers=named, body=body))
+        reply = await self.manager.answer(AtomRequest(method=method, target=target, headers=named, body=body))
         return reply.status, reply.body
 
 
 @pytest.fixture
 async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
     issuer = Issuer(time.time)
-    node = Node("primary", rules=[root_rule("Root", "one", "two")], issuer=issuer, region="westeurope")
-    other = Node("premium", rules=[], issuer=issuer, tier=Tier.PREMIUM, region="northeurope")
-    opened: dict[str, Node] = {}
+    node = NamespaceServer("primary", rules=[root_rule("Root", "one", "two")], issuer=issuer, region="westeurope")
+    other = NamespaceServer("premium", rules=[], issuer=issuer, tier=Tier.PREMIUM, region="northeurope")
+    opened: dict[str, NamespaceServer] = {}
 
     class Owner:
-        async def open(self, spec: NamespaceSpec) -> Place:
-            opened[spec.name] = Node(spec.name, rules=[], issuer=issuer, tier=spec.tier, region=spec.region)
-            return Place(node=opened[spec.name], authority="127.0.0.1:5673")
+        async def open(self, spec: NamespaceSpec) -> ArmNamespace:
+            opened[spec.name] = NamespaceServer(spec.name, rules=[], issuer=issuer, tier=spec.tier, region=spec.region)
+            return ArmNamespace(node=opened[spec.name], authority="127.0.0.1:5673")
 
         async def end(self, name: str) -> None:
             opened.pop(name).close()
 
-    places = [Place(node=node, authority="127.0.0.1:5671"), Place(node=other, authority="127.0.0.1:5672")]
+    places = [ArmNamespace(node=node, authority="127.0.0.1:5671"), ArmNamespace(node=other, authority="127.0.0.1:5672")]
     manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner())
     server = ArmServer(manager, tls=certificates.server_context(), patience=0.5)
     url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
@@ -409,7 +409,7 @@ async def test_keys_of_an_entity(client: ServiceBusManagementClient, arm: Arm, k
 
 
 async def test_who_may_not(arm: Arm) -> None:
-    async with arm.client(Role.SENDER) as client:
+    async with arm.client(AzureRole.SENDER) as client:
         with pytest.raises(HttpResponseError) as caught:
             await client.namespaces.get(*IN)
         assert (caught.value.status_code, caught.value.error.code) == (403, "AuthorizationFailed")
@@ -544,7 +544,7 @@ def test_addresses_survive(name: str, encoded: bool) -> None:
 def test_whatever_is_sent_gets_an_answer(path: str, body: bytes) -> None:
     issuer = Issuer(time.time)
     manager = ResourceManager([], issuer=issuer, clock=time.time)
-    request = Request(method="PUT", target=f"/{path}", headers={"authorization": "Bearer x"}, body=body)
+    request = AtomRequest(method="PUT", target=f"/{path}", headers={"authorization": "Bearer x"}, body=body)
     assert asyncio.run(manager.answer(request)).status == 401
 
 

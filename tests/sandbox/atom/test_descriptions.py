@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.atom.descriptions import QUEUE, TOPIC, DescriptionError, kind_of
-from servicebus_sandbox.atom.durations import FOR_EVER, read_duration, write_duration, write_time
-from servicebus_sandbox.atom.resources import (
+from servicebus_sandbox.atom.entity_xml import QUEUE, TOPIC, DescriptionError, kind_of
+from servicebus_sandbox.atom.iso_durations import FOR_EVER, read_duration, write_duration, write_time
+from servicebus_sandbox.atom.resource_urls import (
     EntityAt,
     EntityList,
     Listed,
@@ -27,10 +27,9 @@ from servicebus_sandbox.atom.resources import (
     resource_at,
     url_path,
 )
-from servicebus_sandbox.broker.access import AuthorizationRule, Right
-from servicebus_sandbox.broker.errors import InvalidSettings
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import (
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.broker_errors import InvalidSettings
+from servicebus_sandbox.broker.entity_settings import (
     EntitySettings,
     EntityStatus,
     QueueSettings,
@@ -38,6 +37,7 @@ from servicebus_sandbox.broker.settings import (
     Tier,
     TopicSettings,
 )
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 SPANS = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=10_000_000))
 SHORT = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(minutes=5))
@@ -89,7 +89,7 @@ SETTINGS = st.one_of(
 
 def described(settings: EntitySettings) -> ElementTree.Element:
     """An entity with these settings, as XML that went over the wire."""
-    namespace = Namespace("n", clock=time.time)
+    namespace = BrokerNamespace("n", clock=time.time)
     match settings:
         case QueueSettings():
             entity = namespace.create_queue("q", settings)
@@ -165,7 +165,7 @@ def test_keys_that_are_left_out_are_drawn() -> None:
 
 
 def test_what_older_versions_do_not_know() -> None:
-    namespace = Namespace("n", clock=time.time, tier=Tier.PREMIUM)
+    namespace = BrokerNamespace("n", clock=time.time, tier=Tier.PREMIUM)
     topic = namespace.create_topic("t", TopicSettings(max_message_size_kb=2048))
     size, count = "{*}MaxMessageSizeInKilobytes", "{*}SqlFilterCount"
     texts = [
@@ -182,7 +182,7 @@ def test_what_older_versions_do_not_know() -> None:
 
 
 def test_names_are_written_as_clients_compare_them() -> None:
-    namespace = Namespace("n", clock=time.time)
+    namespace = BrokerNamespace("n", clock=time.time)
     text = ElementTree.tostring(QUEUE.write(namespace.create_queue("q"), "localhost"), encoding="unicode")
     assert text.startswith('<QueueDescription xmlns="')
     assert "<d2p1:ActiveMessageCount>0</d2p1:ActiveMessageCount>" in text

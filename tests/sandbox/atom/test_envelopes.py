@@ -19,8 +19,8 @@ from azure.servicebus.management import AccessRights, AuthorizationRule
 from azure.servicebus.management import EntityStatus as SdkStatus
 from azure.servicebus.management import ServiceBusAdministrationClient as SyncAdministrationClient
 
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.settings import QueueSettings
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

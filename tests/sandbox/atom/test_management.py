@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.access.sas import sign
-from servicebus_sandbox.atom.management import Answer, Management, Request
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import QueueSettings, Tier
-from servicebus_sandbox.serving.complaints import Complaints
+from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
+from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port
@@ -41,7 +41,7 @@ class Desk:
     """A namespace's management with the words left out that every request says."""
 
     def __init__(self, tier: Tier = Tier.STANDARD) -> None:
-        self.namespace = Namespace("contoso", clock=time.time, tier=tier)
+        self.namespace = BrokerNamespace("contoso", clock=time.time, tier=tier)
         self.changes = 0
         authorization = Authorization(self.namespace, [root_rule("Root", KEYS["Root"])])
         self.management = Management(
@@ -49,17 +49,17 @@ class Desk:
             authorization=authorization,
             clock=time.time,
             changed=self.count,
-            complaints=Complaints("contoso"),
+            complaints=RefusalLog("contoso"),
         )
 
     def count(self) -> None:
         self.changes += 1
 
-    def ask(self, method: str, target: str, body: str = "", **headers: str) -> Answer:
+    def ask(self, method: str, target: str, body: str = "", **headers: str) -> AtomResponse:
         named = {"host": HOST, "authorization": token()} | {
             name.replace("_", "-"): text for name, text in headers.items()
         }
-        return self.management.answer(Request(method=method, target=target, headers=named, body=body.encode()))
+        return self.management.answer(AtomRequest(method=method, target=target, headers=named, body=body.encode()))
 
     def refusal(self, status: int, method: str, target: str, body: str = "", **headers: str) -> str:
         changes, answer = self.changes, self.ask(method, target, body, **headers)
@@ -258,7 +258,7 @@ def test_whatever_is_sent_gets_an_answer(body: bytes, path: str) -> None:
     desk = Desk()
     headers = {"host": HOST, "authorization": token()}
     for method in ("GET", "PUT", "DELETE"):
-        answer = desk.management.answer(Request(method=method, target="/" + path, headers=headers, body=body))
+        answer = desk.management.answer(AtomRequest(method=method, target="/" + path, headers=headers, body=body))
         assert 400 <= answer.status < 500 or answer.status == 200
 
 

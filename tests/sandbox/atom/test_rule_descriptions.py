@@ -22,11 +22,17 @@ from azure.servicebus.management import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.atom.descriptions import DescriptionError
-from servicebus_sandbox.atom.rule_descriptions import first_rule, read_rule, write_rule
-from servicebus_sandbox.broker.errors import FilterSyntaxError
-from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
-from servicebus_sandbox.broker.rules import Rule
+from servicebus_sandbox.atom.entity_xml import DescriptionError
+from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
+from servicebus_sandbox.broker.broker_errors import FilterSyntaxError
+from servicebus_sandbox.broker.subscription_rules.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.subscription_rules.rules import Rule
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import BrokerError
-from servicebus_sandbox.broker.lane import Consumer
+from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.message import Message, StoredMessage
-from servicebus_sandbox.broker.message_queue import MessageQueue
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.session_queue import SessionQueue
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.session_queue import SessionQueue
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
 class Clock:
@@ -26,7 +26,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.namespace = Namespace("contoso", clock=self.clock)
+        self.namespace = BrokerNamespace("contoso", clock=self.clock)
 
     def pass_time(self, duration: float | timedelta) -> None:
         self.clock.now += duration.total_seconds() if isinstance(duration, timedelta) else duration

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from servicebus_sandbox.broker.duplicates import DuplicateWindow
+from servicebus_sandbox.broker.queues.duplicates import DuplicateWindow
 
 
 class Compared:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.broker.errors import EvaluationError, FilterSyntaxError
-from servicebus_sandbox.broker.filter_expressions import Scene
-from servicebus_sandbox.broker.filter_parser import parse_filter
-from servicebus_sandbox.broker.filters import CorrelationFilter, SqlAction, SqlFilter
-from servicebus_sandbox.broker.patterns import matches_pattern
-from servicebus_sandbox.broker.properties import MessageProperties, Value
+from servicebus_sandbox.broker.broker_errors import EvaluationError, FilterSyntaxError
+from servicebus_sandbox.broker.subscription_rules.expressions import EvaluationContext
+from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlAction, SqlFilter
+from servicebus_sandbox.broker.subscription_rules.like_patterns import matches_pattern
+from servicebus_sandbox.broker.subscription_rules.message_properties import MessageProperties, Value
+from servicebus_sandbox.broker.subscription_rules.parser import parse_filter
 
 ID = UUID(int=7)
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -48,7 +48,9 @@ SAMPLE: dict[str, Value] = {
 
 def holds(text: str, user: dict[str, Value] | None = None, **parameters: Value) -> bool | None:
     predicate, _ = parse_filter(text)
-    scene = Scene(properties(SAMPLE if user is None else user, label="bus", timetolive=None), parameters, new_id)
+    scene = EvaluationContext(
+        properties(SAMPLE if user is None else user, label="bus", timetolive=None), parameters, new_id
+    )
     return predicate.holds(scene)
 
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import InvalidOperation
-from servicebus_sandbox.broker.settings import EntityStatus, QueueSettings, SubscriptionSettings
+from servicebus_sandbox.broker.broker_errors import InvalidOperation
+from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings, SubscriptionSettings
 
 
 def to(target, **more):

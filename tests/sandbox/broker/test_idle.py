@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import EntityNotFound
-from servicebus_sandbox.broker.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from servicebus_sandbox.broker.broker_errors import EntityNotFound
+from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 
 IDLE = {"auto_delete_on_idle": timedelta(minutes=5)}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.settings import QueueSettings
 
 NAMELESS = Message(payload=b"x", size=1)
 

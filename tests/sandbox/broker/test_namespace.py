@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import (
+from servicebus_sandbox.broker.broker_errors import (
     EntityExists,
     EntityNotFound,
     InvalidOperation,
@@ -13,8 +13,8 @@ from servicebus_sandbox.broker.errors import (
     MessageTooLarge,
     QuotaExceeded,
 )
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.entity_settings import QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
 def test_paths_compare_without_case_and_keep_their_spelling(world):
@@ -177,7 +177,7 @@ def test_settings_out_of_range_name_themselves(settings):
 
 
 def test_premium_takes_larger_messages(world, message):
-    premium = Namespace("p", clock=world.clock, tier=Tier.PREMIUM)
+    premium = BrokerNamespace("p", clock=world.clock, tier=Tier.PREMIUM)
     premium.create_queue("q").intake.send([message(size=1024 * 1024)])
     large = premium.create_queue("large", QueueSettings(max_message_size_kb=2048))
     assert large.intake.send([message(size=2048 * 1024)]) == [1]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import (
+from servicebus_sandbox.broker.broker_errors import (
     EntityDisabled,
     EntityNotFound,
     InvalidOperation,
@@ -13,9 +13,9 @@ from servicebus_sandbox.broker.errors import (
     MessageTooLarge,
     QuotaExceeded,
 )
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import EntityStatus, Pings, QueueSettings
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 FIVE_SECONDS = timedelta(seconds=5)
 
@@ -286,7 +286,7 @@ def test_pings_are_accepted_and_never_seen(world, orders, message):
 
 
 def test_a_namespace_may_deliver_pings_like_any_message(world, message):
-    namespace = Namespace("n", clock=world.clock, pings=Pings.DELIVERED)
+    namespace = BrokerNamespace("n", clock=world.clock, pings=Pings.DELIVERED)
     queue = namespace.create_queue("orders")
     namespace.create_topic("audit")
     subscription = namespace.create_subscription("audit", "all")

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from servicebus_sandbox.broker.errors import MessageLockLost
-from servicebus_sandbox.broker.lane import Consumer
+from servicebus_sandbox.broker.broker_errors import MessageLockLost
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 LOCK, MAX_DELIVERIES = 10, 3
 
@@ -36,7 +36,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.namespace = Namespace("n", clock=lambda: self.now)
+        self.namespace = BrokerNamespace("n", clock=lambda: self.now)
         self.queue = self.namespace.create_queue(
             "q",
             QueueSettings(

@@ -6,13 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from servicebus_sandbox.broker.errors import EntityExists, EntityNotFound, InvalidSettings
-from servicebus_sandbox.broker.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
+from servicebus_sandbox.broker.broker_errors import EntityExists, EntityNotFound, InvalidSettings
+from servicebus_sandbox.broker.entity_settings import SubscriptionSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.properties import MessageProperties, system_fields, with_fields
-from servicebus_sandbox.broker.rules import DEFAULT_RULE, Rule
-from servicebus_sandbox.broker.settings import SubscriptionSettings
+from servicebus_sandbox.broker.subscription_rules.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.subscription_rules.message_properties import (
+    MessageProperties,
+    system_fields,
+    with_fields,
+)
+from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
 class DictCodec:
@@ -36,7 +46,7 @@ class DictCodec:
 class Fixture:
     def __init__(self, world) -> None:
         self.codec = DictCodec()
-        self.namespace = Namespace("contoso", clock=world.clock, codec=self.codec)
+        self.namespace = BrokerNamespace("contoso", clock=world.clock, codec=self.codec)
         self.topic = self.namespace.create_topic("t")
         self.clock = world.clock
 

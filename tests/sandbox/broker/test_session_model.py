@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from servicebus_sandbox.broker.errors import SessionCannotBeLocked, SessionLockLost
-from servicebus_sandbox.broker.lane import Consumer
+from servicebus_sandbox.broker.broker_errors import SessionCannotBeLocked, SessionLockLost
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import Message
-from servicebus_sandbox.broker.namespace import Namespace
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 LOCK, MAX_DELIVERIES = 10, 3
 SESSIONS = ("a", "b", "c")
@@ -33,7 +33,7 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.namespace = Namespace("n", clock=lambda: self.now)
+        self.namespace = BrokerNamespace("n", clock=lambda: self.now)
         lock = timedelta(seconds=LOCK)
         self.queue = self.namespace.create_queue(
             "q", QueueSettings(requires_session=True, lock_duration=lock, max_delivery_count=MAX_DELIVERIES)

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from servicebus_sandbox.broker.errors import (
+from servicebus_sandbox.broker.broker_errors import (
     InvalidOperation,
     MessageNotFound,
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from servicebus_sandbox.broker.settings import QueueSettings
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from tests.sandbox.conftest import Echo
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.listener import Listener, ListenError
 from servicebus_sandbox.serving.lobby import Lobby
-from servicebus_sandbox.serving.sniffing import Speech, told_apart
+from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol, detect_protocol
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port
 
-    from servicebus_sandbox.serving.tls import Certificates
+    from servicebus_sandbox.serving.certificates import Certificates
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 SOON = 5.0
@@ -247,10 +247,10 @@ def test_the_key_is_closed_to_others(certificates: Certificates) -> None:
 
 @given(st.binary(min_size=8))
 def test_eight_bytes_always_decide(data: bytes) -> None:
-    assert told_apart(data) is not Speech.UNDECIDED
+    assert detect_protocol(data) is not PeerProtocol.UNDECIDED
 
 
 @given(st.sampled_from([HEADER, b"DELETE /q HTTP/1.1\r\n", b"\x00\x00"]), st.integers(1, 8))
 def test_more_bytes_never_change_a_decision(data: bytes, size: int) -> None:
-    early = told_apart(data[:size])
-    assert early in (Speech.UNDECIDED, told_apart(data))
+    early = detect_protocol(data[:size])
+    assert early in (PeerProtocol.UNDECIDED, detect_protocol(data))

@@ -26,7 +26,7 @@ WAIT = 10.0
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
     """A sandbox that bears few unproven connections on each port."""
-    monkeypatch.setattr(lobby, "MOST_UNPROVEN", MOST)
+    monkeypatch.setattr(lobby, "MAX_UNPROVEN", MOST)
     async with asyncio.timeout(3 * WAIT), Sandbox.start() as sandbox:
         yield sandbox
 

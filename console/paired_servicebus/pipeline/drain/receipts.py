@@ -20,16 +20,16 @@ from typing import Final, Self
 import msgspec
 
 from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.events import DeadLettered, Event, Moved, Record
-from paired_servicebus.engine import records, spool
-from paired_servicebus.engine.foreign_json import read_json
-from paired_servicebus.engine.identity import EngineIdentity
-from paired_servicebus.engine.journal import Journal
-from paired_servicebus.pipeline.drain.order import FOLDER, Progress, attempts, write
+from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved, Record
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.engine.journal.writer import Journal
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pipeline.drain.drain_files import FOLDER, AttemptProgress, attempts, write
 
 LOCK: Final = "lock"
 PROGRESS: Final = "progress.json"
-_PROGRESS: Final = msgspec.json.Decoder(Progress)
+_PROGRESS: Final = msgspec.json.Decoder(AttemptProgress)
 _MOVED: Final = f'"kind":"{Moved.kind}"'.encode()
 _BURIED: Final = f'"kind":"{DeadLettered.kind}"'.encode()
 
@@ -81,18 +81,18 @@ class Receipts:
         """Events that are recorded inside are written as one, before it is left."""
         return self._journal.together()
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: AttemptProgress) -> None:
         """How far the attempt is, for who watches. Raises OSError."""
         write(self.folder / PROGRESS, progress)
 
 
-class Tally:
+class ReceiptTally:
     """What the receipts of a run say, counted as they are moved into the journal."""
 
     def __init__(self) -> None:
         self.moved = 0
         self.dead_lettered = 0
-        self.over = Progress()
+        self.over = AttemptProgress()
         """What attempts that are over had told; less than the receipts say, where one was killed."""
 
     def count(self, lines: bytes) -> None:
@@ -101,7 +101,7 @@ class Tally:
         self.dead_lettered += lines.count(_BURIED)
 
 
-def gather(run: Path, into: Path, tally: Tally) -> bool:
+def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
     """Move what is whole in a run's folder into the journal at `into`; whether attempts still live there.
 
     Raises:
@@ -126,7 +126,7 @@ def left_by_others(into: Path) -> int:
     found = 0
     for run in attempts(into / FOLDER):
         before = _whole(into)
-        if not gather(run, into, Tally()):
+        if not gather(run, into, ReceiptTally()):
             shutil.rmtree(run)
         found += _whole(into) - before
     return found
@@ -136,7 +136,7 @@ def _whole(into: Path) -> int:
     return sum(1 for _ in (into / spool.CLOSED).glob(f"*{spool.SUFFIX}"))
 
 
-def _move(folder: Path, into: Path, tally: Tally) -> None:
+def _move(folder: Path, into: Path, tally: ReceiptTally) -> None:
     for path in sorted((folder / spool.CLOSED).glob(f"*{spool.SUFFIX}")):
         lines = path.read_bytes()
         path.rename(into / spool.CLOSED / path.name)
@@ -161,13 +161,13 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-def progress_of(run: Path, tally: Tally) -> Progress:
+def progress_of(run: Path, tally: ReceiptTally) -> AttemptProgress:
     """All attempts together, as far as they have told."""
     return sum((_told(folder) for folder in attempts(run)), tally.over)
 
 
-def _told(folder: Path) -> Progress:
+def _told(folder: Path) -> AttemptProgress:
     try:
         return read_json(_PROGRESS, (folder / PROGRESS).read_bytes())
     except (OSError, UnreadableError):  # it has told nothing yet, or has just been cleared away
-        return Progress()
+        return AttemptProgress()

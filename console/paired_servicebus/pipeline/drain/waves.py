@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.pipeline.drain.order import End, Report
+from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport
 
 LOCKED: Final = 75.0
 """Seconds after which what a killed task held is there again: a lock's minute, and some."""
@@ -27,7 +27,7 @@ WORTH: Final = 1000
 
 
 @dataclass(slots=True)
-class Queue:
+class QueueState:
     """One backlog queue as the waves know it."""
 
     lying: int | None = None
@@ -39,22 +39,22 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class QueueDepth:
     """A queue's messages as its namespace counts them: all, and those that are set to appear later."""
 
     messages: int
     scheduled: int = 0
 
 
-Depths = Mapping[int, Depth | None]
+Depths = Mapping[int, QueueDepth | None]
 """By a queue's index; None: not known."""
 
 
 @dataclass(slots=True)
-class World:
+class WaveActions:
     """What waves act on."""
 
-    run: Callable[[tuple[int, ...]], Sequence[Report]]
+    run: Callable[[tuple[int, ...]], Sequence[TaskReport]]
     """One wave: the queue of each task; its reports. Those of tasks that were killed for good raise."""
     depths: Callable[[], Depths]
     clock: Callable[[], float]
@@ -67,8 +67,8 @@ class World:
 class Waves:
     """One run's. `count` is how many there were."""
 
-    def __init__(self, world: World, *, queues: Iterable[int], parallelism: int) -> None:
-        self.queues = {index: Queue() for index in queues}
+    def __init__(self, world: WaveActions, *, queues: Iterable[int], parallelism: int) -> None:
+        self.queues = {index: QueueState() for index in queues}
         self.count = 0
         self._world = world
         self._parallelism = parallelism
@@ -104,10 +104,10 @@ class Waves:
             queue = self.queues[index]
             queue.lying = None if depth is None else max(0, depth.messages - depth.scheduled - queue.set_aside)
 
-    def _learn(self, reports: Sequence[Report]) -> bool:
+    def _learn(self, reports: Sequence[TaskReport]) -> bool:
         """Take in a wave's reports; whether it moved anything."""
         now = self._world.clock()
-        unfit = next((one for one in reports if one.end is End.UNFIT), None)
+        unfit = next((one for one in reports if one.end is TaskEnd.UNFIT), None)
         if unfit is not None:
             raise DrainError(unfit.text)
         moved = False
@@ -116,8 +116,8 @@ class Waves:
             has_moved = any(one.moved or one.dead_lettered for one in of_queue)
             moved = moved or has_moved
             queue.set_aside = max(one.set_aside for one in of_queue)
-            queue.trouble = next((one.text for one in of_queue if one.end is End.FAILING), "")
-            is_quiet = all(one.end is End.EMPTY for one in of_queue)
+            queue.trouble = next((one.text for one in of_queue if one.end is TaskEnd.FAILING), "")
+            is_quiet = all(one.end is TaskEnd.EMPTY for one in of_queue)
             before = None if has_moved else queue.quiet_since
             queue.quiet_since = (before or now) if is_quiet else None
         if moved:
@@ -127,26 +127,26 @@ class Waves:
             queue.is_drained = queue.is_drained or _is_drained(queue, now)
         return moved
 
-    def _hopeless(self, live: Mapping[int, Queue]) -> str:
+    def _hopeless(self, live: Mapping[int, QueueState]) -> str:
         trouble = next((queue.trouble for queue in live.values() if queue.trouble), "")
         waited = self._world.clock() - self._progressed_at
         return f"nothing was moved for {waited:.0f} s: {trouble}" if trouble and waited >= PATIENCE else ""
 
-    def _said(self, live: Mapping[int, Queue]) -> str:
+    def _said(self, live: Mapping[int, QueueState]) -> str:
         trouble = next((queue.trouble for queue in live.values() if queue.trouble), "")
         known = [queue.lying for queue in live.values() if queue.lying is not None]
         lie = f"{sum(known):,} messages counted" if len(known) == len(live) else "counts not known"
         return f"{len(live)} of {len(self.queues)} queues to drain, {lie}" + (f"; {trouble}" if trouble else "")
 
 
-def _by_queue(reports: Sequence[Report]) -> dict[int, list[Report]]:
-    found: dict[int, list[Report]] = {}
+def _by_queue(reports: Sequence[TaskReport]) -> dict[int, list[TaskReport]]:
+    found: dict[int, list[TaskReport]] = {}
     for one in reports:
         found.setdefault(one.queue, []).append(one)
     return found
 
 
-def _is_drained(queue: Queue, now: float) -> bool:
+def _is_drained(queue: QueueState, now: float) -> bool:
     if queue.quiet_since is None:
         return False
     return queue.lying == 0 or now - queue.quiet_since >= LOCKED

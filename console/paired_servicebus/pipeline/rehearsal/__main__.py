@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from paired_servicebus.pipeline.rehearsal.spread import main
-from paired_servicebus.pipeline.starter import when_gone
+from paired_servicebus.pipeline.processes.parent_watch import watch_parent
+from paired_servicebus.pipeline.rehearsal.spark_tasks import main
 
 os.nice(10)  # engines and people first
-when_gone(lambda: None, within=0.0)
+watch_parent(lambda: None, within=0.0)
 sys.exit(main(Path(sys.argv[1])))

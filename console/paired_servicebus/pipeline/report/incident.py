@@ -11,7 +11,7 @@ TOGETHER: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class IncidentEpisode:
     """One entity's way from suspect to home."""
 
     id: str
@@ -122,7 +122,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TimelineEntry:
     """A line of the timeline."""
 
     at: float
@@ -132,7 +132,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
+class TimelineAct:
     """What an operator did."""
 
     at: float
@@ -187,15 +187,15 @@ class Report:
     read_at: float
     since: float
     until: float
-    episodes: tuple[Episode, ...]
+    episodes: tuple[IncidentEpisode, ...]
     recovered: int
     """Times that an entity was suspect and recovered without a failover."""
     availability: tuple[Availability, ...]
     dwell: tuple[Dwell, ...]
     cost: tuple[Cost, ...]
     audit: Audit
-    acts: tuple[Act, ...]
-    timeline: tuple[Moment, ...]
+    acts: tuple[TimelineAct, ...]
+    timeline: tuple[TimelineEntry, ...]
     curves: Curves
     warnings: tuple[str, ...]
     """What the tables cannot tell, and why."""
@@ -206,9 +206,9 @@ class Report:
         return tuple(dict.fromkeys(one.entity for one in self.episodes if one.failed_over_at is not None))
 
 
-def incidents(episodes: Sequence[Episode]) -> list[tuple[Episode, ...]]:
+def incidents(episodes: Sequence[IncidentEpisode]) -> list[tuple[IncidentEpisode, ...]]:
     """Episodes that overlap or nearly touch, together; oldest first."""
-    found: list[list[Episode]] = []
+    found: list[list[IncidentEpisode]] = []
     end = 0.0
     for episode in sorted(episodes, key=lambda one: (one.began_at, one.id)):
         if found and episode.began_at <= end + TOGETHER:

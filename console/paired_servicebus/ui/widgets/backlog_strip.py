@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from paired_servicebus.core.moments import age
-from paired_servicebus.core.snapshot import QueueView, Snapshot
-from paired_servicebus.ui.figures import duration, short
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, rule
-from paired_servicebus.ui.sums import Parked, is_old, parked, parked_in
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.core.text.time_format import age
+from paired_servicebus.ui.render.number_format import duration, short
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, rule
+from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, parked, parked_in
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 10
 CELL: Final = 6
@@ -62,7 +62,7 @@ def _note(snapshot: Snapshot, now: float) -> Span:
     return Span(f"{before}{which} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
 
 
-def _read(queues: Sequence[QueueView], sums: Parked, now: float) -> str:
+def _read(queues: Sequence[QueueView], sums: BacklogTotals, now: float) -> str:
     """How old the depths are, where they are old; otherwise how often they are read, which does not tick."""
     if sums.read_at is None:
         return "not read yet"

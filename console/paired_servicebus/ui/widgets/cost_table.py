@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from paired_servicebus.core.billing import (
+from paired_servicebus.core.accounting.billing import (
     DAY,
     MONTH_DAYS,
     PARKED_MESSAGE_OPERATIONS,
@@ -18,11 +18,11 @@ from paired_servicebus.core.billing import (
     idle_searches,
     probes_a_day,
 )
-from paired_servicebus.core.snapshot import BilledView, Snapshot
-from paired_servicebus.ui.figures import NOT_KNOWN, count, duration, plural, short, when
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import BilledView, Snapshot
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short, when
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 14
 NUMBER: Final = 14

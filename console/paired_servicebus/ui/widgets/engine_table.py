@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.moments import clock
-from paired_servicebus.core.snapshot import EntityView, Snapshot
-from paired_servicebus.ui.figures import count, plural, rate
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule
-from paired_servicebus.ui.states import LOOKS, SYPHON_LOOKS
-from paired_servicebus.ui.sums import parked
-from paired_servicebus.ui.view import Answer, Neighbour, View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.ui.render.number_format import count, plural, rate
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
+from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
+from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 NAME: Final = 24
 NARROW: Final = 12
 WIDE: Final = 100
 OLD_AFTER: Final = 20.0
-"""Seconds behind the engine that is shown, after which figures are old: twice the interval of looking (around.py)."""
+"""Seconds behind the engine that is shown, after which figures are old: twice the interval of looking (other_engines.py)."""
 INDENT: Final = "     "
 
 
@@ -68,7 +68,7 @@ class EngineTable(Lines):
 EACH: Final = 3
 
 
-def _shown(view: View, width: int, outcome: Answer | None) -> list[Line]:
+def _shown(view: View, width: int, outcome: CommandAnswer | None) -> list[Line]:
     mark = Span("*▸" if not view.engine else "* ", Role.KEY)
     ground = Role.SELECTED if not view.engine else None
     if view.snapshot is None:
@@ -76,7 +76,7 @@ def _shown(view: View, width: int, outcome: Answer | None) -> list[Line]:
     return _engine(view, mark, view.pairing, view.snapshot, "shown here", width, outcome)
 
 
-def _neighbour(one: Neighbour, view: View, width: int, outcome: Answer | None) -> list[Line]:
+def _neighbour(one: Neighbour, view: View, width: int, outcome: CommandAnswer | None) -> list[Line]:
     selected = one.name == view.engine
     mark = Span(("*" if one.name in view.chosen else " ") + ("▸" if selected else " "), Role.KEY)
     ground = Role.SELECTED if selected else None
@@ -87,7 +87,7 @@ def _neighbour(one: Neighbour, view: View, width: int, outcome: Answer | None) -
 
 
 def _engine(
-    view: View, mark: Span, name: str, found: Snapshot, how: str, width: int, outcome: Answer | None
+    view: View, mark: Span, name: str, found: Snapshot, how: str, width: int, outcome: CommandAnswer | None
 ) -> list[Line]:
     ground = Role.SELECTED if "▸" in mark.text else None
     worst = max((one.state for one in found.entities), key=lambda state: LOOKS[state].weight, default=None)
@@ -120,7 +120,7 @@ def _entities(entities: Sequence[EntityView]) -> list[Span]:
     return spans
 
 
-def _outcome(outcome: Answer | None, width: int, ground: Role | None) -> Line:
+def _outcome(outcome: CommandAnswer | None, width: int, ground: Role | None) -> Line:
     if outcome is None:
         return Line((), ground)
     mark, role = ("✓", Role.HEALTHY) if outcome.good else ("✗", Role.FAILED_OVER)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.moments import age, until
-from paired_servicebus.core.outlook import Change, outlook, pings
-from paired_servicebus.core.snapshot import EntityView, RouteView, Snapshot
-from paired_servicebus.ui.figures import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
-from paired_servicebus.ui.situation import why_now
-from paired_servicebus.ui.states import LOOKS, ping_mark
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
+from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
+from paired_servicebus.core.text.time_format import age, until
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.state.situation import why_now
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 14
 WHY_LINES: Final = 2
@@ -78,7 +78,7 @@ def _ways(entity: EntityView, snapshot: Snapshot, width: int, now: float) -> lis
     return [rule("next", width), *ways, *[BLANK] * (WAYS - len(ways))]
 
 
-def _way(change: Change, width: int) -> Line:
+def _way(change: StateOutlook, width: int) -> Line:
     look = LOOKS[change.to]
     text = shorten(change.when, width - LABEL - 3)
     return line(Span(fit(f" {look.glyph} {change.to}", LABEL + 2), look.role), Span(text))

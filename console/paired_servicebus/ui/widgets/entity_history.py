@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from paired_servicebus.core.events import StateChanged
-from paired_servicebus.ui.figures import when
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, line, rule, wrap
-from paired_servicebus.ui.log import Entry
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.pairing_events import StateChanged
+from paired_servicebus.ui.render.number_format import when
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, line, rule, wrap
+from paired_servicebus.ui.state.log_entries import LogEntry
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 CLOCK: Final = 10
 MOST_LINES: Final = 3
@@ -42,7 +42,7 @@ def _newest(view: View, width: int, room: int) -> list[Line]:
     return shown
 
 
-def _lines(entry: Entry, width: int, now: float) -> list[Line]:
+def _lines(entry: LogEntry, width: int, now: float) -> list[Line]:
     most = MOST_LINES if entry.kind == StateChanged.kind else 1
     parts = [part for part in wrap(entry.text, width - CLOCK - 1, lines=most) if part]
     first = line(Span(f" {when(entry.at, now):<{CLOCK - 1}}", Role.MUTED), Span(parts[0] if parts else "", entry.role))

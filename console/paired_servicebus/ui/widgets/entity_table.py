@@ -12,16 +12,16 @@ from typing import Final, Literal, overload
 
 from textual import events
 
-from paired_servicebus.core.entity import State
-from paired_servicebus.core.moments import age, clock, roughly, until
-from paired_servicebus.core.snapshot import EntityView
-from paired_servicebus.ui.figures import NOT_KNOWN, count, duration, plural, rate
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.listing import NOWHERE, SORTS, WORST_FIRST, by_state
-from paired_servicebus.ui.situation import why_now
-from paired_servicebus.ui.states import LOOKS, ping_mark
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.text.time_format import age, clock, roughly, until
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, rate
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
+from paired_servicebus.ui.state.situation import why_now
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 WIDEST_NAME: Final = 32
 ALL_COLUMNS: Final = 132
@@ -32,7 +32,7 @@ Cell = tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class EntityColumn:
     """One column: `draw` gives its spans; they are cut or padded to `width` cells."""
 
     title: str
@@ -75,19 +75,23 @@ def _next(entity: EntityView, now: float) -> Cell:
     return (Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN),)
 
 
-COLUMNS: Final[tuple[Column, ...]] = (
-    Column(title="state", width=11, draw=_state),
-    Column(title="for", width=6, draw=_lasting),
-    Column(title="to", width=9, draw=_route),
-    Column(
+COLUMNS: Final[tuple[EntityColumn, ...]] = (
+    EntityColumn(title="state", width=11, draw=_state),
+    EntityColumn(title="for", width=6, draw=_lasting),
+    EntityColumn(title="to", width=9, draw=_route),
+    EntityColumn(
         title="send/s", width=6, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
     ),
-    Column(title="refused/s", width=9, align="right", draw=_refused),
-    Column(title="ping", width=8, from_width=78, draw=_ping),
-    Column(title="next", width=14, from_width=100, draw=_next),
-    Column(title="accepted", width=11, align="right", from_width=112, draw=lambda it, _: (Span(count(it.accepted)),)),
-    Column(title="diverted", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)),
-    Column(
+    EntityColumn(title="refused/s", width=9, align="right", draw=_refused),
+    EntityColumn(title="ping", width=8, from_width=78, draw=_ping),
+    EntityColumn(title="next", width=14, from_width=100, draw=_next),
+    EntityColumn(
+        title="accepted", width=11, align="right", from_width=112, draw=lambda it, _: (Span(count(it.accepted)),)
+    ),
+    EntityColumn(
+        title="diverted", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)
+    ),
+    EntityColumn(
         title="failed", width=8, align="right", from_width=ALL_COLUMNS, draw=lambda it, _: (Span(count(it.failed)),)
     ),
 )
@@ -270,7 +274,7 @@ def _all_healthy(entities: Sequence[EntityView]) -> bool:
     return all(one.state is State.HEALTHY for one in entities)
 
 
-def columns_in(width: int) -> tuple[Column, ...]:
+def columns_in(width: int) -> tuple[EntityColumn, ...]:
     """The columns that a terminal of that width has."""
     return tuple(column for column in COLUMNS if width >= column.from_width)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import ClassVar, Final
 
-from paired_servicebus.core.moments import clock, day_and_clock
-from paired_servicebus.ui.figures import count, duration
-from paired_servicebus.ui.history import History, Incident
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.text.time_format import clock, day_and_clock
+from paired_servicebus.ui.render.number_format import count, duration
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
+from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 WHEN: Final = 21
 LASTED: Final = 14
@@ -82,7 +82,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [part for part in wrap(text, max(1, width), lines=lines) if part]
 
 
-def _as_of(history: History) -> str:
+def _as_of(history: IncidentHistory) -> str:
     return f"as of batch {history.batch:,}, written {clock(history.written_at)}, read at {clock(history.read_at)} UTC"
 
 
@@ -104,7 +104,7 @@ def _row(incident: Incident, width: int, *, selected: bool) -> Line:
     return Line(kept, Role.SELECTED) if selected else Line(kept)
 
 
-def _in_sight(rows: Sequence[Line], history: History, room: int) -> Sequence[Line]:
+def _in_sight(rows: Sequence[Line], history: IncidentHistory, room: int) -> Sequence[Line]:
     names = [one.episode for one in history.incidents]
     place = names.index(history.chosen) if history.chosen in names else 0
     first = max(0, min(place - room // 2, len(rows) - room))

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paired_servicebus.core.moments import age
-from paired_servicebus.core.snapshot import Answer, Readiness
-from paired_servicebus.ui.figures import plural
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, spread
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness
+from paired_servicebus.core.text.time_format import age
+from paired_servicebus.ui.render.number_format import plural
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, spread
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 
 class PairingLine(Lines):
@@ -35,7 +35,7 @@ def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
     where there is room. What is not ready stands in the alarms, too."""
     if found is None:  # not looked yet
         return [Span(name)]
-    warnings = len(found.of(Answer.WARN))
+    warnings = len(found.of(FindingVerdict.WARN))
     if not found.ready:
         glyph, words, role = "✗", f"not ready, looked at {age(now - found.at)} ago", Role.FAILED_OVER
     elif warnings:

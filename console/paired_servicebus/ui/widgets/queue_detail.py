@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.moments import age
-from paired_servicebus.core.snapshot import QueueView
-from paired_servicebus.ui.figures import count, plural, size
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, line, rule, shorten
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import QueueView
+from paired_servicebus.core.text.time_format import age
+from paired_servicebus.ui.render.number_format import count, plural, size
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, line, rule, shorten
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 14
 FIXED: Final = 4

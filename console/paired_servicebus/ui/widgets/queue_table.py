@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from paired_servicebus.core.alarms import share_used
-from paired_servicebus.core.moments import age, clock
-from paired_servicebus.core.readiness import FULL
-from paired_servicebus.core.snapshot import QueueView, Snapshot
-from paired_servicebus.core.trend import Trend, seconds_until, trend
-from paired_servicebus.ui.figures import NOT_KNOWN, ahead, rate, share, short
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, fit, line, rule
-from paired_servicebus.ui.sums import is_old, parked, parked_in
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.backlog.depth_trend import Trend, seconds_until, trend
+from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.core.operator.backlog_alarms import share_used
+from paired_servicebus.core.operator.failover_readiness import FULL_SHARE
+from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, ahead, rate, share, short
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule
+from paired_servicebus.ui.state.backlog_totals import is_old, parked, parked_in
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 INDEX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class QueueColumn:
     """One column: `draw` gives its text and role."""
 
     title: str
@@ -56,7 +56,7 @@ def _dead(queue: QueueView, _: Snapshot) -> Span:
 
 
 def _full(queue: QueueView, _: Snapshot) -> Span:
-    role = Role.FAILED_OVER if share_used(queue) > FULL else Role.TEXT
+    role = Role.FAILED_OVER if share_used(queue) > FULL_SHARE else Role.TEXT
     return Span(share(queue.size_bytes, queue.limit_bytes), role)
 
 
@@ -77,23 +77,23 @@ def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
     return Span("in") if queue.in_rotation else Span("pulled", Role.FAILED_OVER)
 
 
-COLUMNS: Final[tuple[Column, ...]] = (
-    Column(title="parked", width=7, draw=_parked),
-    Column(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6)), from_width=70),
-    Column(title="later", width=6, draw=lambda it, _: Span(short(it.scheduled, 6)), from_width=90),
-    Column(title="dead", width=5, draw=_dead),
-    Column(title="full", width=6, draw=_full),
-    Column(title="trend", width=14, align="left", draw=_trend),
-    Column(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
-    Column(title="senders", width=7, align="left", draw=_rotation),
-    Column(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short(it.moved, 10))),
-    Column(
+COLUMNS: Final[tuple[QueueColumn, ...]] = (
+    QueueColumn(title="parked", width=7, draw=_parked),
+    QueueColumn(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6)), from_width=70),
+    QueueColumn(title="later", width=6, draw=lambda it, _: Span(short(it.scheduled, 6)), from_width=90),
+    QueueColumn(title="dead", width=5, draw=_dead),
+    QueueColumn(title="full", width=6, draw=_full),
+    QueueColumn(title="trend", width=14, align="left", draw=_trend),
+    QueueColumn(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
+    QueueColumn(title="senders", width=7, align="left", draw=_rotation),
+    QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short(it.moved, 10))),
+    QueueColumn(
         title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
     ),
 )
 
 
-def columns_in(width: int) -> tuple[Column, ...]:
+def columns_in(width: int) -> tuple[QueueColumn, ...]:
     """The columns that a terminal of that width has."""
     return tuple(column for column in COLUMNS if width >= column.from_width)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.entity import DIVERTING
-from paired_servicebus.core.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.ui.figures import count, plural, rate, sparkline
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, shorten
-from paired_servicebus.ui.packing import named, packed
-from paired_servicebus.ui.states import SYPHON_LOOKS
-from paired_servicebus.ui.sums import parked
-from paired_servicebus.ui.view import View
+from paired_servicebus.core.model.entity_state import DIVERTING
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.ui.render.number_format import count, plural, rate, sparkline
+from paired_servicebus.ui.render.packing import named, pack
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, shorten
+from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
+from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.backlog_strip import LABEL
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LONGEST: Final = 60
 """Seconds of history that a snapshot carries."""
@@ -54,4 +54,4 @@ def _text(snapshot: Snapshot, width: int) -> str:
     if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
         return snapshot.syphon.text
     waiting = f"{plural(parked(snapshot).messages, 'message')} parked, waiting for "
-    return packed([named(away, before=waiting)], width)
+    return pack([named(away, before=waiting)], width)

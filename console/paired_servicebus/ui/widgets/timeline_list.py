@@ -9,13 +9,13 @@ from typing import ClassVar, Final, overload
 from rich.cells import cell_len
 from textual import events
 
-from paired_servicebus.core.moments import clock
-from paired_servicebus.ui import timeline
-from paired_servicebus.ui.figures import DAY, plural
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
-from paired_servicebus.ui.log import Entry
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.ui.render.number_format import DAY, plural
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
+from paired_servicebus.ui.state import timeline_reader
+from paired_servicebus.ui.state.log_entries import LogEntry
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 SUBJECT: Final = 12
 WIDE_SUBJECT: Final = 28
@@ -30,7 +30,7 @@ class TimelineHead(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """One line."""
-        shown = timeline.entries(view.log, view.story.filter)
+        shown = timeline_reader.entries(view.log, view.story.filter)
         title = plural(len(view.log), "event")
         if view.story.filter:
             title = f"{len(shown):,} of {title} with “{view.story.filter}”"
@@ -46,7 +46,7 @@ class TimelineList(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """A row an event, drawn when it is asked for."""
-        return Rows(view, width)
+        return TimelineRows(view, width)
 
     def show(self, view: View) -> None:
         """Shows the view, with the selected event in sight."""
@@ -59,19 +59,19 @@ class TimelineList(Lines):
 
     def _keep_in_sight(self) -> None:
         rows = self._lines
-        if isinstance(rows, Rows) and self.size.height:
+        if isinstance(rows, TimelineRows) and self.size.height:
             place, top, height = rows.place, self.scroll_offset.y, self.size.height
             if not top <= place < top + height:
                 y = max(0, place if place < top else place - height + 1)
                 self.scroll_to(y=y, animate=False, force=True)
 
 
-class Rows(Sequence[Line]):
+class TimelineRows(Sequence[Line]):
     """Every line of the list, computed one by one."""
 
     def __init__(self, view: View, width: int) -> None:
-        self._entries = timeline.entries(view.log, view.story.filter)
-        self.place = timeline.place_of(self._entries, view.story.cursor)
+        self._entries = timeline_reader.entries(view.log, view.story.filter)
+        self.place = timeline_reader.place_of(self._entries, view.story.cursor)
         self._now = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
         self._width = width
 
@@ -88,7 +88,7 @@ class Rows(Sequence[Line]):
         return _row(self._entries[place], self._now, self._width, selected=place == self.place)
 
 
-def _row(entry: Entry, now: float, width: int, *, selected: bool) -> Line:
+def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
     pointer, at = Span("▸" if selected else " ", Role.KEY), fit(_when(entry.at, now), TIME)
     text = shorten(entry.text, width - cell_len(subject) - TIME - 4)
@@ -110,8 +110,8 @@ class EventInFull(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """A rule and the sentence."""
-        shown = timeline.entries(view.log, view.story.filter)
-        place = timeline.place_of(shown, view.story.cursor)
+        shown = timeline_reader.entries(view.log, view.story.filter)
+        place = timeline_reader.place_of(shown, view.story.cursor)
         if place < 0:
             text = "no event has these words" if view.story.filter else "nothing happened yet"
             return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]

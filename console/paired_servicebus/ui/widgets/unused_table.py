@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.indices import in_words
-from paired_servicebus.core.moments import age
-from paired_servicebus.core.snapshot import Snapshot, UnusedQueue
-from paired_servicebus.ui.figures import NOT_KNOWN, count, plural, when
-from paired_servicebus.ui.line import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.listing import unused_queues
-from paired_servicebus.ui.sums import stranded
-from paired_servicebus.ui.view import View
-from paired_servicebus.ui.widgets.lines import Lines
+from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
+from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.time_format import age
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, when
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
+from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.row_order import unused_queues
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 INDEX: Final = 6
 
@@ -36,7 +36,7 @@ class UnusedTable(Lines):
 
 def _stranded(snapshot: Snapshot) -> str:
     counts = stranded(snapshot)
-    where = in_words(list(counts)) if counts else ""
+    where = format_indices(list(counts)) if counts else ""
     return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
 
 

@@ -1,0 +1,110 @@
+"""Where something is measured: two sandbox namespaces in a process of their own, or those of a pairing.toml.
+
+In a namespace that is somebody's, queues are made for the measurement and deleted after it; one that is there already
+is not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from paired_servicebus.bench.sandbox_process import BenchError, SandboxProcess, sandbox_process
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
+from paired_servicebus.pairing.management.management_port import Management, management_of
+
+MANAGING: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchNamespaces:
+    """The namespaces' clients. sandbox: the process, where it is one."""
+
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+    secondary_admin: Management
+    sandbox: SandboxProcess | None
+
+
+@asynccontextmanager
+async def open_namespaces(
+    config: PairingConfig | None, *, primary: Sequence[str], secondary: Sequence[str], latency_ms: float
+) -> AsyncIterator[BenchNamespaces]:
+    """Both namespaces with these queues in them.
+
+    Args:
+        config: whose namespaces; None: sandboxes.
+        latency_ms: how much longer a round trip takes; 0 for namespaces that are no sandboxes.
+
+    Raises:
+        BenchError: one could not be prepared, or has such a queue already.
+    """
+    async with AsyncExitStack() as stack:
+        if config is None:
+            yield await _sandboxes(stack, primary, secondary, latency_ms)
+        elif latency_ms:
+            raise BenchError("--latency-ms goes with the sandbox: the namespaces of a pairing.toml have their own")
+        else:
+            yield await _namespaces(stack, config, primary, secondary)
+
+
+async def _sandboxes(
+    stack: AsyncExitStack, primary: Sequence[str], secondary: Sequence[str], latency_ms: float
+) -> BenchNamespaces:
+    log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")), "sandbox.log")
+    sandbox = await stack.enter_async_context(sandbox_process(secondary, log, primary=primary))
+    if latency_ms:
+        await sandbox.delay(latency_ms)
+    clients = [
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
+        for namespace in (sandbox.namespace, sandbox.secondary)
+    ]
+    for client in clients:
+        await stack.enter_async_context(client)
+    admin = ServiceBusAdministrationClient.from_connection_string(
+        sandbox.secondary.connection_string, connection_verify=sandbox.ca_file
+    )
+    await stack.enter_async_context(admin)
+    return BenchNamespaces(
+        primary=clients[0], secondary=clients[1], secondary_admin=management_of(admin), sandbox=sandbox
+    )
+
+
+async def _namespaces(
+    stack: AsyncExitStack, config: PairingConfig, primary: Sequence[str], secondary: Sequence[str]
+) -> BenchNamespaces:
+    clients = await stack.enter_async_context(open_clients(config))
+    admin = await stack.enter_async_context(open_admin(config.primary))
+    for management, queues in ((admin, primary), (clients.secondary_admin, secondary)):
+        for queue in queues:
+            await _create(management, queue)
+            stack.push_async_callback(_delete, management, queue)
+    return BenchNamespaces(
+        primary=clients.primary, secondary=clients.secondary, secondary_admin=clients.secondary_admin, sandbox=None
+    )
+
+
+async def _create(management: Management, queue: str) -> None:
+    try:
+        async with asyncio.timeout(MANAGING):
+            await management.create_backlog_queue(queue)
+    except (AzureError, TimeoutError) as error:
+        raise BenchError(f"the queue {queue} could not be made for the measurement: {error}") from error
+
+
+async def _delete(management: Management, queue: str) -> None:
+    try:
+        async with asyncio.timeout(MANAGING):
+            await management.delete_queue(queue)
+    except (AzureError, TimeoutError) as error:
+        raise BenchError(f"the queue {queue} was made for the measurement; delete it by hand: {error}") from error

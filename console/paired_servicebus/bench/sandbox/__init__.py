@@ -1,0 +1,1 @@
+"""`paired bench sandbox`: ingest, moves, memory, idle links and round trips of the sandbox under load."""

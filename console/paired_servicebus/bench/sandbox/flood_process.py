@@ -1,0 +1,106 @@
+"""A client in a process of its own that floods a queue until its standard input ends, and then tells how much it sent.
+
+The client whose round trips are measured beside it must not wait for this one's loop: hence another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.sandbox.client_loads import Flood
+from paired_servicebus.bench.sandbox.loopback_client import LoopbackClient
+from paired_servicebus.bench.sandbox_process import AnnouncedNamespace, BenchError
+from paired_servicebus.interpreter import python_command, python_environment
+
+START: Final = 30.0
+STOP: Final = 30.0
+_FLOODS = b"floods\n"
+_BYTES_AT_ONCE: Final = 5_000_000
+"""Between two looks whether it is to end."""
+
+
+class _Order(msgspec.Struct, frozen=True):
+    namespace: AnnouncedNamespace
+    queue: str
+    size: int
+
+
+class Flooded(msgspec.Struct, frozen=True):
+    """What the flooder did: messages accepted, and in how many seconds."""
+
+    messages: int
+    seconds: float
+
+
+class Flooder:
+    """The process, from outside."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def stop(self) -> Flooded:
+        """End the flood. Raises BenchError if it had failed."""
+        said, _ = await asyncio.wait_for(self._process.communicate(b""), STOP)
+        try:
+            return msgspec.json.decode(said, type=Flooded)
+        except msgspec.DecodeError as error:
+            raise BenchError("the flood beside the round trips broke off; its reason stands above") from error
+
+
+@asynccontextmanager
+async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> AsyncIterator[Flooder]:
+    """A flood of messages with bodies of `size` bytes that has begun. Raises BenchError."""
+    process = await asyncio.create_subprocess_exec(
+        *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(msgspec.json.encode(_Order(namespace, queue, size)) + b"\n")
+        if await asyncio.wait_for(process.stdout.readline(), START) != _FLOODS:
+            raise BenchError("the flood beside the round trips did not begin; its reason stands above")
+        yield Flooder(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _flood(order: _Order, stop: asyncio.StreamReader) -> Flooded:
+    letters = SampleMessages(order.size)
+    count = max(1, _BYTES_AT_ONCE // letters.size)
+    client = await LoopbackClient.connect(order.namespace, "flooder")
+    link = await client.sender(order.queue)
+    end = asyncio.create_task(stop.read())
+    sent, began = 0, time.perf_counter()
+    try:
+        while not end.done():
+            await Flood(client, link, letters, count).run()
+            sent += count
+            if sent == count:
+                sys.stdout.buffer.write(_FLOODS)
+                sys.stdout.buffer.flush()
+        return Flooded(sent, time.perf_counter() - began)
+    finally:
+        end.cancel()
+        client.close()
+
+
+async def _main() -> None:
+    stop = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stop), sys.stdin)
+    order = msgspec.json.decode(await stop.readline(), type=_Order)
+    sys.stdout.buffer.write(msgspec.json.encode(await _flood(order, stop)))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

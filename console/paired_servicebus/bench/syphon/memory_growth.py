@@ -1,0 +1,90 @@
+"""How much the memory of a syphon grows while it moves many messages: it should not know how many there were.
+
+Messages are put into the backlog while they are moved, so that the namespace never holds more than some portions of
+them, and what has arrived ends there by its time to live. Filling goes on in the same process; what it holds does not
+grow with the number either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.rounds import Lap
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.syphon.movers import SyphonMover, fill, ours
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.pairing.runtime.deadlines import end_all
+
+SOURCE: Final = "bench-memory-source"
+TARGET: Final = "bench-memory-target"
+PORTION: Final = 20_000
+AHEAD: Final = 40_000
+"""Messages that wait to be moved, at most."""
+WARM: Final = 0.1
+"""Of all messages: what is moved by then has filled every window, cache and buffer once."""
+LIVES: Final = timedelta(seconds=2)
+MB: Final = 1e6
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+LOOK: Final = 0.05
+STOP: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGrowth:
+    """warm_mb: the most that the process held until a tenth of the messages was moved. most_mb: until all were."""
+
+    messages: int
+    warm_mb: float
+    most_mb: float
+
+    @property
+    def growth_mb(self) -> float:
+        """In megabytes."""
+        return round(self.most_mb - self.warm_mb, 1)
+
+
+async def measure_memory(messages: int, size: int, config: PairingConfig | None = None) -> MemoryGrowth:
+    """One run of one syphon. Raises BenchError."""
+    async with open_namespaces(config, primary=(TARGET,), secondary=(SOURCE,), latency_ms=0.0) as where:
+        with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
+            async with ours(where, SOURCE, Path(folder)) as way:
+                letters = SampleMessages(size, destination=TARGET, lives=LIVES)
+                feeding = asyncio.create_task(_feed(where, way, letters, messages))
+                moving = asyncio.create_task(way.lap(messages))
+                try:
+                    memory = await _watch(way, messages, feeding, moving)
+                    await asyncio.gather(feeding, moving)
+                finally:
+                    await end_all((feeding, moving), STOP)
+    return memory
+
+
+async def _feed(where: BenchNamespaces, way: SyphonMover, letters: SampleMessages, messages: int) -> None:
+    for done in range(0, messages, PORTION):
+        while done - way.moved > AHEAD:  # noqa: ASYNC110 - a look costs nothing, and nobody is waiting
+            await asyncio.sleep(LOOK)
+        await fill(where, SOURCE, letters, min(PORTION, messages - done))
+
+
+async def _watch(
+    way: SyphonMover, messages: int, feeding: asyncio.Task[None], moving: asyncio.Task[Lap]
+) -> MemoryGrowth:
+    """Until both have ended, or one of them badly."""
+    warm = most = 0
+    while not moving.done() and not (feeding.done() and feeding.exception()):
+        most = max(most, _resident())
+        if way.moved < WARM * messages:
+            warm = most
+        await asyncio.sleep(LOOK)
+    return MemoryGrowth(messages=messages, warm_mb=round(warm / MB, 1), most_mb=round(most / MB, 1))
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

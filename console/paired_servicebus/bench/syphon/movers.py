@@ -1,0 +1,248 @@
+"""Ways to move messages from a queue of the secondary namespace to one of the primary, each with its links open.
+
+The loops on the SDK are those that people write; they copy what they receive and leave the envelope on, which favours
+them. A lap ends when every message is completed, and its time runs from the first that was, so that the opening of
+links is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
+
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces
+from paired_servicebus.bench.rounds import Lap
+from paired_servicebus.bench.sample_messages import MessageSource
+from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.syphon.plain_copy import copy
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.pairing_events import Event, Moved, Record
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.writer import Journal
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.syphon.syphon import Syphon
+
+BATCH: Final = 200
+"""What fits into 256 KB of messages of 1 KB."""
+AHEAD: Final = 64 * 1024 * 1024
+"""Bytes that a copy has under way at most, as the pump does."""
+WINDOW: Final = 2500
+FILLING: Final = 2000
+LONGEST: Final = 600.0
+SLOWEST: Final = 500.0
+"""Messages a second; a lap of the syphon that is slower, and longer than LONGEST seconds, is stuck."""
+_WAIT: Final = 5.0
+
+
+class Mover(Protocol):
+    """One way; `source` is filled for it before each lap. moved: how many its latest lap did, counted or not."""
+
+    source: str
+    moved: int
+
+    async def lap(self, count: int) -> Lap:
+        """Move `count` messages, or as many as its patience allows. Raises BenchError."""
+
+
+async def fill(namespaces: BenchNamespaces, queue: str, letters: MessageSource, count: int) -> None:
+    """Put messages into a queue of the secondary namespace. Raises BenchError."""
+    wire = ReconnectingConnection(Endpoint.of(namespaces.secondary), name="bench-fill")
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    left = count
+
+    def on_outcome(_: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left and not done.done():
+            done.set_result(None)
+
+    def on_lost(error: WireError) -> None:
+        if not done.done():
+            done.set_exception(BenchError(f"{queue} could not be filled: {error}"))
+
+    try:
+        link = await wire.sender(queue, on_outcome=on_outcome, on_lost=on_lost)
+        for number in range(count):
+            while link.room <= 0 or number - (count - left) >= FILLING:
+                await asyncio.sleep(0)
+                if done.done():
+                    break
+            link.send(letters.next(), number.to_bytes(4, "big"))
+        async with asyncio.timeout(LONGEST):
+            await done
+    except (WireError, TimeoutError) as error:
+        raise BenchError(f"{queue} could not be filled: {error}") from error
+    finally:
+        await wire.close()
+
+
+class NaiveLoop:
+    """Receive one, send one, complete one. A lap ends after `patience` seconds."""
+
+    def __init__(self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, patience: float) -> None:
+        self.source = source
+        self.moved = 0
+        self._receiver = receiver
+        self._sender = sender
+        self._patience = patience
+
+    async def lap(self, count: int) -> Lap:
+        """As Mover says."""
+        moved, began, cpu = 0, 0.0, 0.0
+        while moved < count and (moved < 2 or time.perf_counter() - began < self._patience):
+            received = await self._receiver.receive_messages(1, max_wait_time=_WAIT)
+            if not received:
+                break
+            await self._sender.send_messages(received[0])
+            await self._receiver.complete_message(received[0])
+            if not moved:
+                began, cpu = time.perf_counter(), time.process_time()
+            moved += 1
+        self.moved = moved
+        return _lap(moved - 1, began, cpu)
+
+
+class BatchedLoop:
+    """The best that the SDK's documented interface allows: batches, and all completions of one at the same time.
+
+    A lap ends after `patience` seconds: on a busy machine the SDK's completions wait for each other very long.
+    """
+
+    def __init__(
+        self, source: str, receiver: ServiceBusReceiver, sender: ServiceBusSender, batch: int, patience: float
+    ) -> None:
+        self.source = source
+        self.moved = 0
+        self._patience = patience
+        self._receiver = receiver
+        self._sender = sender
+        self._batch = batch
+
+    async def lap(self, count: int) -> Lap:
+        """As Mover says."""
+        moved, first, began, cpu = 0, 0, 0.0, 0.0
+        while moved < count and (moved <= first or time.perf_counter() - began < self._patience):
+            received = await self._receiver.receive_messages(min(self._batch, count - moved), max_wait_time=_WAIT)
+            if not received:
+                break
+            await self._sender.send_messages(list(received))
+            await asyncio.gather(*(self._receiver.complete_message(message) for message in received))
+            moved += len(received)
+            if not first:
+                first, began, cpu = moved, time.perf_counter(), time.process_time()
+        self.moved = moved
+        return _lap(moved - first, began, cpu)
+
+
+class PlainCopy:
+    """A plain copy on the pump's own AMQP: nothing rewritten, nothing written down."""
+
+    def __init__(
+        self, source: str, target: str, wires: tuple[ReconnectingConnection, ReconnectingConnection], window: int
+    ) -> None:
+        self.source = source
+        self.moved = 0
+        self._target = target
+        self._wires = wires
+        self._window = window
+
+    async def lap(self, count: int) -> Lap:
+        """As Mover says."""
+        primary, secondary = self._wires
+        self.moved = count
+        copied = await copy(secondary, self.source, primary, self._target, count=count, window=self._window)
+        return Lap(messages=copied.messages, seconds=copied.seconds, cpu_seconds=copied.cpu_seconds)
+
+
+class SyphonMover:
+    """The syphon as the engine runs it: envelopes taken off, a receipt for each message in a journal."""
+
+    def __init__(self, source: str, namespaces: BenchNamespaces, journal: Journal) -> None:
+        self.source = source
+        self._venue = namespaces
+        self._journal = journal
+        self.moved = 0
+        self._seq = 0
+        self._began = (0.0, 0.0)
+        self._count = 0
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def lap(self, count: int) -> Lap:
+        """As Mover says."""
+        self.moved, self._count = 0, count
+        self._done = asyncio.get_running_loop().create_future()
+        tasks = TaskOwner()
+        await tasks.open()
+        steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, self._on_event)
+        steering.together = self._journal.together
+        syphon = Syphon(steering, self._venue.primary, self._venue.secondary, {0: self.source})
+        try:
+            syphon.start()
+            async with asyncio.timeout(max(LONGEST, count / SLOWEST)):
+                await self._done
+                while not all(pump.is_idle for pump in syphon.pumps.values()):  # noqa: ASYNC110 - a round trip; no event says it
+                    await asyncio.sleep(0)
+            return _lap(count - 1, *self._began)
+        except TimeoutError as error:
+            said = syphon.pumps[0].progress.line
+            raise BenchError(f"{self.moved} of {count} messages were moved before time was up: {said}") from error
+        finally:
+            await tasks.close()
+            await syphon.close()
+
+    def _on_event(self, event: Event) -> None:
+        self._seq += 1
+        self._journal.append(records.encode(Record(engine="bench", boot="bench", seq=self._seq, event=event)))
+        if isinstance(event, Moved):
+            self.moved += 1
+            if self.moved == 1:
+                self._began = (time.perf_counter(), time.process_time())
+            if self.moved == self._count and not self._done.done():
+                self._done.set_result(None)
+
+
+def _lap(messages: int, began: float, cpu: float) -> Lap:
+    if messages < 1:
+        raise BenchError("too few messages came to say how fast they were moved; ask for more with --messages")
+    return Lap(messages=messages, seconds=time.perf_counter() - began, cpu_seconds=time.process_time() - cpu)
+
+
+@asynccontextmanager
+async def sdk_links(
+    namespaces: BenchNamespaces, source: str, target: str, **options: float
+) -> AsyncIterator[tuple[ServiceBusReceiver, ServiceBusSender]]:
+    """The SDK's receiver and sender, open. options: of the receiver."""
+    async with (
+        namespaces.secondary.get_queue_receiver(source, **options) as receiver,  # type: ignore[arg-type] # its own names
+        namespaces.primary.get_queue_sender(target) as sender,
+    ):
+        yield receiver, sender
+
+
+@asynccontextmanager
+async def wires(namespaces: BenchNamespaces) -> AsyncIterator[tuple[ReconnectingConnection, ReconnectingConnection]]:
+    """Our own connections to the primary and the secondary."""
+    async with AsyncExitStack() as stack:
+        found = []
+        for client in (namespaces.primary, namespaces.secondary):
+            found.append(ReconnectingConnection(Endpoint.of(client), name="bench"))
+            stack.push_async_callback(found[-1].close)
+        yield found[0], found[1]
+
+
+@asynccontextmanager
+async def ours(namespaces: BenchNamespaces, source: str, folder: Path) -> AsyncIterator[SyphonMover]:
+    """The syphon with a journal in `folder`."""
+    async with Journal(folder, engine="bench") as journal:
+        yield SyphonMover(source, namespaces, journal)

@@ -1,0 +1,236 @@
+"""`paired bench syphon`: how fast a backlog is moved, beside the loops that people write and beside what is possible.
+
+Five ways take turns in each round: the syphon as it is, with receipts; the naive loop and the best loop on the SDK;
+and twice the plain copy on our own AMQP, which is the limit here and gives the band. Where they are asked for, a peer
+moves as many messages of the same size in the same rounds, the syphon moves as many for many destinations as for one,
+and a run of its own says how far its memory grows.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.bench_plans import SyphonPlan
+from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
+from paired_servicebus.bench.sample_messages import MessageSource, MixedMessages, SampleMessages
+from paired_servicebus.bench.syphon.memory_growth import MemoryGrowth, measure_memory
+from paired_servicebus.bench.syphon.movers import (
+    AHEAD,
+    BATCH,
+    WINDOW,
+    BatchedLoop,
+    Mover,
+    NaiveLoop,
+    PlainCopy,
+    fill,
+    ours,
+    sdk_links,
+    wires,
+)
+from paired_servicebus.config import PairingConfig
+
+SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
+MIXED: Final = "bench-mixed-source"
+TARGET: Final = "bench-target"
+HELD: Final = 3 * 1024**3
+"""Bytes that the destination is given in all: it holds all that was moved to it, in the sandbox in memory."""
+PATIENCE: Final = 3.0
+"""Seconds for a lap of a loop on the SDK."""
+MOST_RATE: Final = {"naive": 1500, "best": 4000}
+"""What a loop moves in a second at most, to choose how much it gets."""
+SETTINGS: Final = ((400, 0.01), (0, 0.005))
+"""Prefetch and socket_timeout of the best loop: which is better depends on the latency, so both are tried."""
+SAMPLE: Final = 600
+NAIVE_TARGET: Final = 20.0
+NAIVE_TARGET_LATE: Final = 300.0
+RAW_TARGET: Final = 0.5
+RAW_TARGET_LATE: Final = 0.75
+RAW_TARGET_LARGE: Final = 0.8
+PEER_TARGET: Final = 1.5
+MIXED_TARGET: Final = 0.7
+MEMORY_TARGET_MB: Final = 30.0
+CPU_TARGET_US: Final = 30.0
+LATE: Final = 10.0
+"""Milliseconds of latency from which on the targets for it are meant."""
+LARGE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonFigures:
+    """ratio_…: how many times faster ours is; ratio_mixed: for many destinations than for one. aa_…: between what the
+    ratio of two equal copies lay."""
+
+    size: int
+    latency_ms: float
+    rounds: int
+    ours: Throughput
+    naive: Throughput
+    best_sdk: Throughput
+    raw: Throughput
+    peer: Throughput | None
+    ratio_vs_naive: float
+    ratio_vs_best_sdk: float
+    ratio_vs_raw: float
+    ratio_vs_peer: float | None
+    aa_low: float
+    aa_high: float
+    destinations: int = 1
+    mixed: Throughput | None = None
+    ratio_mixed: float | None = None
+    memory: MemoryGrowth | None = None
+    memory_growth_mb: float | None = None
+
+    @property
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """What each ratio should be at least, and the growth at most, as far as that was said for such messages; and
+        whether it is."""
+        is_late, is_large = self.latency_ms >= LATE, self.size >= LARGE
+        wanted = {
+            "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
+            "ratio_vs_raw": RAW_TARGET_LARGE if is_large else RAW_TARGET_LATE if is_late else RAW_TARGET,
+            "ratio_vs_peer": None if self.peer is None else PEER_TARGET,
+            "ratio_mixed": None if self.mixed is None else MIXED_TARGET,
+        }
+        found = {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
+        if self.memory_growth_mb is not None:
+            found["memory_growth_mb"] = (MEMORY_TARGET_MB, self.memory_growth_mb <= MEMORY_TARGET_MB)
+        return found
+
+    @property
+    def reached(self) -> bool:
+        """Whether every target was."""
+        is_cheap = self.size >= LARGE or self.ours.cpu_us <= CPU_TARGET_US  # copying bytes is not what that was said of
+        return is_cheap and all(reached for _, reached in self.targets.values())
+
+
+async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) -> SyphonFigures:
+    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
+    laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
+    memory = await measure_memory(plan.memory, plan.size, config) if plan.memory else None
+    async with AsyncExitStack() as stack:
+        where = await stack.enter_async_context(
+            open_namespaces(
+                config,
+                primary=(TARGET, *_mixed_targets(plan)),
+                secondary=(*SOURCES.values(), MIXED),
+                latency_ms=plan.latency_ms,
+            )
+        )
+        course = _Course(where, plan)
+        ways = await course.ways(stack)
+        if plan.peer is not None:
+            from paired_servicebus.bench.shovel import shovel
+
+            peer = await stack.enter_async_context(shovel(plan.size))
+            ways["peer"] = peer
+        names = list(ways)
+        for number in range(plan.rounds):
+            for name in in_turn(names, number):
+                laps[name].append(await course.lap(name, ways[name]))
+    return _figures(plan, laps, memory)
+
+
+def most_messages(size: int, rounds: int) -> int:
+    """How many messages of `size` bytes one lap may have, so that the destination holds what all ways bring it."""
+    return max(2, HELD // (size * rounds * (len(SOURCES) + 1)))  # raw goes twice
+
+
+def _mixed_targets(plan: SyphonPlan) -> list[str]:
+    return [f"bench-target-{number}" for number in range(plan.destinations)] if plan.destinations > 1 else []
+
+
+class _Course:
+    """The queues, and how many messages each way gets in a lap."""
+
+    def __init__(self, where: BenchNamespaces, plan: SyphonPlan) -> None:
+        self._where = where
+        self._plan = plan
+        self._letters = SampleMessages(plan.size, destination=TARGET)
+        self._mixed = MixedMessages(
+            [SampleMessages(plan.size, destination=path) for path in _mixed_targets(plan) or (TARGET,)]
+        )
+        self._lying: dict[str, int] = {}
+
+    async def ways(self, stack: AsyncExitStack) -> dict[str, Mover]:
+        """All ways with their links open."""
+        where, window = self._where, max(8, min(WINDOW, AHEAD // self._letters.size))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")))
+        links = await stack.enter_async_context(wires(where))
+        receiver, sender = await stack.enter_async_context(sdk_links(where, SOURCES["naive"], TARGET))
+        copies = [PlainCopy(SOURCES["raw"], TARGET, links, window) for _ in range(2)]
+        mixed: dict[str, Mover] = {}
+        if self._plan.destinations > 1:
+            mixed["mixed"] = await stack.enter_async_context(ours(where, MIXED, folder / "mixed"))
+        return {
+            "ours": await stack.enter_async_context(ours(where, SOURCES["ours"], folder)),
+            **mixed,
+            "naive": NaiveLoop(SOURCES["naive"], receiver, sender, PATIENCE),
+            "best": await self._careful(stack),
+            "raw": copies[0],
+            "again": copies[1],
+        }
+
+    async def lap(self, name: str, way: Mover) -> Lap:
+        """One turn, with as many messages as it takes."""
+        count = self._count(name)
+        if name == "peer":
+            return await way.lap(count)
+        lying = self._lying.get(way.source, 0)
+        letters: MessageSource = self._mixed if name == "mixed" else self._letters
+        await fill(self._where, way.source, letters, max(1, count - lying))
+        lap = await way.lap(count)
+        self._lying[way.source] = max(count, lying + 1) - way.moved  # some are left for lack of time
+        return lap
+
+    def _count(self, name: str) -> int:
+        count = min(self._plan.messages, most_messages(self._letters.size, self._plan.rounds))
+        return min(count, int(PATIENCE * MOST_RATE[name])) if name in MOST_RATE else count
+
+    async def _careful(self, stack: AsyncExitStack) -> BatchedLoop:
+        """The faster of the best loops."""
+        batch = max(1, BATCH * 1024 // max(1024, self._letters.size))
+        sample = min(self._plan.messages, 3 * batch if self._letters.size > LARGE else SAMPLE)
+        tried: list[tuple[float, BatchedLoop]] = []
+        for number, (prefetch, timeout) in enumerate(SETTINGS):
+            source = SOURCES[f"best-{number}"]
+            links = await stack.enter_async_context(
+                sdk_links(self._where, source, TARGET, prefetch_count=prefetch, socket_timeout=timeout)
+            )
+            way = BatchedLoop(source, *links, batch, PATIENCE)
+            await fill(self._where, way.source, self._letters, sample)
+            lap = await way.lap(sample)
+            self._lying[source] = sample - way.moved
+            tried.append((lap.per_second, way))
+        return max(tried, key=lambda one: one[0])[1]
+
+
+def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]], memory: MemoryGrowth | None) -> SyphonFigures:
+    mine, mixed = laps["ours"], laps["mixed"]
+    band = Band.of(laps["raw"], laps["again"])
+    return SyphonFigures(
+        size=plan.size,
+        latency_ms=plan.latency_ms,
+        rounds=plan.rounds,
+        ours=Throughput.of(mine),
+        naive=Throughput.of(laps["naive"]),
+        best_sdk=Throughput.of(laps["best"]),
+        raw=Throughput.of(laps["raw"]),
+        peer=Throughput.of(laps["peer"]) if laps["peer"] else None,
+        ratio_vs_naive=ratio(mine, laps["naive"]),
+        ratio_vs_best_sdk=ratio(mine, laps["best"]),
+        ratio_vs_raw=ratio(mine, laps["raw"]),
+        ratio_vs_peer=ratio(mine, laps["peer"]) if laps["peer"] else None,
+        aa_low=band.low,
+        aa_high=band.high,
+        destinations=plan.destinations,
+        mixed=Throughput.of(mixed) if mixed else None,
+        ratio_mixed=ratio(mixed, mine) if mixed else None,
+        memory=memory,
+        memory_growth_mb=None if memory is None else memory.growth_mb,
+    )

@@ -1,0 +1,114 @@
+"""The ledger (SPEC.md section 11): what became of every message id, from lists kept outside of the system.
+
+accepted = delivered, parked, dead-lettered, expired or LOST, each id once. UNEXPECTED = delivered, though never
+attempted or definitely refused. Duplicates and out-of-order arrivals are counted and do not unbalance it.
+Lists go in, a frozen result comes out; who kept them is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+
+class SendOutcome(StrEnum):
+    """What a caller was told of its message in the end."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    IN_DOUBT = "in doubt"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One delivery of a message to a receiver; `stream` is what order is kept in (an entity, or one of its sessions)
+    and `number` the sender's own count within it."""
+
+    message_id: str
+    stream: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The balance. The numbers count message ids; duplicates and out_of_order count deliveries."""
+
+    attempted: int
+    accepted: int
+    refused: int
+    in_doubt: int
+    recovered: int
+    delivered: int
+    dead_lettered: int
+    expired: int
+    parked: int
+    lost: int
+    unexpected: int
+    duplicates: int
+    out_of_order: int
+    lost_ids: tuple[str, ...] = field(default=(), repr=False)
+    unexpected_ids: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def verdict(self) -> Literal["balanced", "unbalanced"]:
+        """Balanced: nothing lost, nothing unexpected."""
+        return "unbalanced" if self.lost or self.unexpected else "balanced"
+
+
+def balance(
+    *,
+    answers: Mapping[str, SendOutcome],
+    arrivals: Sequence[Arrival],
+    parked: Iterable[str] = (),
+    dead_lettered: Iterable[str] = (),
+    expired: Iterable[str] = (),
+) -> Ledger:
+    """Compare what senders were told with what receivers got.
+
+    Args:
+        answers: every attempted message id, with what its caller was told in the end.
+        arrivals: every delivery, in the order of receipt.
+        parked, dead_lettered, expired: ids found there when everything had come to rest.
+    """
+    told = Counter(answers.values())
+    received = Counter(arrival.message_id for arrival in arrivals)
+    delivered = set(received)
+    in_parked, in_dead, in_expired = set(parked), set(dead_lettered), set(expired)
+    accepted = {key for key, answer in answers.items() if answer is SendOutcome.ACCEPTED}
+    lost = accepted - delivered - in_parked - in_dead - in_expired
+    unexpected = {key for key in delivered if answers.get(key, SendOutcome.REFUSED) is SendOutcome.REFUSED}
+    return Ledger(
+        attempted=len(answers),
+        accepted=told[SendOutcome.ACCEPTED],
+        refused=told[SendOutcome.REFUSED],
+        in_doubt=told[SendOutcome.IN_DOUBT],
+        recovered=sum(1 for key in delivered if answers.get(key) is SendOutcome.IN_DOUBT),
+        delivered=len(delivered),
+        dead_lettered=len(in_dead - delivered),
+        expired=len(in_expired - delivered - in_dead),
+        parked=len(in_parked - delivered - in_dead - in_expired),
+        lost=len(lost),
+        unexpected=len(unexpected),
+        duplicates=received.total() - len(received),
+        out_of_order=_out_of_order(arrivals),
+        lost_ids=tuple(sorted(lost)),
+        unexpected_ids=tuple(sorted(unexpected)),
+    )
+
+
+def _out_of_order(arrivals: Sequence[Arrival]) -> int:
+    """Deliveries that come after a later one of their stream; repeats of a message are duplicates, not disorder."""
+    newest: dict[str, int] = {}
+    seen: set[str] = set()
+    late = 0
+    for arrival in arrivals:
+        if arrival.message_id in seen:
+            continue
+        seen.add(arrival.message_id)
+        if arrival.number < newest.get(arrival.stream, arrival.number):
+            late += 1
+        newest[arrival.stream] = max(arrival.number, newest.get(arrival.stream, arrival.number))
+    return late

@@ -1,0 +1,108 @@
+"""Growing, steady or draining: what a few readings of a backlog queue say about where it goes.
+
+The rules: a trend is the slope of the least-squares line through the readings since the depth turned last; fewer than
+three readings, or those of a few seconds, say nothing. What moves less than a message in ten seconds is steady. An
+empty queue is steady, whatever the readings before the last say: there is nothing left that could go anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MIN_READINGS: Final = 3
+MIN_SPAN_SECONDS: Final = 5.0
+"""Seconds."""
+STEADY: Final = 0.1
+"""Messages a second, either way."""
+NOISE: Final = 0.02
+"""Part of the greatest depth, and LEAST_TURN messages: a change against the trend by no more than that is no turn."""
+LEAST_TURN: Final = 2.0
+
+
+class Trend(StrEnum):
+    """The words on the screen."""
+
+    GROWING = "growing"
+    STEADY = "steady"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class DepthReading:
+    """One queue's counts at `at`."""
+
+    at: float
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DepthGrowth:
+    """A second's change; negative while it drains."""
+
+    messages: float
+    size_bytes: float
+
+
+def growth(readings: Sequence[DepthReading]) -> DepthGrowth | None:
+    """What the readings say, oldest first; None: too few, or all of one moment."""
+    if len(readings) < MIN_READINGS:
+        return None
+    if not readings[-1].messages:
+        return DepthGrowth(0.0, 0.0) if readings[-1].at - readings[0].at >= MIN_SPAN_SECONDS else None
+    readings = since_turn(readings)
+    if readings[-1].at - readings[0].at < MIN_SPAN_SECONDS:
+        return None
+    times = [reading.at for reading in readings]
+    messages = _slope(times, [reading.messages for reading in readings])
+    size_bytes = _slope(times, [reading.size_bytes for reading in readings])
+    return DepthGrowth(messages, size_bytes)
+
+
+def since_turn(readings: Sequence[DepthReading]) -> Sequence[DepthReading]:
+    """Those since the depth was at its last peak or trough, that one included; all where it never turned."""
+    noise = max(LEAST_TURN, NOISE * max(reading.messages for reading in readings))
+    now, low, high = readings[-1].messages, readings[-1], readings[-1]
+    for reading in reversed(readings):
+        for turn in (low, high):
+            before, after = reading.messages - turn.messages, now - turn.messages
+            if before * after > 0 and min(abs(before), abs(after)) > noise:
+                return readings[readings.index(turn) :]
+        low = min(low, reading, key=lambda one: one.messages)
+        high = max(high, reading, key=lambda one: one.messages)
+    return readings
+
+
+def reading_now(last: DepthReading, messages: int, at: float) -> DepthReading:
+    """What a reading would find now, by the figure of what is parked; its bytes as many for each message as before."""
+    each = last.size_bytes / last.messages if last.messages else 0.0
+    return DepthReading(at, messages, round(each * messages) if last.messages else last.size_bytes)
+
+
+def trend(per_second: float | None) -> Trend | None:
+    """A growth in messages a second, as a word; None: not known."""
+    if per_second is None:
+        return None
+    if abs(per_second) < STEADY:
+        return Trend.STEADY
+    return Trend.GROWING if per_second > 0 else Trend.DRAINING
+
+
+def seconds_until(now: float, goal: float, per_second: float | None) -> float | None:
+    """Seconds until `now` has become `goal` at that speed; None where it goes elsewhere, or nowhere.
+
+    All three in the same unit, messages or bytes.
+    """
+    if per_second is None or per_second == 0:
+        return None
+    seconds = (goal - now) / per_second
+    return seconds if seconds > 0 else None
+
+
+def _slope(times: Sequence[float], values: Sequence[float]) -> float:
+    middle, mean = sum(times) / len(times), sum(values) / len(values)
+    spread = sum((time - middle) ** 2 for time in times)
+    return sum((time - middle) * (value - mean) for time, value in zip(times, values, strict=True)) / spread

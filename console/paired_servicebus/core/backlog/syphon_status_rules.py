@@ -1,0 +1,204 @@
+"""How the syphon stands, by messages moved and by what explains those that were not (SPEC.md section 8).
+
+"stuck" calls a person, so it needs proof: messages lie in the backlog that no known reason explains, a reading shows
+them after nobody had moved any for long enough, and no destination is known to take nothing. Another engine that
+syphons on the same queues may hold them for the same outage; whoever knows of the outage cannot exclude that.
+
+`Standstill` follows the messages, `ROWS` is the rule: the first row that holds has the status and the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
+from paired_servicebus.core.text.time_format import clock
+
+MAX_NAMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnavailableDestinations:
+    """The destinations that take no message of this engine's syphon now, and why."""
+
+    outage: tuple[str, ...] = ()
+    """Failed over here."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Refused the last message that was sent there: path and reason."""
+    forced: tuple[str, ...] = ()
+    """An operator keeps their senders on the backlog."""
+    paused: tuple[str, ...] = ()
+    """An operator lets nothing be moved there."""
+    since: float = 0.0
+    """When the latest of these began."""
+
+    def __bool__(self) -> bool:
+        return bool(self.outage or self.refused or self.forced or self.paused)
+
+
+NONE_AWAY: Final = UnavailableDestinations()
+
+
+class Standstill:
+    """Since when messages lie that no known reason explains and that nobody moves."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        """None: there are none."""
+        self.empty_at = 0.0
+        """The latest reading of all queues by which nothing was parked."""
+        self._settled_at = 0.0
+        self._proven = 0.0
+
+    def look(
+        self, at: float, *, unexplained: int, empty_at: float, read_at: float | None, moved_at: float, away: bool
+    ) -> None:
+        """Follow them.
+
+        Args:
+            unexplained: messages that lie in queues which are pumped, and that this engine does not hold.
+            empty_at: the oldest reading of all queues, where nothing is parked by it; else 0.
+            read_at: the oldest reading of those queues; None: one was not read.
+            moved_at: when this engine, or visibly another one, took messages out last.
+            away: whether a destination takes nothing. When it heals, every engine has its own pause until it tries.
+        """
+        self.empty_at = max(self.empty_at, empty_at)
+        if away:
+            self._settled_at = at + MAX_BACKOFF_SECONDS
+        if unexplained <= 0:
+            self.since, self._proven = None, 0.0
+            return
+        began = at if self.since is None else self.since
+        self.since = max(began, moved_at) if away else max(began, moved_at, self._settled_at)
+        self._proven = (read_at or 0.0) - self.since
+
+    def is_proven(self, least: float) -> bool:
+        """Whether a reading shows that they lay there for at least so many seconds, and nobody moved any."""
+        return self.since is not None and self._proven >= least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonEvidence:
+    """What an engine knows of its syphon at one moment."""
+
+    paused: str = ""
+    """By whom and why all of it is paused, as a sentence."""
+    failing: str = ""
+    """Which queue could not be received from for too long, and why."""
+    moves_now: bool = False
+    """Messages were moved in the last second."""
+    moved_lately: bool = False
+    pace: str = ""
+    """What limits its speed."""
+    parked: int | None = 0
+    """The figure; None: not known."""
+    is_whole: bool = True
+    """Whether every queue's depth was read."""
+    away: UnavailableDestinations = NONE_AWAY
+    paused_queues: str = ""
+    """In words, those that hold messages."""
+    lies_still: int = 0
+    """Messages that nothing explains, once Standstill has proof that nobody moves them."""
+    takes: bool = False
+    """A destination took messages since those that are away began to be."""
+    others: bool = False
+    """Another engine with a syphon is known, or was seen by what it moved."""
+    others_busy: bool = False
+    """One of them is known to move these messages, or to hold them for an outage."""
+    last_moved_at: float = 0.0
+
+
+def judge(sight: SyphonEvidence) -> tuple[SyphonStatus, str]:
+    """Give the status and the sentence of the first row that holds."""
+    return next((row.status, row.text(sight)) for row in ROWS if row.holds(sight))
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRule:
+    """One rule."""
+
+    holds: Callable[[SyphonEvidence], bool]
+    status: SyphonStatus
+    text: Callable[[SyphonEvidence], str]
+
+
+def _moves(it: SyphonEvidence) -> bool:
+    return it.moves_now or (it.moved_lately and it.parked != 0)
+
+
+def _is_stuck(it: SyphonEvidence) -> bool:
+    if not it.lies_still or it.others_busy:
+        return False
+    return not it.away or (it.takes and not it.others)
+
+
+ROWS: Final = (
+    StatusRule(lambda it: bool(it.paused), SyphonStatus.PAUSED, lambda it: it.paused),
+    StatusRule(lambda it: bool(it.failing), SyphonStatus.STUCK, lambda it: it.failing),
+    StatusRule(_moves, SyphonStatus.RUNNING, lambda it: _running(it)),
+    StatusRule(_is_stuck, SyphonStatus.STUCK, lambda it: _stuck(it)),
+    StatusRule(lambda it: bool(it.parked and it.away), SyphonStatus.WAITING, lambda it: _for_destinations(it)),
+    StatusRule(lambda it: bool(it.parked and it.paused_queues), SyphonStatus.WAITING, lambda it: _for_an_operator(it)),
+    StatusRule(lambda it: bool(it.parked and it.others_busy), SyphonStatus.WAITING, lambda it: _for_others(it)),
+    StatusRule(lambda it: bool(it.parked), SyphonStatus.WAITING, lambda it: _for_a_reason_unknown(it)),
+    StatusRule(lambda it: it.parked is None or not it.is_whole, SyphonStatus.IDLE, lambda _: _UNREAD),
+    StatusRule(lambda _: True, SyphonStatus.IDLE, lambda it: _idle(it)),
+)
+"""The first that holds counts; the last one always does."""
+
+_UNREAD: Final = "nothing received; the depth of some queues is not known"
+
+
+def _running(it: SyphonEvidence) -> str:
+    return f"moving messages to their destinations{it.pace and f'; {it.pace}'}"
+
+
+def _stuck(it: SyphonEvidence) -> str:
+    number = it.lies_still
+    lie = "message lies in the backlog queues and is" if number == 1 else "messages lie in the backlog queues and are"
+    return f"{number} {lie} not moved, for no reason that is known here"
+
+
+def _for_destinations(it: SyphonEvidence) -> str:
+    away = it.away
+    whom = [f"an outage of {_named(away.outage)}"] if away.outage else []
+    whom += [_named([f"{path} ({reason})" for path, reason in away.refused])] if away.refused else []
+    whom += [f"{_named(away.forced)} (forced here)"] if away.forced else []
+    whom += [f"{_named(away.paused)} (paused by an operator)"] if away.paused else []
+    heals = bool(away.outage or away.refused)
+    several = len(away.outage) + len(away.refused) > 1
+    end = f"moves them when {'each is' if several else 'it is'} healthy again" if heals else ""
+    return "; ".join(filter(None, (f"holds {_count(it)} for {' and '.join(whom)}", end)))
+
+
+def _for_an_operator(it: SyphonEvidence) -> str:
+    return f"{_count(it)} parked; an operator paused {it.paused_queues}"
+
+
+def _for_others(it: SyphonEvidence) -> str:
+    return f"{_count(it)} parked; another engine moves them, or holds them for an outage"
+
+
+def _for_a_reason_unknown(it: SyphonEvidence) -> str:
+    return f"{_count(it)} parked, and none has come here since {_last(it) or 'the start'}"
+
+
+def _idle(it: SyphonEvidence) -> str:
+    last = _last(it)
+    return f"nothing to move{f'; last moved {last}' if last else ''}"
+
+
+def _last(it: SyphonEvidence) -> str:
+    return clock(it.last_moved_at) if it.last_moved_at else ""
+
+
+def _count(it: SyphonEvidence) -> str:
+    return f"{it.parked} message{'' if it.parked == 1 else 's'}"
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
+    return ", ".join(paths[:MAX_NAMES]) + more

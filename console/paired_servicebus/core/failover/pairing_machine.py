@@ -1,0 +1,439 @@
+"""The whole pairing as one pure machine: `step(event) -> effects`.
+
+Events carry their time; what is due by itself (the failover interval, pings, probes of pulled queues) comes with
+`Ticked`, and `next_deadline` says when the next one is wanted. Effects are what the world has to do: send a ping,
+probe a queue, announce an event. The machine does nothing itself and knows neither clock nor network.
+
+An event that cannot happen raises `IllegalEventError` and leaves everything as it was. The answer of a ping that was
+overtaken by a failback is not illegal, only late: it is announced and moves nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from paired_servicebus.core.accounting.billing import probes_a_day
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
+from paired_servicebus.core.failover.entity_probes import EntityProbes
+from paired_servicebus.core.failover.inactivity import SILENCE, InactivityTimer
+from paired_servicebus.core.failover.rotation import Rotation
+from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.model import entity_state as life
+from paired_servicebus.core.model.entity_state import Entity, State, Trigger
+from paired_servicebus.core.model.pairing_events import (
+    EntityProbed,
+    Event,
+    Forced,
+    PingAccepted,
+    PingFailed,
+    PingSent,
+    Pinned,
+    QueueProbed,
+    QueuePulled,
+    QueueRestored,
+    Released,
+    SendAccepted,
+    SendFailed,
+    SendsCounted,
+    StateChanged,
+    SyphonPaused,
+    SyphonResumed,
+    Ticked,
+)
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, Verdict
+from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
+from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
+from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
+from paired_servicebus.core.text.index_ranges import format_indices
+
+DEADLINES_PER_TICK: Final = 50
+"""Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
+
+
+class PairingMachine:
+    """Entities, rotation and syphon of one engine's pairing.
+
+    Args:
+        policy: the options in force; seconds.
+        queues: the indices of the backlog queues found or created.
+    """
+
+    def __init__(self, policy: Policy, *, queues: Iterable[int]) -> None:
+        self.policy = policy
+        self.rotation = Rotation(queues, probe_interval=policy.ping_primary_interval)
+        self.probes = EntityProbes(interval=policy.ping_primary_interval, failover_interval=policy.failover_interval)
+        self.quiet = InactivityTimer()
+        self.destinations = DestinationCircuits(
+            throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
+        )
+        self.pace = SyphonRateLimit(
+            rate=policy.syphon_rate, live_share=policy.syphon_live_share, rest=policy.throttle_wait
+        )
+        self.pauses = SyphonPauses()
+        allowed = policy.destinations
+        self._destinations = None if allowed is None else frozenset(path.casefold() for path in allowed)
+        self.settled: set[str] = set()
+        """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
+        self._entities: dict[str, Entity] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    # -- asked ------------------------------------------------------------------------------------------------
+
+    def entity(self, path: str, *, at: float) -> Entity:
+        """The entity at `path` (compared without case); one never seen before is unknown since `at`."""
+        key = path.casefold()
+        found = self._entities.get(key)
+        if found is None:
+            found = self._keep(Entity(path=path, since=at))
+        return found
+
+    def probe(self, path: str, *, at: float) -> None:
+        """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
+        interval = self.policy.ping_primary_interval
+        a_day = probes_a_day(interval=interval, ping=self.policy.ping)
+        probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
+        self._keep(probed)
+        self.probes.start(path.casefold(), at=at)
+
+    def entities(self) -> tuple[Entity, ...]:
+        """Every entity seen so far, in the order of first sight."""
+        return tuple(self._entities.values())
+
+    def may_deliver(self, path: str, *, at: float) -> bool:
+        """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
+        if path.casefold() in self.pauses.destinations:
+            return False
+        found = self._entities.get(path.casefold())
+        return (found is None or not found.diverting) and self.destinations.available(path, at)
+
+    def refusal(self, path: str) -> str:
+        """Why this engine's syphon delivers nothing to a destination, whatever its health; empty if it does."""
+        if self._destinations is None or path.casefold() in self._destinations:
+            return ""
+        return f"{path} is not among the destinations that this engine's owner allows"
+
+    def may_pump(self, queue: int) -> bool:
+        """Whether an operator lets messages be moved out of this backlog queue."""
+        return not self.pauses.all and queue not in self.pauses.queues
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When a `Ticked` is wanted; None: nothing is due by itself."""
+        probe = self.rotation.next_probe()
+        first = self._deadlines[0][0] if self._deadlines else None
+        wanted = (probe, first, self.quiet.next(), self.probes.next())
+        return min((due for due in wanted if due is not None), default=None)
+
+    # -- told -------------------------------------------------------------------------------------------------
+
+    def step(self, event: Event) -> list[Effect]:
+        """What follows from `event`.
+
+        Raises:
+            IllegalEventError: it cannot happen now; nothing has changed.
+        """
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            raise IllegalEventError(f"a {type(event).__name__} is told to others, not to the state machine")
+        effects = handler(self, event)
+        self._forget_stale()
+        return effects
+
+    def _send_accepted(self, event: SendAccepted) -> list[Effect]:
+        if event.queue is not None:
+            return []
+        self.pace.live_at = event.at
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        entity = self.entity(event.entity, at=event.at)
+        if entity.probed_every is not None:
+            self.probes.heard(event.entity.casefold(), at=event.at)
+        if entity.state is State.HEALTHY and entity.primary_good:
+            return []  # the healthy path: nothing is new
+        return self._attempt_accepted(entity, event.at)
+
+    def _sends_counted(self, event: SendsCounted) -> list[Effect]:
+        """What was only counted: that there was a send, once for all of them."""
+        if event.route != str(PRIMARY):
+            return []
+        entity = self._known(event.entity)
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        if event.accepted and entity.state is State.UNKNOWN:
+            return self._attempt_accepted(entity, event.at)
+        return []
+
+    def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
+        entity = replace(entity, primary_good=True)
+        if entity.state is State.PINNED:  # its state stays, and what was wrong is over
+            entity = replace(entity, first_failure="", first_failure_at=None)
+        return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
+
+    def _send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.queue is not None:
+            self._refuse_unknown_queue(event.queue)
+            pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
+            return self._queue_failed(event, event.queue) if pulls else []
+        self._heard_failure(event)
+        verdict = VERDICTS[event.failure]
+        if verdict is Verdict.THROTTLED:  # a probe would only add to it
+            self.probes.heard(event.entity.casefold(), at=event.at)
+            self.pace.live_at = event.at
+            self.pace.throttled(event.at)
+        return self._attempt_failed(event, verdict)
+
+    def _heard_failure(self, event: SendFailed) -> None:
+        """It is a send as well, whatever it failed with: an entity that stays unknown is quiet since then."""
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        entity = self.entity(event.entity, at=event.at)
+        if entity.quiet_since is not None:
+            self._keep(replace(entity, quiet_since=event.at))
+
+    def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
+        if verdict is Verdict.COUNTS:
+            return self._primary_failed(event)
+        if verdict is Verdict.THROTTLED:  # moves nothing; its why-line says it
+            self._note_failure(event)
+        return []
+
+    def _note_failure(self, event: SendFailed) -> None:
+        entity = self.entity(event.entity, at=event.at)
+        self._keep(replace(entity, last_failure=event.reason, last_failure_at=event.at))
+
+    def _primary_failed(self, event: SendFailed) -> list[Effect]:
+        entity = self.entity(event.entity, at=event.at)
+        if entity.first_failure_at is None:
+            entity = replace(entity, first_failure=event.reason, first_failure_at=event.at)
+        entity = replace(
+            entity,
+            primary_good=False,
+            last_failure=event.reason,
+            last_failure_at=event.at,
+            failures_while_pinned=entity.failures_while_pinned + (entity.state is State.PINNED),
+        )
+        effects = self._move(entity, Trigger.SEND_FAILED, event.at, event.reason)
+        return effects + self._end_interval(event.entity, event.at)
+
+    def _queue_failed(self, event: SendFailed, queue: int) -> list[Effect]:
+        if not self.rotation.pull(queue, at=event.at, reason=event.reason):
+            return []
+        return [Announce(QueuePulled(at=event.at, queue=queue, reason=event.reason))]
+
+    def _refuse_unknown_queue(self, queue: int) -> None:
+        indices = self.rotation.indices
+        if queue not in indices:
+            raise IllegalEventError(f"this pairing uses no backlog queue {queue}; it uses {format_indices(indices)}")
+
+    def _queue_probed(self, event: QueueProbed) -> list[Effect]:
+        self._refuse_unknown_queue(event.queue)
+        back = self.rotation.probed(event.queue, at=event.at, accepted=event.accepted, reason=event.reason)
+        return [Announce(QueueRestored(at=event.at, queue=event.queue))] if back else []
+
+    def _ticked(self, event: Ticked) -> list[Effect]:
+        effects: list[Effect] = [ProbeQueue(queue) for queue in self.rotation.probes_due(event.at)]
+        for _ in range(DEADLINES_PER_TICK):
+            if not self._deadlines or self._deadlines[0][0] > event.at:
+                break
+            _, key = heapq.heappop(self._deadlines)
+            effects += self._end_interval(key, event.at)
+            effects += self._ping_if_due(key, event.at)
+        return effects + self._fallen_quiet(event.at) + self._probes_due(event.at)
+
+    def _fallen_quiet(self, at: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for key in self.quiet.due(at, most=DEADLINES_PER_TICK):
+            effects += self._move(self.quiet.not_known(self._entities[key]), Trigger.QUIET, at, SILENCE)
+        return effects
+
+    def _probes_due(self, at: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for key in self.probes.due(at):
+            entity = self._entities[key]
+            if entity.state in life.PROBED:
+                effects.append(ProbeEntity(entity.path))
+            else:
+                self.probes.later(key, at=at)
+        return effects
+
+    def _entity_probed(self, event: EntityProbed) -> list[Effect]:
+        """A probe finds out what a send would, and moves the state as one."""
+        entity = self._known(event.entity)
+        if entity.probed_every is None:
+            raise IllegalEventError(f"{entity.path} is not probed")
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        verdict = VERDICTS[event.failure] if event.failure is not None else None
+        began, throttled = event.at - event.took, verdict is Verdict.THROTTLED
+        earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
+        self.probes.answered(
+            event.entity.casefold(), began=began, good=verdict is not Verdict.COUNTS, earliest=earliest
+        )
+        if not entity.diverting:  # then the pings' answers stand there
+            text = event.reason or f"{event.took * 1000:.0f} ms"
+            entity = replace(entity, last_ping_at=event.at, last_ping_good=event.failure is None, last_ping_text=text)
+            self._keep(entity)
+        if event.failure is None or verdict is None:
+            return self._attempt_accepted(entity, event.at)
+        failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
+        if verdict is Verdict.CALLERS:  # moves nothing either; without traffic nobody else would say it
+            self._note_failure(failed)
+        return self._attempt_failed(failed, verdict)
+
+    def _end_interval(self, path: str, at: float) -> list[Effect]:
+        entity = self._entities[path.casefold()]
+        if entity.fails_over_at is None or entity.fails_over_at > at:
+            return []
+        waited = self.policy.failover_interval
+        why = f'no send accepted for {waited:g} s after "{entity.first_failure}"' if waited else entity.first_failure
+        return self._move(entity, Trigger.INTERVAL_ENDED, at, why)
+
+    def _ping_if_due(self, key: str, at: float) -> list[Effect]:
+        entity = self._entities[key]
+        if entity.ping_due is None or entity.ping_due > at:
+            return []
+        number = entity.pings + 1
+        self._keep(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
+        return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
+
+    def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
+        entity = self._known(event.entity)
+        if self._overtaken(entity, event):
+            return [Announce(event)]
+        entity = self._after_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
+        trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
+        count = entity.pings_in_a_row
+        why = "a ping was accepted" if count == 1 else f"{count} pings in a row were accepted"
+        return [Announce(event), *self._move(entity, trigger, event.at, why)]
+
+    def _ping_failed(self, event: PingFailed) -> list[Effect]:
+        entity = self._known(event.entity)
+        if self._overtaken(entity, event):
+            return [Announce(event)]
+        entity = self._after_ping(entity, event, good=False, text=event.reason)
+        return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
+
+    @staticmethod
+    def _overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
+        """Whether a failback came between the ping and its answer. Numbers begin again with each failover, so a ping
+        is also known by when it began: this failover's pings begin an interval after it."""
+        left = entity.left_primary_at
+        earlier = left is not None and event.at - event.took < left
+        return not entity.ping_in_flight or entity.pings != event.number or earlier
+
+    def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
+        """One ping an interval, counted from start to start; one that took longer is followed at once, and one that
+        was throttled not before `throttle_wait`."""
+        throttled = isinstance(event, PingFailed) and event.throttled
+        earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
+        began = event.at - event.took
+        self.quiet.heard(event.entity.casefold(), at=event.at)
+        return replace(
+            entity,
+            ping_in_flight=False,
+            ping_due=max(began + self.policy.ping_primary_interval, earliest),
+            ping_rests_until=earliest if throttled else None,
+            pings_in_a_row=entity.pings_in_a_row + 1 if good else 0,
+            primary_good=good,
+            last_ping_at=event.at,
+            last_ping_good=good,
+            last_ping_text=text,
+        )
+
+    def _enough(self, entity: Entity, at: float) -> bool:
+        in_a_row = entity.pings_in_a_row >= self.policy.failback_pings
+        return in_a_row and at - entity.since >= self.policy.cool_down
+
+    def _forced(self, event: Forced) -> list[Effect]:
+        return self._by_hand(event, Trigger.FORCE, "forced")
+
+    def _pinned(self, event: Pinned) -> list[Effect]:
+        return self._by_hand(event, Trigger.PIN, "pinned")
+
+    def _released(self, event: Released) -> list[Effect]:
+        quiet = self.quiet.is_quiet(event.entity.casefold(), at=event.at)
+        return self._by_hand(event, self._known(event.entity).release_trigger(quiet=quiet), "released")
+
+    def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
+        entity = self._known(event.entity)
+        if trigger is Trigger.RELEASE_UNKNOWN:
+            entity = self.quiet.not_known(entity)
+        reason = f' "{event.why}"' if event.why else ""
+        entity = replace(entity, by=event.by, by_why=event.why)
+        return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
+
+    def _syphon_paused(self, event: SyphonPaused) -> list[Effect]:
+        if event.queue is not None:
+            self._refuse_unknown_queue(event.queue)
+        self.pauses.pause(event)
+        return [Announce(event)]
+
+    def _syphon_resumed(self, event: SyphonResumed) -> list[Effect]:
+        if event.queue is not None:
+            self._refuse_unknown_queue(event.queue)
+        self.pauses.resume(event)
+        return [Announce(event)]
+
+    def _known(self, path: str) -> Entity:
+        found = self._entities.get(path.casefold())
+        if found is None:
+            known = ", ".join(entity.path for entity in self.entities()) or "none"
+            raise IllegalEventError(f"this engine knows no entity {path!r}; it knows: {known}")
+        return found
+
+    # -- moving -----------------------------------------------------------------------------------------------
+
+    def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> list[Effect]:
+        """Ask the table, enter the state it names, and keep the deadlines that follow."""
+        was, now = entity.state, life.next_state(entity, trigger)
+        if now is not was:
+            entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
+            if now is State.SUSPECT:
+                entity = replace(entity, fails_over_at=at + self.policy.failover_interval)
+            self.quiet.entered(entity.path.casefold(), now)
+        key = entity.path.casefold()
+        before = self._entities.get(key)
+        self._keep(entity)
+        for due in (entity.fails_over_at, entity.ping_due):
+            if due is not None and (before is None or due not in (before.fails_over_at, before.ping_due)):
+                heapq.heappush(self._deadlines, (due, key))
+        if now is was:
+            return []
+        return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
+
+    def _keep(self, entity: Entity) -> Entity:
+        """From now on this is how the entity stands."""
+        key = entity.path.casefold()
+        self._entities[key] = entity
+        if entity.settled:
+            self.settled.add(key)
+        else:
+            self.settled.discard(key)
+        return entity
+
+    def _forget_stale(self) -> None:
+        """Drop the nearest deadlines as long as nobody wants them any more."""
+        while self._deadlines:
+            due, key = self._deadlines[0]
+            entity = self._entities[key]
+            if due in (entity.fails_over_at, entity.ping_due):
+                return
+            heapq.heappop(self._deadlines)
+
+
+_HANDLERS: dict[type[Event], Callable[[PairingMachine, Any], list[Effect]]] = {
+    Ticked: PairingMachine._ticked,
+    SendAccepted: PairingMachine._send_accepted,
+    SendFailed: PairingMachine._send_failed,
+    SendsCounted: PairingMachine._sends_counted,
+    QueueProbed: PairingMachine._queue_probed,
+    EntityProbed: PairingMachine._entity_probed,
+    PingAccepted: PairingMachine._ping_accepted,
+    PingFailed: PairingMachine._ping_failed,
+    Forced: PairingMachine._forced,
+    Pinned: PairingMachine._pinned,
+    Released: PairingMachine._released,
+    SyphonPaused: PairingMachine._syphon_paused,
+    SyphonResumed: PairingMachine._syphon_resumed,
+}

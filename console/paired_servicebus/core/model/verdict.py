@@ -1,0 +1,243 @@
+"""Which failure counts towards a failover (SPEC.md section 5): one function, one table.
+
+An exception is first given its kind, by the names of its classes (so this file needs none of the SDK's modules)
+and by the AMQP condition: a `WireError` carries one, the SDK's bare `ServiceBusError` names one in its text. The kind
+then has one verdict. `_retryable` is never asked: the SDK overwrites it.
+
+Replaceable: whoever wants other rules passes another `exception -> Judgement` to the pairing.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.text.masking import masked
+
+
+class Verdict(StrEnum):
+    """What a failure means for the entity."""
+
+    COUNTS = "counts"
+    """Starts, or goes on with, a failover."""
+    THROTTLED = "throttled"
+    """Wait ten seconds, then send again; never a failover."""
+    CALLERS = "callers"
+    """The caller's own; raised, nothing else."""
+
+
+class FailureKind(StrEnum):
+    """The rows of the table."""
+
+    TIMEOUT = "timeout"
+    CONNECTION = "connection lost"
+    COMMUNICATION = "communication error"
+    INTERNAL = "internal server error"
+    DETACHED = "link detached"
+    UNEXPLAINED = "failure without a condition"
+    DISABLED = "entity disabled"
+    NOT_FOUND = "entity not found"
+    FULL = "entity full"
+    BUSY = "server busy"
+    UNAUTHENTICATED = "not authenticated"
+    UNAUTHORIZED = "not authorized"
+    TOO_LARGE = "message too large"
+    ARGUMENT = "bad argument"
+    UNLISTED = "not listed"
+
+
+VERDICTS: Final[dict[FailureKind, Verdict]] = {
+    FailureKind.TIMEOUT: Verdict.COUNTS,
+    FailureKind.CONNECTION: Verdict.COUNTS,
+    FailureKind.COMMUNICATION: Verdict.COUNTS,
+    FailureKind.INTERNAL: Verdict.COUNTS,
+    FailureKind.DETACHED: Verdict.COUNTS,
+    FailureKind.UNEXPLAINED: Verdict.COUNTS,
+    FailureKind.DISABLED: Verdict.COUNTS,
+    FailureKind.NOT_FOUND: Verdict.COUNTS,
+    FailureKind.FULL: Verdict.COUNTS,
+    FailureKind.BUSY: Verdict.THROTTLED,
+    FailureKind.UNAUTHENTICATED: Verdict.CALLERS,
+    FailureKind.UNAUTHORIZED: Verdict.CALLERS,
+    FailureKind.TOO_LARGE: Verdict.CALLERS,
+    FailureKind.ARGUMENT: Verdict.CALLERS,
+    FailureKind.UNLISTED: Verdict.CALLERS,
+}
+
+BACKLOG_VERDICTS: Final[dict[FailureKind, Verdict]] = {
+    **VERDICTS,
+    FailureKind.UNAUTHENTICATED: Verdict.COUNTS,
+    FailureKind.UNAUTHORIZED: Verdict.COUNTS,
+}
+"""For a backlog queue (SPEC.md section 7.1): COUNTS pulls it, and the call goes on with another one. The right to a
+queue is the pairing's matter. What is not listed stays the caller's: it may be the message's fault, and one message
+must not pull every queue."""
+
+DOUBTFUL: Final = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.CONNECTION,
+        FailureKind.COMMUNICATION,
+        FailureKind.DETACHED,
+        FailureKind.INTERNAL,
+        FailureKind.UNEXPLAINED,
+    }
+)
+"""After these a message may have arrived all the same; after every other kind it has not."""
+
+_SDK = "azure.servicebus.exceptions."
+KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
+    _SDK + "OperationTimeoutError": FailureKind.TIMEOUT,
+    _SDK + "ServiceBusConnectionError": FailureKind.CONNECTION,
+    _SDK + "ServiceBusCommunicationError": FailureKind.COMMUNICATION,
+    _SDK + "MessagingEntityDisabledError": FailureKind.DISABLED,
+    _SDK + "MessagingEntityNotFoundError": FailureKind.NOT_FOUND,
+    _SDK + "ServiceBusQuotaExceededError": FailureKind.FULL,
+    _SDK + "ServiceBusServerBusyError": FailureKind.BUSY,
+    _SDK + "ServiceBusAuthenticationError": FailureKind.UNAUTHENTICATED,
+    _SDK + "ServiceBusAuthorizationError": FailureKind.UNAUTHORIZED,
+    _SDK + "MessageSizeExceededError": FailureKind.TOO_LARGE,
+    # Of one message, one session or one call of management: they say nothing of the entity.
+    _SDK + "MessageLockLostError": FailureKind.UNLISTED,
+    _SDK + "MessageNotFoundError": FailureKind.UNLISTED,
+    _SDK + "SessionLockLostError": FailureKind.UNLISTED,
+    _SDK + "SessionCannotBeLockedError": FailureKind.UNLISTED,
+    _SDK + "MessagingEntityAlreadyExistsError": FailureKind.UNLISTED,
+    _SDK + "AutoLockRenewFailed": FailureKind.UNLISTED,
+    _SDK + "AutoLockRenewTimeout": FailureKind.UNLISTED,
+    _SDK + "ServiceBusError": FailureKind.UNEXPLAINED,
+    "azure.core.exceptions.ClientAuthenticationError": FailureKind.UNAUTHENTICATED,
+    "azure.core.exceptions.ServiceRequestError": FailureKind.CONNECTION,
+    "azure.core.exceptions.ServiceResponseError": FailureKind.CONNECTION,
+    "azure.servicebus._pyamqp.error.AMQPConnectionError": FailureKind.CONNECTION,
+    "azure.servicebus._pyamqp.error.AMQPLinkError": FailureKind.DETACHED,
+    "azure.servicebus._pyamqp.error.AMQPException": FailureKind.UNEXPLAINED,
+    "paired_servicebus.core.errors.WireTimeoutError": FailureKind.TIMEOUT,
+    "paired_servicebus.core.errors.WireConnectionError": FailureKind.CONNECTION,
+    "paired_servicebus.core.errors.WireAuthenticationError": FailureKind.UNAUTHENTICATED,
+    "paired_servicebus.core.errors.WireLinkError": FailureKind.DETACHED,
+    "paired_servicebus.core.errors.WireError": FailureKind.UNEXPLAINED,
+    "builtins.TimeoutError": FailureKind.TIMEOUT,
+    "builtins.OSError": FailureKind.CONNECTION,
+    "builtins.ValueError": FailureKind.ARGUMENT,
+    "builtins.TypeError": FailureKind.ARGUMENT,
+}
+"""Looked up along the exception's classes, nearest first."""
+
+KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
+    "amqp:internal-error": FailureKind.INTERNAL,
+    "amqp:resource-locked": FailureKind.INTERNAL,
+    "com.microsoft:operation-cancelled": FailureKind.INTERNAL,
+    "amqp:link:detach-forced": FailureKind.DETACHED,
+    "amqp:connection:forced": FailureKind.CONNECTION,
+    "com.microsoft:timeout": FailureKind.TIMEOUT,
+    "com.microsoft:server-busy": FailureKind.BUSY,
+    "com.microsoft:entity-disabled": FailureKind.DISABLED,
+    "com.microsoft:argument-error": FailureKind.ARGUMENT,
+    "com.microsoft:argument-out-of-range": FailureKind.ARGUMENT,
+    "amqp:not-allowed": FailureKind.ARGUMENT,
+    "amqp:not-implemented": FailureKind.ARGUMENT,
+    "amqp:decode-error": FailureKind.ARGUMENT,
+    "amqp:not-found": FailureKind.NOT_FOUND,
+    "amqp:resource-limit-exceeded": FailureKind.FULL,
+    "amqp:unauthorized-access": FailureKind.UNAUTHORIZED,
+    "com.microsoft:auth-failed": FailureKind.UNAUTHORIZED,
+    "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
+    # Of one message, one session or one request.
+    "com.microsoft:message-lock-lost": FailureKind.UNLISTED,
+    "com.microsoft:message-not-found": FailureKind.UNLISTED,
+    "com.microsoft:session-lock-lost": FailureKind.UNLISTED,
+    "com.microsoft:session-cannot-be-locked": FailureKind.UNLISTED,
+    "com.microsoft:entity-already-exists": FailureKind.UNLISTED,
+}
+"""Asked where the class says no more than that the SDK failed, and first of all for what carries its condition."""
+
+_NOT_WRITABLE: Final = "Unable to encode"
+_MISSING: Final = "could not be found"
+_CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A failure's kind, its verdict, and one line of reason that is fit for a screen."""
+
+    kind: FailureKind
+    verdict: Verdict
+    reason: str
+
+
+Judge = Callable[[BaseException], Judgement]
+
+
+def at_backlog(judgement: Judgement) -> Verdict:
+    """What a failure means for a backlog queue: a refused right says nothing of the caller's message."""
+    if judgement.kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
+        return BACKLOG_VERDICTS[judgement.kind]
+    return judgement.verdict
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """The row of the table an exception belongs to."""
+    for cls in type(error).__mro__:
+        kind = KIND_BY_CLASS.get(f"{cls.__module__}.{cls.__qualname__}")
+        if kind is not None:
+            break
+    else:
+        return FailureKind.UNLISTED
+    if isinstance(error, WireError) and kind is not FailureKind.UNAUTHENTICATED:
+        return _kind_on_the_wire(error, kind)
+    if kind is FailureKind.UNEXPLAINED:
+        found = _CONDITION.search(str(error))
+        if found is not None:
+            return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
+        if _speaks_of_the_callers_values(error):
+            return FailureKind.ARGUMENT
+    if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
+        return FailureKind.NOT_FOUND
+    return kind
+
+
+def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
+    """By its condition, as far as the table knows it; else by what ended: a link, the connection, or only a message.
+
+    A connection that ended is that, whatever for, unless the namespace was busy: as by the SDK.
+    """
+    if error.condition is None:
+        return kind
+    unknown = FailureKind.INTERNAL if kind is FailureKind.UNEXPLAINED else kind
+    by_condition = KIND_BY_CONDITION.get(error.condition, unknown)
+    return kind if kind is FailureKind.CONNECTION and by_condition is not FailureKind.BUSY else by_condition
+
+
+def _speaks_of_a_missing_entity(error: BaseException) -> bool:
+    """The service refuses a token for an entity that is not there, and the SDK calls that an authentication error."""
+    inner = getattr(error, "inner_exception", None)
+    return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
+
+
+def _speaks_of_the_callers_values(error: BaseException) -> bool:
+    """The SDK could not write a message as AMQP; it wraps that as it wraps a broken connection."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, TypeError):  # else of a connection that is gone
+        return str(inner).startswith(_NOT_WRITABLE)
+    return isinstance(inner, ValueError | OverflowError | RecursionError | struct.error)
+
+
+def judge(error: BaseException) -> Judgement:
+    """What an exception means for the entity it was met on (SPEC.md section 5). Never raises: what no row of the table
+    fits is `FailureKind.UNLISTED`, the caller's own."""
+    kind = kind_of(error)
+    return Judgement(kind, VERDICTS[kind], _reason(kind, error))
+
+
+def _reason(kind: FailureKind, error: BaseException) -> str:
+    """The kind, and what the failure itself says where that adds something; one line of at most 160 characters."""
+    if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
+        return str(kind)
+    said = masked(" ".join(str(error).split()))
+    return f"{kind}: {said}"[:160] if said else f"{kind}: {type(error).__name__}"

@@ -1,0 +1,1 @@
+"""What an operator reads and orders: why-lines, outlook, readiness, alarms, the table of actions."""

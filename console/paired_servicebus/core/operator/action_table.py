@@ -1,0 +1,386 @@
+"""Everything that an operator can order of an engine: one table for guard, keys, palette, help and command line.
+
+A row says what the act is called, what it is done to, whether it is dangerous, and why it is not possible now. What is
+dangerous is armed first and fired by typing what `to_type` says; the guard enforces that (paired_servicebus.engine.commands.guard), and
+screens ask `why_not` so that a key that would be refused is grey and says why. Pure: the state is a Snapshot.
+
+Not here: how an act is done (paired_servicebus.engine.commands.handlers), and what a screen does by itself (paired_servicebus.ui.commands.action_table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, SyphonStatus
+from paired_servicebus.core.text.index_ranges import format_indices
+
+ARMED_SECONDS: Final = 30.0
+"""Seconds between arming and firing."""
+
+
+class Scope(StrEnum):
+    """What the targets of an order are. The values go over the control socket."""
+
+    ALL = "all"
+    """The engine, or its whole syphon: no target is named."""
+    ENTITY = "entity"
+    QUEUE = "queue"
+    """A backlog queue in use, by its index."""
+    DESTINATION = "destination"
+    """Where parked messages go, by path."""
+    UNUSED = "unused queue"
+    """An unused backlog queue, by path."""
+
+
+WhyNot = Callable[[Snapshot, Scope, str], str]
+"""Why an act is not possible for a target now; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing to order."""
+
+    id: str
+    key: str
+    """The key that stands for it; empty: it has none."""
+    label: str
+    help: str
+    verb: str
+    """How it is ordered without a screen, after `paired`."""
+    dangerous: bool = False
+    """Armed first, with what it would do in sight, and fired by typing the target's name within ARMED_SECONDS seconds."""
+    scopes: tuple[Scope, ...]
+    """What it can be done to; the first is meant where none is named."""
+    confirms: str = ""
+    """What a person states besides the name, since no engine can know it; empty: nothing."""
+    needs_syphon: bool = False
+    """It needs a syphon in this engine."""
+    slow: bool = False
+    """It takes longer than a person waits for a key; other orders are taken meanwhile."""
+    lifts_read_only: bool = False
+    special: WhyNot
+    """Why this act, of all that an engine would take, is not possible for a target now."""
+
+    @property
+    def scope(self) -> Scope:
+        """What is meant where no scope is named."""
+        return self.scopes[0]
+
+
+# -- asked of an order ---------------------------------------------------------------------------------------------
+
+
+def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """What is wrong with an order itself: its scope, or a target that is not there. Empty if nothing is."""
+    if scope not in action.scopes:
+        return f"{action.label} cannot be ordered for: {scope}; it is for: {', '.join(action.scopes)}"
+    if scope is Scope.ALL:
+        return f"{action.label} takes no target, and {targets[0]!r} was named" if targets else ""
+    if not targets:
+        return f"{action.label} needs a target ({scope})"
+    twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
+    if twice:
+        return f"{twice!r} was named twice"
+    return next((text for target in targets if (text := _strange(snapshot, scope, target))), "")
+
+
+def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """Why an order without fault is not possible now, read-only aside; empty if it is. One target that does not
+    allow it is enough: what was previewed is done whole or not at all."""
+    if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
+        return "this engine runs no syphon"
+    wanted = targets if scope is not Scope.ALL else ("",)
+    return next((text for target in wanted if (text := action.special(snapshot, scope, target))), "")
+
+
+def read_only(action: Action) -> str:
+    """Why an order is refused by what is read-only; empty for what makes it writable again."""
+    return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
+
+
+def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """What a person types to fire: the one target's name, the number of several, the pairing's name for all of it."""
+    if scope is Scope.ALL:
+        return snapshot.pairing
+    return targets[0] if len(targets) == 1 else str(len(targets))
+
+
+def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """What fires an armed order: what a person types, and after it what the act has them confirm."""
+    return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
+
+
+def typed_right(typed: str, wanted: str) -> bool:
+    """Whether that is what was to be typed; names compare without case, as the service's do."""
+    return typed.strip().casefold() == wanted.casefold()
+
+
+def named(scope: Scope, target: str) -> str:
+    """A target as audit lines and sentences name it."""
+    return f"backlog/{target}" if scope is Scope.QUEUE else target
+
+
+# -- targets --------------------------------------------------------------------------------------------------------
+
+
+def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
+    """The entity of that path; paths compare without case."""
+    return next((one for one in snapshot.entities if one.path.casefold() == path.casefold()), None)
+
+
+def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
+    """The backlog queue in use with that index."""
+    return next((one for one in snapshot.queues if str(one.index) == index), None)
+
+
+def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    """Why there is no such target; empty if there is."""
+    match scope:
+        case Scope.ENTITY:
+            known = [one.path for one in snapshot.entities]
+            there = entity_at(snapshot, target) is not None
+            return "" if there else f"this engine has no entity {target!r}; it has {', '.join(known) or 'none'}"
+        case Scope.QUEUE:
+            used = format_indices([one.index for one in snapshot.queues])
+            there = queue_at(snapshot, target) is not None
+            return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
+        case Scope.UNUSED:
+            return _no_unused(snapshot, target)
+        case _:  # destinations are whatever senders wrote: one not seen yet may be paused as well
+            return "" if target.strip() else "a destination has a name"
+
+
+def _no_unused(snapshot: Snapshot, path: str) -> str:
+    if snapshot.unused.read_at is None:
+        return f"unused backlog queues are not known: {snapshot.unused.trouble or 'they were not listed yet'}"
+    paths = [one.path for one in snapshot.unused.queues]
+    if path.casefold() in (one.casefold() for one in paths):
+        return ""
+    return f"{path!r} is no unused backlog queue; there are {', '.join(paths) or 'none'}"
+
+
+# -- why not now ------------------------------------------------------------------------------------------------------
+
+
+def _no_force(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+    entity = entity_at(snapshot, path)
+    return f"{path} is forced already" if entity is not None and entity.state is State.FORCED else ""
+
+
+def _no_pin(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+    entity = entity_at(snapshot, path)
+    return f"{path} is pinned already" if entity is not None and entity.state is State.PINNED else ""
+
+
+def _no_release(snapshot: Snapshot, _scope: Scope, path: str) -> str:
+    entity = entity_at(snapshot, path)
+    if entity is None or entity.state in (State.FORCED, State.PINNED, State.FAILED_OVER):
+        return ""
+    return f"{entity.path} is {entity.state}: nothing to release"
+
+
+def _no_pause(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    return f"{_what(scope, target)} is paused already" if _is_paused(snapshot, scope, target) else ""
+
+
+def _no_resume(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    return "" if _is_paused(snapshot, scope, target) else f"{_what(scope, target)} is not paused"
+
+
+def _what(scope: Scope, target: str) -> str:
+    return "the syphon" if scope is Scope.ALL else named(scope, target)
+
+
+def _is_paused(snapshot: Snapshot, scope: Scope, target: str) -> bool:
+    syphon = snapshot.syphon
+    if scope is Scope.QUEUE:
+        return target in map(str, syphon.paused_queues)
+    if scope is Scope.DESTINATION:
+        return target.casefold() in (path.casefold() for path in syphon.paused_destinations)
+    return syphon.status is SyphonStatus.PAUSED
+
+
+def _no_redrive(snapshot: Snapshot, _scope: Scope, index: str) -> str:
+    queue = queue_at(snapshot, index)
+    return f"backlog/{index} had no dead letters when it was read" if queue and queue.dead_lettered == 0 else ""
+
+
+def _no_clean_up(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
+    trouble = snapshot.unused.trouble
+    return f"the secondary namespace cannot be managed now: {trouble}" if trouble else ""
+
+
+def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
+    return "the syphon is paused: resume it first" if snapshot.syphon.status is SyphonStatus.PAUSED else ""
+
+
+def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    drain, depths = snapshot.drain, [queue.depth for queue in snapshot.queues]
+    if drain is None:
+        return "this engine starts none; the command does: paired drain"
+    if drain.text or drain.trouble:
+        return f"there is one already: {drain.text}" if drain.text else drain.trouble
+    if snapshot.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+        return "the syphon moves the same messages: pause it first"
+    return "nothing was parked when the queues were read" if depths and not any(depths) and None not in depths else ""
+
+
+def _no_end_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    return "" if snapshot.drain is not None and snapshot.drain.text else "no drain of this pairing runs"
+
+
+def _no_lock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    return "this engine is read-only already" if snapshot.read_only else ""
+
+
+def _no_unlock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    return "" if snapshot.read_only else "this engine is not read-only"
+
+
+def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
+    return "" if snapshot.own_process else "this engine lives in an application, and ends with it"
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    Action(
+        id="force",
+        key="f",
+        label="force failover",
+        help="send to the backlog until released",
+        verb="failover",
+        dangerous=True,
+        scopes=(Scope.ENTITY,),
+        special=_no_force,
+    ),
+    Action(
+        id="release",
+        key="b",
+        label="release",
+        help="give the entity back to the rules",
+        verb="release",
+        dangerous=True,
+        scopes=(Scope.ENTITY,),
+        special=_no_release,
+    ),
+    Action(
+        id="pin",
+        key="i",
+        label="pin",
+        help="send to the primary whatever fails",
+        verb="pin",
+        dangerous=True,
+        scopes=(Scope.ENTITY,),
+        special=_no_pin,
+    ),
+    Action(
+        id="pause-syphon",
+        key="p",
+        label="pause syphon",
+        help="this engine moves no parked messages; others may",
+        verb="syphon pause",
+        scopes=(Scope.ALL, Scope.QUEUE, Scope.DESTINATION),
+        needs_syphon=True,
+        special=_no_pause,
+    ),
+    Action(
+        id="resume-syphon",
+        key="p",
+        label="resume syphon",
+        help="move parked messages again",
+        verb="syphon resume",
+        scopes=(Scope.ALL, Scope.QUEUE, Scope.DESTINATION),
+        needs_syphon=True,
+        special=_no_resume,
+    ),
+    Action(
+        id="clean-up",
+        key="c",
+        label="clean up",
+        help="delete an unused backlog queue that is empty",
+        verb="cleanup",
+        dangerous=True,
+        scopes=(Scope.UNUSED,),
+        confirms="no other host uses it",
+        slow=True,
+        special=_no_clean_up,
+    ),
+    Action(
+        id="redrive",
+        key="r",
+        label="re-drive",
+        help="put a backlog queue's dead letters back to work",
+        verb="redrive",
+        dangerous=True,
+        scopes=(Scope.QUEUE,),
+        needs_syphon=True,
+        slow=True,
+        special=_no_redrive,
+    ),
+    Action(
+        id="move-stranded",
+        key="m",
+        label="move stranded",
+        help="move what lies in an unused backlog queue",
+        verb="move-stranded",
+        dangerous=True,
+        scopes=(Scope.UNUSED,),
+        needs_syphon=True,
+        slow=True,
+        special=_no_move,
+    ),
+    Action(
+        id="drain",
+        key="d",
+        label="drain",
+        help="move a large backlog with many processes, by Spark",
+        verb="drain",
+        dangerous=True,
+        scopes=(Scope.ALL,),
+        slow=True,
+        special=_no_drain,
+    ),
+    Action(
+        id="end-drain",
+        key="d",
+        label="end drain",
+        help="it settles what it has in hand, and ends",
+        verb="end-drain",
+        scopes=(Scope.ALL,),
+        special=_no_end_drain,
+    ),
+    Action(
+        id="read-only",
+        key="w",
+        label="make read-only",
+        help="refuse every act that changes something",
+        verb="read-only on",
+        scopes=(Scope.ALL,),
+        special=_no_lock,
+    ),
+    Action(
+        id="read-write",
+        key="w",
+        label="make writable",
+        help="take orders again",
+        verb="read-only off",
+        dangerous=True,
+        scopes=(Scope.ALL,),
+        lifts_read_only=True,
+        special=_no_unlock,
+    ),
+    Action(
+        id="stop",
+        key="",
+        label="end the engine",
+        help="sends in hand finish, locks are released",
+        verb="down",
+        dangerous=True,
+        scopes=(Scope.ALL,),
+        special=_no_stop,
+    ),
+)
+BY_ID: Final = {action.id: action for action in ACTIONS}

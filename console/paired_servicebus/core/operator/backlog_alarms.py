@@ -1,0 +1,31 @@
+"""What about the backlog a person should look at now: rules over a snapshot's values, a sentence each.
+
+That parked messages have no syphon (SPEC.md section 4.6) and that a failover would not work are said where they are
+found out (paired_servicebus.pairing.monitoring.snapshot_views, readiness.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paired_servicebus.core.backlog.depth_trend import seconds_until
+from paired_servicebus.core.model.snapshot import QueueView, SyphonStatus, SyphonView
+from paired_servicebus.core.operator.failover_readiness import FULL_SHARE
+from paired_servicebus.core.text.time_format import clock
+
+
+def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
+    """A stuck pump, and queues that are nearly full."""
+    said = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
+    return said + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
+
+
+def share_used(queue: QueueView) -> float:
+    """How full it is, 0 to 1; 0 where that is not known."""
+    return queue.size_bytes / queue.limit_bytes if queue.size_bytes is not None and queue.limit_bytes else 0.0
+
+
+def _nearly_full(queue: QueueView) -> str:
+    left = seconds_until(queue.size_bytes or 0, queue.limit_bytes or 0, queue.bytes_growth)
+    when = f", and full {clock(queue.read_at + left)} at this pace" if left is not None and queue.read_at else ""
+    return f"backlog queue {queue.index} is {share_used(queue):.0%} full{when}"

@@ -1,0 +1,310 @@
+"""Would a failover work now? What was seen, judged: evidence in, findings out.
+
+The rules are the rows of RULES; each makes one finding. Where something was not looked at, or could not be, the finding
+says so: unknown is never ok. Only what would make sends fail, or leave parked messages where they are, says no; the
+rest warns. How evidence is gathered belongs to paired_servicebus.pairing.monitoring.readiness_probes and paired_servicebus.engine.readiness.local_evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.model.policy import PingKind
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
+from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.core.text.time_format import clock
+
+GB: Final = 1024**3
+FULL_SHARE: Final = 0.8
+"""A backlog that is fuller than this share warns."""
+EXPIRY_WARNING_SECONDS: Final = 3600.0
+"""Seconds: a signature that cannot be renewed and ends within them warns."""
+MAX_NAMES: Final = 3
+"""So many names are written out; more are counted."""
+
+SECONDARY: Final = "secondary reachable"
+SEND: Final = "send to the backlog"
+ROOM: Final = "room in the backlog"
+TOKENS: Final = "credentials"
+SYPHON: Final = "a syphon runs"
+SIZES: Final = "messages fit"
+EXPIRY: Final = "pings leave nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEvidence:
+    """One backlog queue. None: not known."""
+
+    path: str
+    tried_at: float | None = None
+    """When a link to it was opened or refused."""
+    refusal: str = ""
+    """Why no link could be opened; empty where one could."""
+    unreachable: bool = False
+    """The refusal is the network's or the namespace's, not this queue's or the credential's."""
+    messages: int | None = None
+    size_bytes: int | None = None
+    limit_bytes: int | None = None
+    read_at: float | None = None
+    """When messages and size were read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvidence:
+    """How long one namespace's credential is good."""
+
+    namespace: str
+    expires_at: float | None = None
+    """None: a key, which signs anew each time."""
+    renewable: bool = True
+    """False: a ready signature, which ends with its time."""
+    trouble: str = ""
+    """Why no token could be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLarge:
+    """Messages of one entity that were accepted by the primary and would not fit into a backlog queue."""
+
+    entity: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiryEvidence:
+    """Whether an entity, or a subscription of it, dead-letters what expires: each ping would land there."""
+
+    path: str
+    dead_letters: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was seen at `at`. What nobody looked at keeps its default."""
+
+    at: float
+    primary: str
+    secondary: str
+    """The namespaces' names."""
+    queues: tuple[QueueEvidence, ...]
+    queues_wanted: int
+    tokens: tuple[TokenEvidence, ...] = ()
+    syphon: SyphonStatus | None = None
+    """This engine's; None: no engine was asked."""
+    syphons_elsewhere: tuple[str, ...] = ()
+    """Other engines of this pair of namespaces that run a syphon."""
+    too_large: tuple[TooLarge, ...] | None = None
+    limit_bytes: int | None = None
+    """The largest message that the backlog takes."""
+    ping: PingKind = "message"
+    expiry: tuple[ExpiryEvidence, ...] | None = None
+    expiry_at: float | None = None
+    trouble: str = ""
+    """Why management did not tell the queues' counts; empty where it did."""
+    asked: bool = True
+    """Whether management was asked at all: an engine asks it only where somebody looks (SPEC.md section 12)."""
+
+
+def judge(evidence: Evidence) -> Readiness:
+    """The findings, in the order in which a person goes through them."""
+    return Readiness(at=evidence.at, findings=tuple(rule(evidence) for rule in RULES))
+
+
+def unreachable(readiness: Readiness) -> bool:
+    """Whether the secondary could not be contacted at all."""
+    return any(finding.what == SECONDARY for finding in readiness.of(FindingVerdict.NO))
+
+
+def alarm(readiness: Readiness) -> str:
+    """What stands in the way, as one sentence; empty where nothing does."""
+    against = readiness.of(FindingVerdict.NO)
+    if not against:
+        return ""
+    more = f" (and {len(against) - 1} more: paired check)" if len(against) > 1 else ""
+    return f"not ready to fail over: {against[0].evidence}{more}; {against[0].todo}"
+
+
+def _secondary(evidence: Evidence) -> Finding:
+    tried = [queue for queue in evidence.queues if queue.tried_at is not None]
+    reached = [queue for queue in tried if not queue.unreachable]
+    if reached or not tried:
+        verdict = FindingVerdict.OK if reached else FindingVerdict.UNKNOWN
+        seen = f"it answered for {len(reached)} of {len(tried)} backlog queues" if reached else "not tried yet"
+        return Finding(what=SECONDARY, verdict=verdict, evidence=seen, read_at=_oldest(tried))
+    return Finding(
+        what=SECONDARY,
+        verdict=FindingVerdict.NO,
+        evidence=f"the secondary namespace does not answer: {tried[0].refusal}",
+        read_at=_oldest(tried),
+        todo="check the network, and [secondary] in pairing.toml",
+    )
+
+
+def _send(evidence: Evidence) -> Finding:
+    tried = [queue for queue in evidence.queues if queue.tried_at is not None]
+    refused = [queue for queue in tried if queue.refusal]
+    open_ = len(tried) - len(refused)
+    said = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
+    if refused:
+        reasons = dict.fromkeys(queue.refusal for queue in refused)
+        said += "".join(
+            f"; {reason}: {_named(queue.path for queue in refused if queue.refusal == reason)}" for reason in reasons
+        )
+    if tried and not open_:
+        verdict, todo = FindingVerdict.NO, "start an engine, which makes missing queues; the credential needs Send"
+    elif not tried:
+        verdict, todo = FindingVerdict.UNKNOWN, ""
+    elif open_ < evidence.queues_wanted:
+        verdict, todo = FindingVerdict.WARN, "sends go to the queues that are left; look at the ones that refuse"
+    elif open_ == 1:
+        verdict, todo = (
+            FindingVerdict.WARN,
+            "one queue leaves no second choice when it fails: raise backlog_queue_count",
+        )
+    else:
+        verdict, todo = FindingVerdict.OK, ""
+    return Finding(what=SEND, verdict=verdict, evidence=said, read_at=_oldest(tried), todo=todo)
+
+
+def _room(evidence: Evidence) -> Finding:
+    known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
+    if not known:
+        if not evidence.asked and not evidence.trouble:
+            seen = "the sizes of the backlog queues are not known: they are read where somebody looks"
+            return Finding(what=ROOM, verdict=FindingVerdict.UNKNOWN, evidence=seen)
+        why = f": {evidence.trouble}" if evidence.trouble else ""
+        return Finding(
+            what=ROOM,
+            verdict=FindingVerdict.UNKNOWN,
+            evidence=f"the sizes of the backlog queues are not known{why}",
+            todo="" if evidence.trouble else "reading them needs Manage on the secondary; sending does not",
+        )
+    limit = sum(queue.limit_bytes or 0 for queue in known)
+    used = sum(queue.size_bytes or 0 for queue in known)
+    full = [queue for queue in known if (queue.size_bytes or 0) >= (queue.limit_bytes or 0)]
+    verdict, todo = FindingVerdict.OK, ""
+    if len(full) == len(evidence.queues):
+        verdict, todo = FindingVerdict.NO, "run a syphon, or add queues: raise backlog_queue_count"
+    elif full or used > FULL_SHARE * limit:
+        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues make more room (backlog_queue_count)"
+    free = f"{max(0, limit - used) / GB:.1f} of {limit / GB:.0f} GB free in {len(known)} backlog queues"
+    parked = f", {sum(queue.messages or 0 for queue in known):,} messages parked"
+    named = f"; full: {_named(queue.path for queue in full)}" if full else ""
+    stale = f" (not read anew: {evidence.trouble})" if evidence.trouble else ""
+    return Finding(
+        what=ROOM,
+        verdict=verdict,
+        evidence=free + parked + named + stale,
+        read_at=min((queue.read_at for queue in known if queue.read_at is not None), default=None),
+        todo=todo,
+    )
+
+
+def _tokens(evidence: Evidence) -> Finding:
+    told = [(_token(token, evidence.at), token) for token in evidence.tokens]
+    worst = next((answer for answer in _WORST if any(one == answer for one, _ in told)), FindingVerdict.UNKNOWN)
+    todo = (
+        "renew the signature, or use a key or an identity" if worst in (FindingVerdict.WARN, FindingVerdict.NO) else ""
+    )
+    return Finding(
+        what=TOKENS,
+        verdict=worst,
+        evidence="; ".join(_validity(token) for _, token in told) or "not looked at",
+        read_at=evidence.at if told else None,
+        todo=todo,
+    )
+
+
+def _token(token: TokenEvidence, at: float) -> FindingVerdict:
+    if token.trouble:
+        return FindingVerdict.NO
+    if token.expires_at is None or token.renewable:
+        return FindingVerdict.OK
+    if token.expires_at <= at:
+        return FindingVerdict.NO
+    return FindingVerdict.WARN if token.expires_at - at < EXPIRY_WARNING_SECONDS else FindingVerdict.OK
+
+
+def _validity(token: TokenEvidence) -> str:
+    if token.trouble:
+        return f"{token.namespace}: no token: {token.trouble}"
+    if token.expires_at is None:
+        return f"{token.namespace}: a key, good until it is changed"
+    kind = "a token that renews itself, this one" if token.renewable else "a signature,"
+    return f"{token.namespace}: {kind} good until {clock(token.expires_at)}"
+
+
+def _syphon(evidence: Evidence) -> Finding:
+    counted = [queue.messages for queue in evidence.queues if queue.messages is not None]
+    parked = sum(counted)
+    lie = f"; {parked:,} messages are parked" if parked else ""
+    if evidence.syphons_elsewhere:
+        verdict, said, todo = FindingVerdict.OK, f"engine {_named(evidence.syphons_elsewhere)} runs one", ""
+    else:
+        verdict, said, todo = _SYPHONS[evidence.syphon]
+    return Finding(what=SYPHON, verdict=verdict, evidence=said + lie, read_at=evidence.at, todo=todo)
+
+
+def _sizes(evidence: Evidence) -> Finding:
+    if evidence.too_large is None:
+        return Finding(what=SIZES, verdict=FindingVerdict.UNKNOWN, evidence="only an engine that sends can count them")
+    said = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
+    limit = f" (limit {evidence.limit_bytes:,} bytes)" if evidence.limit_bytes else ""
+    if not said:
+        seen = f"every message this engine sent would have fitted into the backlog{limit}"
+        return Finding(what=SIZES, verdict=FindingVerdict.OK, evidence=seen, read_at=evidence.at)
+    return Finding(
+        what=SIZES,
+        verdict=FindingVerdict.WARN,
+        evidence=f"messages that would not survive failover{limit}: {_named(said)}",
+        read_at=evidence.at,
+        todo="send smaller bodies, or pair with a namespace of a larger tier",
+    )
+
+
+def _expiry(evidence: Evidence) -> Finding:
+    if evidence.ping == "link":
+        return Finding(what=EXPIRY, verdict=FindingVerdict.OK, evidence='pings only attach (ping = "link")')
+    if evidence.expiry is None:
+        seen = "not known whether entities dead-letter on expiry: management of the primary did not tell"
+        return Finding(what=EXPIRY, verdict=FindingVerdict.UNKNOWN, evidence=seen)
+    hit = [one.path for one in evidence.expiry if one.dead_letters]
+    blind = [one.path for one in evidence.expiry if one.dead_letters is None]
+    verdict = FindingVerdict.WARN if hit else FindingVerdict.UNKNOWN if blind else FindingVerdict.OK
+    seen = f"on expiry dead-lettered by: {_named(hit)}" if hit else "no entity looked at dead-letters on expiry"
+    if blind:
+        seen += f"; not known: {_named(blind)}"
+    return Finding(
+        what=EXPIRY,
+        verdict=verdict,
+        evidence=seen,
+        read_at=evidence.expiry_at,
+        todo='each ping lands in that dead-letter queue: say ping = "link", or empty it' if hit else "",
+    )
+
+
+RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (_secondary, _send, _room, _tokens, _syphon, _sizes, _expiry)
+
+_WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)
+_START: Final = "start an engine with a syphon (enable_syphon = true)"
+_SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
+    None: (FindingVerdict.WARN, "syphon unknown: no engine of this pairing is known here to run one", _START),
+    SyphonStatus.OFF: (FindingVerdict.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
+    SyphonStatus.PAUSED: (FindingVerdict.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
+    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "its line on the dashboard says why"),
+    SyphonStatus.IDLE: (FindingVerdict.OK, "this engine's, with nothing to move", ""),
+    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for destinations that take nothing now", ""),
+    SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
+}
+
+
+def _named(names: Iterable[str]) -> str:
+    all_of = list(names)
+    more = f" and {len(all_of) - MAX_NAMES} more" if len(all_of) > MAX_NAMES else ""
+    return ", ".join(all_of[:MAX_NAMES]) + more
+
+
+def _oldest(queues: list[QueueEvidence]) -> float | None:
+    return min((queue.tried_at for queue in queues if queue.tried_at is not None), default=None)

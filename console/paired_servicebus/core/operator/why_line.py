@@ -1,0 +1,102 @@
+"""The why-line: one sentence that says why an entity is where it is and what comes next.
+
+Screen, log, headless output and tests read the same sentence. Times are UTC.
+"""
+
+from __future__ import annotations
+
+from paired_servicebus.core.accounting.billing import MONTH_DAYS
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.text.time_format import clock
+
+
+def why(entity: Entity) -> str:
+    """Why the entity is in its state, and what would change it."""
+    return _SENTENCES[entity.state](entity)
+
+
+def _unknown(entity: Entity) -> str:
+    if entity.quiet_since is not None:
+        return _quiet(entity, entity.quiet_since)
+    if entity.last_failure_at is None:
+        probe = "the first probe is under way" if entity.probed_every is not None else "no probe"
+        return f"nothing sent by this engine, {probe}: state not known"
+    return f"no send accepted yet; last failure {_last_failure(entity, entity.last_failure_at)}"
+
+
+def _quiet(entity: Entity, since: float) -> str:
+    silence = f"nothing sent by this engine since {clock(since)}"
+    no_probe = "nor probed" if entity.probed_every is not None else "no probe"
+    failure = entity.last_failure_at
+    last = f"; last failure {_last_failure(entity, failure)}" if failure is not None else ""
+    return f"{silence}, {no_probe}: state not known{last}"
+
+
+def _healthy(entity: Entity) -> str:
+    if entity.last_failure_at is None:
+        return f"sends go to the primary; no failure since the engine started{_probing(entity)}"
+    return f"sends go to the primary; last failure {_last_failure(entity, entity.last_failure_at)}{_probing(entity)}"
+
+
+def _suspect(entity: Entity) -> str:
+    until = "at once" if entity.fails_over_at is None else f"at {clock(entity.fails_over_at)}"
+    return f"{entity.first_failure} {clock(entity.since)}; fails over {until} unless a send succeeds"
+
+
+def _failed_over(entity: Entity) -> str:
+    return f'no send accepted since "{entity.first_failure or "released"}"; {_pings(entity)}'
+
+
+def _forced(entity: Entity) -> str:
+    return f"forced by {_hand(entity)}; {_pings(entity)}; stays until released"
+
+
+def _pinned(entity: Entity) -> str:
+    failures = entity.failures_while_pinned
+    count = f"{failures} failure{'' if failures == 1 else 's'} since, none diverted" if failures else "no failure since"
+    return f"pinned by {_hand(entity)}; {count}"
+
+
+def _hand(entity: Entity) -> str:
+    reason = f' "{entity.by_why}"' if entity.by_why else ""
+    return f"{entity.by} {clock(entity.since)}{reason}"
+
+
+def _pings(entity: Entity) -> str:
+    following = f"; next {clock(entity.ping_due)}" if entity.ping_due is not None else ""
+    if entity.last_ping_good is None or entity.last_ping_at is None:
+        return f"no ping answered yet{following}" if entity.pings else f"first ping {clock(entity.ping_due or 0)}"
+    if entity.last_ping_good:
+        return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
+    answered = entity.pings - entity.ping_in_flight
+    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_explained(entity.last_ping_text)}){following}"
+
+
+def _probing(entity: Entity) -> str:
+    """That silence is broken by probes, and what that costs."""
+    if entity.probed_every is None:
+        return ""
+    day, month = entity.probes_a_day, entity.probes_a_day * MONTH_DAYS
+    cost = f"at most {day:,} operations a day, {month:,} in {MONTH_DAYS} days" if day else "opening a link, not billed"
+    return f"; probed each {entity.probed_every:g} s without a send ({cost})"
+
+
+def _last_failure(entity: Entity, at: float) -> str:
+    return f"{clock(at)} ({_explained(entity.last_failure)})"
+
+
+def _explained(reason: str) -> str:
+    """The reason, and for throttling what makes it less likely (SPEC.md section 5)."""
+    busy = reason.startswith(FailureKind.BUSY)
+    return f"{reason}: partitioning the entity makes throttling less likely" if busy else reason
+
+
+_SENTENCES = {
+    State.UNKNOWN: _unknown,
+    State.HEALTHY: _healthy,
+    State.SUSPECT: _suspect,
+    State.FAILED_OVER: _failed_over,
+    State.FORCED: _forced,
+    State.PINNED: _pinned,
+}

@@ -1,0 +1,1 @@
+"""What a pump may deliver: circuits per destination, the syphon's rate limit, pauses."""

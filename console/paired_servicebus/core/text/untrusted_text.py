@@ -1,0 +1,63 @@
+"""Text that others wrote, for terminals, logs and files: what could move, hide or turn other text is written out.
+
+Entity paths, message ids, reasons and names of engines come from namespaces, queues and disks. Not here: secrets in
+them (paired_servicebus.secret), and what a format escapes besides (Markdown, SVG).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+REPEATED: Final = 160
+"""Characters of foreign text that a sentence of ours repeats."""
+_NOT_PRINTABLE: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0 and C1 controls: cursor movement, colours, bells
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff9-\ufffb"  # invisible, breaking lines, or turning direction
+    "\ufe00-\ufe0f"  # variation selectors: terminals disagree about the width
+    "\ud800-\udfff\U000e0000-\U000e0fff"
+    "]"
+)
+
+
+def harmless(text: str) -> str:
+    r"""Write out every character that could move, hide or turn other text, such as `\x1b`."""
+    return _NOT_PRINTABLE.sub(_written_out, text) if _NOT_PRINTABLE.search(text) else text
+
+
+def one_line(text: str, *, most: int | None = None) -> str:
+    """Give the text as one harmless line: line breaks and runs of spaces become a space; cut after `most`
+    characters."""
+    joined = harmless(" ".join(text.split()))
+    return joined if most is None or len(joined) <= most else f"{joined[: most - 1]}…"
+
+
+def repeated(text: str) -> str:
+    """Give the text as a sentence of ours repeats it: one harmless line of at most REPEATED characters."""
+    return one_line(text, most=REPEATED)
+
+
+def indent_lines(text: str) -> str:
+    """Give a text of several lines, each harmless; those after the first are indented, so that none poses as the
+    beginning of another text."""
+    return "\n  ".join(harmless(line) for line in text.split("\n"))
+
+
+def escape_json(encoded: str) -> str:
+    """Write out the same characters in JSON by its own escapes: the values stay what they are."""
+    return _NOT_PRINTABLE.sub(_escaped, encoded) if _NOT_PRINTABLE.search(encoded) else encoded
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if character < "\x20":  # between values; within them the encoder has escaped it
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))

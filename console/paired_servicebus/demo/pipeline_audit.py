@@ -1,0 +1,89 @@
+"""What the pipeline makes of a demo in the end: the audit and the incident report.
+
+The audit is Spark's, from the engine's journal and the receivers' receipts in it; what the demo is judged by are the
+application's own lists, which no journal has touched. Both have to say the same. No Spark, no Java, or one that fails:
+the demo is as it was, and says why there is no audit.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.demo.result import DemoResult, JournalAudit, differs
+from paired_servicebus.demo.worker_protocol import PlayRequest
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.report.report_command import write_report
+from paired_servicebus.pipeline.report.report_queries import report_since
+from paired_servicebus.pipeline.table_store.table_reader import Tables
+
+TABLES_TIMEOUT: Final = 300.0
+"""Seconds that the last tables may take; they take some ten on a machine with nothing else to do."""
+REPORT_FOLDER: Final = "demo"
+NOT_INSTALLED: Final = (
+    "Spark is not installed: pip install '.[spark]' (in a clone of this repository) installs it, with a Java"
+)
+
+
+def is_installed() -> bool:
+    """Whether Spark is."""
+    return find_spec("pyspark") is not None
+
+
+def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
+    """The result with the audit of the journal and the report's path, or with the reason why there is none. The
+    engine and a pipeline that followed it have ended. Ctrl-C leaves it at that."""
+    if not is_installed():
+        return _skipped(result, NOT_INSTALLED)
+    try:
+        make_tables(order)
+        with Tables.open(order.tables) as tables:
+            audit = _audit(tables)
+            report = write_report(report_since(tables, 0.0), _place(result))
+    except PairedError as error:
+        return _skipped(result, str(error))
+    except KeyboardInterrupt:
+        return _skipped(result, "interrupted")
+    return msgspec.structs.replace(
+        result, audit=audit, report=str(report), broken=[*result.broken, *differs(audit, result.messages)]
+    )
+
+
+def make_tables(order: PlayRequest) -> None:
+    """Has the pipeline make all tables of the demo's journal. Raises PairedError: it could not."""
+    pipeline = start_pipeline(journal=order.journal, tables=order.tables, once=True)
+    try:
+        status = pipeline.wait(TABLES_TIMEOUT)
+    finally:
+        pipeline.stop(within=0.0)  # tables that are not whole are nobody's
+    if status is None:
+        raise PairedError(f"the pipeline did not end within {TABLES_TIMEOUT:g} s")
+    if status != 0:
+        raise PairedError(pipeline.trouble() or f"the pipeline ended with status {status}")
+
+
+def _audit(tables: Tables) -> JournalAudit:
+    rows = tables.rows("select * from verdicts where entity = ''", [])
+    if not rows:
+        raise PairedError("the tables hold no verdict")
+    found = rows[0]
+    return JournalAudit(
+        lost=int(found["lost"]) + int(found["in_flight"]),  # all has come to rest: nothing is on its way any more
+        unexpected=int(found["unexpected"]),
+        duplicates=int(found["duplicates"]),
+        out_of_order=int(found["out_of_order"]),
+    )
+
+
+def _place(result: DemoResult) -> Path:
+    """Where the report goes: outside of the demo's folder, which ends with it."""
+    return engine_paths(REPORT_FOLDER).state / "reports" / f"{result.scenario}-{result.seed}"
+
+
+def _skipped(result: DemoResult, reason: str) -> DemoResult:
+    return msgspec.structs.replace(result, audit=JournalAudit(skipped=reason))

@@ -1,0 +1,157 @@
+"""`paired demo`: starts the worker, shows the dashboard on it (or nothing but lines), and ends with the result."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from paired_servicebus.core.errors import ConfigurationError, PairedError
+from paired_servicebus.demo.result import DemoResult, as_lines
+from paired_servicebus.demo.scenario_model import LEAST_DURATION
+from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.worker_protocol import PlayDone, PlayFailed, PlayRequest, WorkerLine
+from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.pipeline.processes.signal_exit import exit_on_signal
+
+STOP_TIMEOUT: Final = 15.0
+
+
+def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_line: bool, spark: bool = True) -> int:
+    """Play a scenario; the exit status: 0 balanced, 1 unbalanced or cut short.
+
+    Args:
+        duration: seconds of sending; draining comes on top.
+        json_line: the last line of standard output is the result as one JSON object, and the only one.
+        spark: have the journal audited and an incident report written, where Spark is installed.
+
+    Raises:
+        PairedError: it could not be played; one sentence.
+    """
+    scenario_named(scenario)
+    if not duration >= LEAST_DURATION:
+        raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
+    # A screen that is ended by a signal is none of ours: the worker clears away.
+    with exit_on_signal() if headless else nullcontext(), demo_folder() as folder:
+        socket = folder / "engine.sock"
+        order = PlayRequest(
+            scenario=scenario,
+            duration=duration,
+            seed=seed,
+            folder=str(folder),
+            socket=str(socket),
+            with_tables=spark and not headless,
+        )
+        say = print_nothing if json_line else print
+        with worker_process(order, folder) as worker:
+            result = relay_lines(worker, say) if headless else _watch(worker, order)
+        if result is not None:
+            result = _judged(result, order, say) if spark else result
+    if result is None:
+        print("the demo was left before its end: nothing to compare", file=sys.stderr)
+        return 1
+    print(msgspec.json.encode(result).decode() if json_line else as_lines(result))
+    return 0 if result.balanced else 1
+
+
+def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]) -> DemoResult:
+    """With what the pipeline makes of it."""
+    from paired_servicebus.demo import pipeline_audit  # with duckdb behind it
+
+    if pipeline_audit.is_installed():
+        say("Spark audits the journal and writes the incident report; Ctrl-C leaves that out")
+    with exit_on_signal():
+        return pipeline_audit.judged(result, order)
+
+
+@contextmanager
+def demo_folder() -> Iterator[Path]:
+    """A folder of this demo's own, gone in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="paired-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The worker's process; closing its standard input ends it and everything it started."""
+    with (folder / "engine.log").open("ab") as log:
+        process = subprocess.Popen(
+            python_command("paired_servicebus.demo.worker"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is ours; the worker ends when its input does
+            env=python_environment(),
+        )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(msgspec.json.encode(order) + b"\n")
+        process.stdin.flush()
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def relay_lines(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> DemoResult | None:
+    """Pass on what the worker says until it is done; None when it ended before.
+
+    Raises:
+        PairedError: it could not play.
+    """
+    assert worker.stdout is not None
+    for raw in worker.stdout:
+        line = msgspec.json.decode(raw, type=WorkerLine)
+        if isinstance(line, PlayDone):
+            return line.result
+        if isinstance(line, PlayFailed):
+            raise PairedError(line.text)
+        say(line.text)
+    return None
+
+
+def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | None:
+    """The dashboard on the worker's engine, until the person leaves it."""
+    from paired_servicebus.ui import run_dashboard
+
+    heard: list[DemoResult | PairedError | None] = []
+
+    def listen() -> None:
+        try:
+            heard.append(relay_lines(worker, print_nothing))
+        except PairedError as error:
+            heard.append(error)
+
+    listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
+    listener.start()
+    run_dashboard(Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables)
+    _close(worker.stdin)
+    listener.join(STOP_TIMEOUT)
+    outcome = heard[0] if heard else None
+    if isinstance(outcome, PairedError):
+        raise outcome
+    return outcome
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+def print_nothing(text: str) -> None:
+    """Says nothing."""

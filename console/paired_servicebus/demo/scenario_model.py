@@ -1,0 +1,110 @@
+"""What a scenario is made of, as values: faults over time, captions, messages of a stranger, and what has to hold.
+
+Times are shares of the duration, so that one script is good for a minute and for a quarter of one. The scripts
+themselves are in `scenarios.py`; who acts on them is `player.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.model.envelope import PATH, SCHEDULED, TIME_TO_LIVE
+from paired_servicebus.core.model.policy import Policy
+
+DRAIN_WITHIN: Final = 60.0
+"""Seconds after the last send in which everything has to have arrived."""
+LEAST_DURATION: Final = 15.0
+LONGEST_CAPTION: Final = 58
+"""Characters of a caption: what 80 columns have room for."""
+
+QUEUES: Final = 5
+
+POLICY: Final = Policy(
+    backlog_queue_count=QUEUES,
+    send_timeout=1.0,
+    failover_interval=3.0,
+    ping_primary_interval=2.0,
+    ping_timeout=2.0,
+    enable_syphon=True,
+    journal="all",
+    quiet_period=5.0,
+)
+"""The demo's own times: an outage of minutes in seconds."""
+
+ORDERS: Final = "orders"
+PAYMENTS: Final = "payments"
+AUDIT: Final = "audit"
+SUBSCRIPTION: Final = "all"
+ENTITIES: Final = (ORDERS, PAYMENTS, AUDIT)
+
+MALFORMED: Final[dict[str, dict[str | bytes, str | int]]] = {
+    "no-destination": {},
+    "empty-destination": {PATH: "/"},
+    "destination-is-a-number": {PATH: 7},
+    "time-to-live-is-a-text": {PATH: ORDERS, TIME_TO_LIVE: "soon"},
+    "schedule-is-a-text": {PATH: ORDERS, SCHEDULED: "tomorrow"},
+}
+"""Application properties that cannot be translated back (SPEC.md section 8), by what is wrong with them."""
+
+PRIMARY: Final = "primary"
+SECONDARY: Final = "secondary"
+BACKLOG_IN_USE: Final = "the backlog queue in use"
+"""Stands for the backlog queue that took the latest message of orders when it was first spoken of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultWindow:
+    """A fault of the sandbox, from `begins` to `ends`."""
+
+    fault: str
+    """One of the sandbox's kinds."""
+    begins: float
+    ends: float
+    namespace: str = PRIMARY
+    entities: tuple[str, ...] = ()
+    """None: the whole namespace."""
+    operations: tuple[str, ...] = ()
+    """None: all that the kind bears on."""
+    delay: float | None = None
+    """Seconds, for the kinds that delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """What is said from `at` on."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonMessages:
+    """At `at`, a program that is none of ours puts one message of each malformed kind into the first backlog queues."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What has to be true in the end, beside the balance and that nothing is parked."""
+
+    fails_over: tuple[str, ...]
+    """These at least once, and all others never; whatever failed over failed back."""
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is broken when, and what there is to see."""
+
+    name: str
+    about: str
+    """One line for the list."""
+    mode: str
+    """The failure mode it shows, in the words of SPEC.md section 10; empty: one that we added."""
+    captions: tuple[Caption, ...]
+    holds: Expectations
+    breaks: tuple[FaultWindow, ...] = ()
+    poison: tuple[PoisonMessages, ...] = ()
+    policy: Policy = POLICY

@@ -1,0 +1,52 @@
+"""What the demo's two processes say to each other: an order in, lines out; JSON, one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from paired_servicebus.demo.result import DemoResult
+
+
+class PlayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to play, and where the files go."""
+
+    scenario: str
+    duration: float
+    seed: int
+    folder: str
+    socket: str
+    with_tables: bool = False
+    """Whether the pipeline is to follow, for who looks at its tables meanwhile."""
+
+    @property
+    def journal(self) -> Path:
+        """The engine's journal."""
+        return Path(self.folder) / "journal"
+
+    @property
+    def tables(self) -> Path:
+        """Where the pipeline writes."""
+        return Path(self.folder) / "tables"
+
+
+class CaptionShown(msgspec.Struct, frozen=True, tag="said"):
+    """A caption."""
+
+    text: str
+
+
+class PlayFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The demo could not be played; one sentence."""
+
+    text: str
+
+
+class PlayDone(msgspec.Struct, frozen=True, tag="done"):
+    """The demo was played to its end."""
+
+    result: DemoResult
+
+
+WorkerLine = CaptionShown | PlayFailed | PlayDone

@@ -1,0 +1,247 @@
+"""An application that does not know of the outage: it sends, retries the same object, receives, and keeps its lists.
+
+Its lists are what the demo is judged by: every id it attempted with what it was told in the end, and every delivery.
+It uses the paired client as any application would, through the names of the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+
+from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome
+from paired_servicebus.core.errors import SendError
+from paired_servicebus.core.model.pairing_events import Event, Received
+from paired_servicebus.demo.scenario_model import AUDIT, ORDERS, PAYMENTS, SUBSCRIPTION
+from paired_servicebus.pairing import PairedReceiver, PairedSender, PairedServiceBusClient
+
+SESSIONS: Final = ("amsterdam", "bergen", "cork")
+RETRY_AFTER: Final = 0.25
+GIVE_UP_AFTER: Final = 40.0
+"""Seconds after the end of sending in which a message that is still refused is tried again."""
+SETTLE: Final = 5.0
+RENEW_BEFORE: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStream:
+    """Messages whose order is kept: a producer of an entity, or one of its sessions."""
+
+    entity: str
+    name: str
+    every: float
+    """Seconds between two sends, on average."""
+    session_id: str | None = None
+    batch: int = 1
+
+
+STREAMS: Final = (
+    MessageStream(ORDERS, "orders-web", 0.08),
+    MessageStream(ORDERS, "orders-shop", 0.12),
+    *(MessageStream(PAYMENTS, f"payments-{name}", 0.2, session_id=name) for name in SESSIONS),
+    MessageStream(AUDIT, "audit-login", 0.15),
+    MessageStream(AUDIT, "audit-batch", 0.5, batch=4),
+)
+
+
+_ENTITIES: Final = {stream.name: stream.entity for stream in STREAMS}
+
+
+@dataclass(slots=True)
+class WorkloadLists:
+    """The application's own account of what happened."""
+
+    answers: dict[str, SendOutcome] = field(default_factory=dict)
+    arrivals: list[Arrival] = field(default_factory=list)
+    arrived: set[str] = field(default_factory=set)
+    leads_nowhere: set[str] = field(default_factory=set)
+    """Ids that were accepted by a backlog queue and have no destination."""
+
+    @property
+    def missing(self) -> int:
+        """Accepted messages that have not arrived yet and could."""
+        here = self.arrived | self.leads_nowhere
+        return sum(1 for key, told in self.answers.items() if told is SendOutcome.ACCEPTED and key not in here)
+
+
+class Workload:
+    """Senders and receivers over a paired client.
+
+    Args:
+        seed: makes sizes and pauses; the order of events is the world's.
+        pace: how many times as long every pause is; for many applications in one process.
+        record: takes a receipt for each delivery, so that the journal can be audited to the end.
+    """
+
+    def __init__(
+        self,
+        paired: PairedServiceBusClient,
+        *,
+        seed: int,
+        pace: float = 1.0,
+        record: Callable[[Event], object] = lambda _: None,
+    ) -> None:
+        self.lists = WorkloadLists()
+        self._paired = paired
+        self._seed = seed
+        self._pace = pace
+        self._record = record
+        self._sending = True
+        self._receiving = True
+
+    async def send_until_stopped(self) -> None:
+        """Run every stream; ends some time after `stop_sending`, when each has an answer for its last message."""
+        async with asyncio.TaskGroup() as group:
+            for entity in dict.fromkeys(stream.entity for stream in STREAMS):
+                group.create_task(self._send_to(entity), name=f"the senders of {entity}")
+
+    def stop_sending(self) -> None:
+        """No new messages."""
+        self._sending = False
+
+    async def receive_until_stopped(self) -> None:
+        """Receive everything until `stop_receiving`."""
+        paired = self._paired
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._receive(lambda: paired.get_queue_receiver(ORDERS)))
+            group.create_task(self._receive(lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
+            for session in SESSIONS:
+                group.create_task(self._receive(partial(paired.get_queue_receiver, PAYMENTS, session_id=session)))
+
+    def stop_receiving(self) -> None:
+        """The receivers end after what they have in hand."""
+        self._receiving = False
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    async def _send_to(self, entity: str) -> None:
+        sender = self._paired.get_topic_sender(entity) if entity == AUDIT else self._paired.get_queue_sender(entity)
+        async with sender, asyncio.TaskGroup() as group:
+            for stream in STREAMS:
+                if stream.entity == entity:
+                    group.create_task(self._run(stream, sender), name=stream.name)
+
+    async def _run(self, stream: MessageStream, sender: PairedSender) -> None:
+        rng = random.Random(f"{self._seed} {stream.name}")
+        number = 0
+        while self._sending:
+            messages = [self._message(stream, number + index, rng) for index in range(stream.batch)]
+            number += stream.batch
+            await self._send(sender, messages)
+            await asyncio.sleep(stream.every * self._pace * rng.uniform(0.5, 1.5))
+
+    def _message(self, stream: MessageStream, number: int, rng: random.Random) -> ServiceBusMessage:
+        return ServiceBusMessage(
+            rng.randbytes(rng.randint(100, 2000)),
+            message_id=f"{stream.name}-{number}",
+            session_id=stream.session_id,
+            subject=stream.name,
+            application_properties={"number": number},
+        )
+
+    async def _send(self, sender: PairedSender, messages: list[ServiceBusMessage]) -> None:
+        """The same objects again until they are accepted, or the time after the end is over."""
+        clock = asyncio.get_running_loop().time
+        ids = [str(message.message_id) for message in messages]
+        for name in ids:
+            self.lists.answers[name] = SendOutcome.REFUSED
+        end: float | None = None
+        while True:
+            try:
+                await sender.send_messages(messages[0] if len(messages) == 1 else messages)
+            except (ServiceBusError, SendError, OSError, TimeoutError) as error:
+                if not isinstance(error, ServiceBusServerBusyError):
+                    self._told(ids, SendOutcome.IN_DOUBT)
+            else:
+                self._told(ids, SendOutcome.ACCEPTED)
+                return
+            end = clock() + GIVE_UP_AFTER if end is None and not self._sending else end
+            if end is not None and clock() > end:
+                return
+            await asyncio.sleep(RETRY_AFTER)
+
+    def _told(self, ids: list[str], answer: SendOutcome) -> None:
+        for name in ids:
+            self.lists.answers[name] = answer
+
+    # -- receiving --------------------------------------------------------------------------------------------
+
+    async def _receive(self, receiver_of: Callable[[], PairedReceiver]) -> None:
+        """Receive and complete, with a new receiver after whatever went wrong."""
+        while self._receiving:
+            try:
+                async with asyncio.timeout(SETTLE):
+                    receiver = await receiver_of().__aenter__()
+            except (ServiceBusError, OSError, TimeoutError):
+                await asyncio.sleep(RETRY_AFTER)
+                continue
+            async with _closing(receiver):
+                await self._receive_with(receiver)
+
+    async def _receive_with(self, receiver: PairedReceiver) -> None:
+        quiet = 0
+        while self._receiving:
+            try:
+                async with asyncio.timeout(SETTLE):
+                    await _keep_session(receiver)
+                    received = await receiver.receive_messages(50, max_wait_time=0.5)
+                for message in received:
+                    self._arrived(message)
+                    async with asyncio.timeout(SETTLE):
+                        await receiver.complete_message(message)
+            except (ServiceBusError, OSError, TimeoutError, ValueError):
+                await asyncio.sleep(RETRY_AFTER)
+                return
+            quiet = 0 if received else quiet + 1
+            if quiet >= 6:
+                return  # a connection that went silent looks like an empty queue: take a new one
+
+    def _arrived(self, message: ServiceBusReceivedMessage) -> None:
+        name = _text(message.message_id)
+        properties: dict[Any, Any] = message.application_properties or {}
+        arrival = Arrival(name, _text(message.subject), int(properties.get(b"number", -1)))
+        self.lists.arrivals.append(arrival)
+        self.lists.arrived.add(name)
+        entity = _ENTITIES.get(arrival.stream, "")
+        self._record(
+            Received(
+                at=time.time(),
+                entity=entity,
+                message_id=name,
+                stream=arrival.stream,
+                number=arrival.number,
+                subscription=SUBSCRIPTION if entity == AUDIT else None,
+            )
+        )
+
+
+@asynccontextmanager
+async def _closing(receiver: PairedReceiver) -> AsyncIterator[None]:
+    """Closes a receiver in the end, and does not wait for one that cannot be closed."""
+    try:
+        yield
+    finally:
+        with suppress(ServiceBusError, OSError, TimeoutError, ValueError):
+            async with asyncio.timeout(SETTLE):
+                await receiver.close()
+
+
+async def _keep_session(receiver: PairedReceiver) -> None:
+    """Renew a session's lock before it ends, as every receiver that stays in a session has to."""
+    session = receiver.session
+    if session is not None and session.locked_until_utc - datetime.now(UTC) < RENEW_BEFORE:
+        await session.renew_lock()
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""SDK clients for both namespaces: credentials and their renewal, HTTP transport, checks before the start."""

@@ -1,0 +1,1 @@
+"""Operators' commands: arming, permission, audit, execution, and the orders that outlive an engine."""

@@ -1,0 +1,165 @@
+"""A drain ordered from this engine: `paired drain` as a process of its own, with whatever Spark needs inside it.
+
+No Spark here, and none in the engine: whatever becomes of that process, sends and syphon go on. It is ordered to end by
+SIGTERM, and then settles what it has in hand. How far a drain is, drains.py says, whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import DrainError, UnreadableError
+from paired_servicebus.core.model.snapshot import DrainView
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.interpreter import python_command, python_environment
+
+PROGRESS_TIMEOUT: Final = 120.0
+"""Seconds in which it says how far it is, or why it does not begin: Spark takes its time."""
+POLL_SECONDS: Final = 0.2
+STOP_TIMEOUT: Final = 10.0
+"""Seconds that it is waited for when the engine ends; it then ends in order by itself."""
+COMMAND: Final = python_command("paired_servicebus", "drain")
+NO_SPARK: Final = "Spark is not installed here: the extra `spark` brings it"
+
+Say = Callable[[str], object]
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """What the command says at its end, as far as it matters here."""
+
+    complete: bool
+    moved: int
+    text: str = ""
+
+
+_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
+
+
+class DrainProcess:
+    """The drains of one engine; at most one at a time.
+
+    Args:
+        config: the pairing.toml.
+        pairing: its name, which a drain is ordered by.
+        spool: the journal's folder, where drains say how far they are.
+        say: told how a drain ended.
+        command: what starts one.
+    """
+
+    def __init__(self, config: Path, *, pairing: str, spool: Path, say: Say, command: Sequence[str] = COMMAND) -> None:
+        self._config = config
+        self._pairing = pairing
+        self._spool = spool
+        self._say = say
+        self._command = tuple(command)
+        self._trouble = "" if find_spec("pyspark") is not None else NO_SPARK
+        self._process: Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def view(self, now: float) -> DrainView:
+        """How it stands."""
+        said = drain_progress.latest(self._spool, now=now)
+        text = said.text if said is not None else ""
+        if not text and self._process is not None:
+            text = f"process {self._process.pid} begins to drain"
+        return DrainView(text=text, trouble=self._trouble, place=f"local[*], {os.cpu_count() or 1} processors")
+
+    async def start(self, *, why: str) -> str:
+        """Starts one, and waits until it is under way; a sentence. Raises DrainError: it is not."""
+        if self._process is not None:
+            raise DrainError(f"process {self._process.pid} drains already")
+        words = ("--config", str(self._config), "--yes", self._pairing, "--why", why, "--json")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True, env=python_environment(),
+            )  # fmt: skip
+        except OSError as error:
+            raise DrainError(f"the drain's process cannot be started: {error}") from error
+        self._process = process
+        self._watching = asyncio.create_task(self._watch(process), name="the end of the drain")
+        await self._under_way(process, self._watching)
+        return f"process {process.pid} drains; the syphon's line says how far it is"
+
+    def end(self) -> str:
+        """Orders the one that runs to end; a sentence. Raises DrainError: there is none, or it is elsewhere."""
+        said = drain_progress.latest(self._spool, now=time.time())
+        if self._process is not None:
+            pid = self._process.pid
+        elif said is None or not said.pid:
+            raise DrainError("no drain of this pairing runs")
+        elif said.host != socket.gethostname():
+            raise DrainError(f"the drain runs on {said.host}: end it there")
+        else:
+            pid = said.pid
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except (ProcessLookupError, PermissionError) as error:
+            raise DrainError(f"process {pid}, which drains, cannot be told to end: {error}") from error
+        return f"process {pid} was told to end: it settles what it has in hand"
+
+    async def close(self) -> None:
+        """Orders ours to end with the engine, and waits a little for it."""
+        if self._process is None or self._watching is None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        await asyncio.wait((self._watching,), timeout=STOP_TIMEOUT)
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _under_way(self, process: Process, watching: asyncio.Task[None]) -> None:
+        began = time.monotonic()
+        while time.monotonic() - began < PROGRESS_TIMEOUT:
+            await asyncio.wait((watching,), timeout=POLL_SECONDS)
+            said = drain_progress.latest(self._spool, now=time.time())
+            if said is not None and said.pid == process.pid:
+                return
+            if watching.done():
+                await watching
+                return
+
+    async def _watch(self, process: Process) -> None:
+        """Until it has ended. Raises DrainError: it did not begin, or not go on."""
+        try:
+            out, err = await process.communicate()
+        finally:
+            self._process = None
+        outcome = _outcome(out)
+        text = _summed_up(outcome) if outcome is not None else _failed(err, process.returncode)
+        self._say(text)
+        if outcome is None:
+            raise DrainError(text)
+
+
+def _outcome(out: bytes) -> _Outcome | None:
+    try:
+        return read_json(_OUTCOME, out)
+    except UnreadableError:
+        return None
+
+
+def _summed_up(outcome: _Outcome) -> str:
+    if outcome.complete:
+        return f"the drain is done: {outcome.moved:,} messages moved"
+    return f"the drain ended, and not all is drained ({outcome.text}): {outcome.moved:,} messages moved"
+
+
+def _failed(err: bytes, status: int | None) -> str:
+    reason = " ".join(err.decode(errors="replace").split()).removeprefix("paired: ")
+    return masked(f"the drain ended with exit status {status}: {reason or 'it does not say why'}")

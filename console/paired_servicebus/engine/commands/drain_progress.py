@@ -1,0 +1,66 @@
+"""A drain of this pairing beside its engine: what it says of itself, once a second, in the journal's folder.
+
+Written by `paired drain`, read by the engine for its snapshot. What is old is of a drain that was killed, and nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.foreign_json import read_json
+
+MAX_AGE_SECONDS: Final = 10.0
+"""Seconds for which what it said holds."""
+_NAME: Final = "drain.json"
+
+
+class DrainProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far it is, as a sentence, at seconds since 1970; and which process says so, where."""
+
+    at: float
+    text: str
+    pid: int = msgspec.field(default_factory=os.getpid)
+    host: str = msgspec.field(default_factory=socket.gethostname)
+
+
+class _StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as a file has it. Signals go to the process: a number that none can have would reach others, and one
+    that is missing is not our own."""
+
+    at: float
+    text: str
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    host: str
+
+
+_PROGRESS_DECODER: Final = msgspec.json.Decoder(_StoredProgress)
+
+
+def write_progress(spool: Path, news: DrainProgress) -> None:
+    """Replace what was said before. Raises OSError."""
+    new = spool / f".{_NAME}.new"
+    new.write_bytes(msgspec.json.encode(news))
+    new.replace(spool / _NAME)
+
+
+def clear_progress(spool: Path) -> None:
+    """It is over. Raises OSError."""
+    (spool / _NAME).unlink(missing_ok=True)
+
+
+def latest(spool: Path, *, now: float) -> DrainProgress | None:
+    """What a drain that runs says; None: none does."""
+    try:
+        found = read_json(_PROGRESS_DECODER, (spool / _NAME).read_bytes())
+    except (OSError, UnreadableError):
+        return None
+    if abs(now - found.at) > MAX_AGE_SECONDS:
+        return None
+    return DrainProgress(at=found.at, text=repeated(found.text), pid=found.pid, host=found.host)

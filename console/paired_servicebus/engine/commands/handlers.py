@@ -1,0 +1,149 @@
+"""How each action of the table is done to a pairing: one function a row, and the sentence that says what came of it.
+
+An act may fail with PairedError, or with what the SDK raises: the guard says so and ends the audit. It never asks
+whether it may be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from paired_servicebus.core.errors import DrainError
+from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.engine.pairing_port import ControllablePairing
+
+QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]
+"""The indices of the backlog queues that other known engines of the same namespaces use.
+
+Raises:
+    CleanUpError: one that may be of them does not say.
+"""
+
+
+async def no_other_engines(_paired: ControllablePairing) -> frozenset[int]:
+    """For an engine that knows no others."""
+    return frozenset()
+
+
+class DrainControl(Protocol):
+    """What starts a drain, and ends one. Both raise DrainError."""
+
+    async def start(self, *, why: str) -> str:
+        """A sentence, once it is under way."""
+
+    def end(self) -> str:
+        """A sentence, once it was told to."""
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """What acts act on: the pairing, and the engine, which can be told to end (with a reason) or to be read-only."""
+
+    paired: ControllablePairing
+    end: Callable[[str], None]
+    read_only: bool = False
+    others: QueuesOfOtherEngines = no_other_engines
+    drains: DrainControl | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTarget:
+    """One act on one target, by whom and why."""
+
+    scope: Scope
+    target: str
+    by: str
+    why: str = ""
+
+    @property
+    def queue(self) -> int | None:
+        """The index, where the target is a backlog queue."""
+        return int(self.target) if self.scope is Scope.QUEUE else None
+
+    @property
+    def destination(self) -> str:
+        """The path, where the target is a destination; else empty."""
+        return self.target if self.scope is Scope.DESTINATION else ""
+
+
+CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
+
+
+async def _force(reach: CommandContext, deed: CommandTarget) -> str:
+    return reach.paired.force(deed.target, by=deed.by, why=deed.why)
+
+
+async def _release(reach: CommandContext, deed: CommandTarget) -> str:
+    return reach.paired.release(deed.target, by=deed.by, why=deed.why)
+
+
+async def _pin(reach: CommandContext, deed: CommandTarget) -> str:
+    return reach.paired.pin(deed.target, by=deed.by, why=deed.why)
+
+
+async def _pause(reach: CommandContext, deed: CommandTarget) -> str:
+    return reach.paired.pause_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+
+
+async def _resume(reach: CommandContext, deed: CommandTarget) -> str:
+    return reach.paired.resume_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+
+
+async def _clean_up(reach: CommandContext, deed: CommandTarget) -> str:
+    return await reach.paired.clean_up(deed.target, elsewhere=partial(reach.others, reach.paired))
+
+
+async def _redrive(reach: CommandContext, deed: CommandTarget) -> str:
+    return await reach.paired.redrive(int(deed.target))
+
+
+async def _move_stranded(reach: CommandContext, deed: CommandTarget) -> str:
+    return await reach.paired.move_stranded(deed.target)
+
+
+async def _drain(reach: CommandContext, deed: CommandTarget) -> str:
+    if reach.drains is None:
+        raise DrainError("this engine starts no drain; the command does: paired drain")
+    return await reach.drains.start(why=deed.why)
+
+
+async def _end_drain(reach: CommandContext, _deed: CommandTarget) -> str:
+    if reach.drains is None:
+        raise DrainError("this engine ends no drain; who started it does")
+    return reach.drains.end()
+
+
+async def _lock(reach: CommandContext, _deed: CommandTarget) -> str:
+    reach.read_only = True
+    return "the engine is read-only: it takes no order but the one that makes it writable"
+
+
+async def _unlock(reach: CommandContext, _deed: CommandTarget) -> str:
+    reach.read_only = False
+    return "the engine takes orders again"
+
+
+async def _stop(reach: CommandContext, deed: CommandTarget) -> str:
+    reach.end(f"stopped by {deed.by}" + (f': "{deed.why}"' if deed.why else ""))
+    return "the engine ends in order: sends in hand finish, locks are released"
+
+
+COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
+    "force": _force,
+    "release": _release,
+    "pin": _pin,
+    "pause-syphon": _pause,
+    "resume-syphon": _resume,
+    "clean-up": _clean_up,
+    "redrive": _redrive,
+    "move-stranded": _move_stranded,
+    "drain": _drain,
+    "end-drain": _end_drain,
+    "read-only": _lock,
+    "read-write": _unlock,
+    "stop": _stop,
+}
+"""By the action's id: every action of the table has one."""

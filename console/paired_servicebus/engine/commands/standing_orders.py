@@ -1,0 +1,129 @@
+"""Orders that stand until they are taken back, over the end of their engine: forced, pinned, paused, read-only.
+
+An operator who paused a sick destination counts on it, also when the engine is killed and something starts another. So
+an order that stands is kept beside the journal, and the engine after this one takes it up before its first pump moves
+and says so. In an application (`control=True`) orders end with the process, since its restart is a deployment and not
+an accident; the next one says what stood. Written by the guard, after the act.
+
+Not here: whether an act is allowed (guard.py), and acts that are over when they are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.core.operator.action_table import Scope, named
+from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.text.untrusted_text import one_line, repeated
+from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
+from paired_servicebus.foreign_json import read_json
+
+MAX_SENTENCE_CHARS: Final = 500
+"""Characters of an order in a sentence."""
+_NAME: Final = "standing.json"
+_ABOUT: Final = {
+    "force": "entity",
+    "pin": "entity",
+    "release": "entity",
+    "pause-syphon": "syphon",
+    "resume-syphon": "syphon",
+    "read-only": "orders",
+    "read-write": "orders",
+}
+"""By the act's id, what it settles: the newest order about the same target counts."""
+_TAKES_BACK: Final = ("release", "resume-syphon", "read-write")
+
+
+class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One order that stands, ordered at `at` (seconds since the epoch)."""
+
+    verb: str
+    scope: Scope
+    target: str
+    by: str
+    at: float
+    why: str = ""
+
+    def __str__(self) -> str:
+        target = named(self.scope, self.target)
+        reason = f' "{self.why}"' if self.why else ""
+        order = f"{self.verb}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
+        return one_line(order, most=MAX_SENTENCE_CHARS)
+
+    @property
+    def _settles(self) -> tuple[str, Scope, str]:
+        return _ABOUT[self.verb], self.scope, self.target.casefold()
+
+
+_ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
+
+
+class StandingOrders:
+    """The orders that stand in one engine, and the file that keeps them.
+
+    Args:
+        spool: the journal's folder; it need not be there yet.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._file = spool / _NAME
+        self._standing: tuple[StandingOrder, ...] = ()
+        self._writing = asyncio.Lock()
+
+    def read(self) -> tuple[StandingOrder, ...]:
+        """What the engine before left standing, oldest first. From here on nothing stands until it is noted.
+
+        Raises:
+            OSError: the file cannot be read.
+            UnreadableError: it holds no orders.
+        """
+        try:
+            return read_json(_ORDERS, self._file.read_bytes())
+        except FileNotFoundError:
+            return ()
+
+    def note(self, verb: str, deed: CommandTarget, *, at: float) -> bool:
+        """Takes note of an act that was done; whether it changed what stands."""
+        if verb not in _ABOUT:
+            return False
+        order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
+        others = tuple(each for each in self._standing if each._settles != order._settles)
+        before, self._standing = self._standing, others if verb in _TAKES_BACK else (*others, order)
+        return self._standing != before
+
+    async def keep(self) -> str:
+        """Puts what stands on disk; why that could not be done, empty if it was."""
+        async with self._writing:
+            try:
+                await asyncio.to_thread(self._write, msgspec.json.encode(self._standing))
+            except OSError as error:
+                return f"{error.strerror} in {self._file.parent}"
+        return ""
+
+    def _write(self, standing: bytes) -> None:
+        new = self._file.with_name(f".{_NAME}.new")
+        with new.open("wb") as file:
+            file.write(standing)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._file)
+
+    async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
+        """Does an order of the engine before again; a sentence for the timeline."""
+        if order.verb not in _ABOUT:
+            return f"cannot be taken up: {order}; this version knows no such order"
+        deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
+        if order.scope is Scope.ENTITY:
+            reach.paired.watch(order.target)
+        try:
+            await COMMAND_HANDLERS[order.verb](reach, deed)
+        except (PairedError, ValueError) as error:  # ValueError: its target is none, as a file's may be
+            return f"cannot be taken up: {order}; {repeated(str(error))}"
+        self.note(order.verb, deed, at=order.at)
+        return f"still stands: {order}; taken up from the engine before"

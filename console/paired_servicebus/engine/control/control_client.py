@@ -1,0 +1,315 @@
+"""A console's end of an engine's control socket.
+
+One connection is one conversation: connect, iterate over `updates`, send commands meanwhile, close. It never
+reconnects by itself; whoever shows things keeps the `position` it reached and hands it to the next `connect`, and
+misses nothing that the engine still remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
+from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.action_table import BY_ID
+from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.mailbox import Mailbox
+from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
+from paired_servicebus.engine.control.protocol import (
+    Answer,
+    Arm,
+    Armed,
+    Command,
+    CommandDone,
+    EventSent,
+    Goodbye,
+    Hello,
+    Order,
+    Position,
+    Skipped,
+    SnapshotSent,
+)
+from paired_servicebus.engine.control.protocol import Welcome as Welcome
+from paired_servicebus.engine.instance.group_access import explain_access, trusted_users
+from paired_servicebus.engine.journal import records
+
+CONNECT_TIMEOUT: Final = 5.0
+COMMAND_TIMEOUT: Final = 10.0
+SLOW_TIMEOUT: Final = 900.0
+"""Seconds for what moves or proves messages: it ends sooner by itself."""
+CLOSE_TIMEOUT: Final = 1.0
+CROWDED_PAUSE: Final = 0.05
+_BACKLOG_IS_FULL: Final = (errno.EAGAIN, errno.ENOTCONN)
+"""A Unix socket with too many connections to accept refuses so; asyncio takes the first for a connection under way."""
+BUFFERED_EVENTS: Final = 4096
+
+Update = Snapshot | Record | Skipped | Goodbye
+
+
+def user_name() -> str:
+    """The user of this process, as the kernel has it: the environment may claim another."""
+    return name_of(os.getuid())
+
+
+def sudo_user() -> str:
+    """The user who is said to have started this process by sudo; empty where the environment names none."""
+    return os.environ.get("SUDO_USER", "")
+
+
+class ControlClient:
+    """A conversation with one engine. Made by `connect`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: Path) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._path = path
+        self._mailbox: Mailbox[Snapshot, Record | Goodbye] = Mailbox(capacity=BUFFERED_EVENTS)
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._numbers = count(1)
+        self._listening: asyncio.Task[None] | None = None
+        self._welcome: Welcome | None = None
+        self._position: Position | None = None
+
+    @classmethod
+    async def connect(
+        cls, socket: Path, *, after: Position | None = None, read_only: bool = False, watches: bool = True
+    ) -> ControlClient:
+        """Talks to the engine behind `socket`, which then tells what happened after `after`; without it, the newest
+        events it remembers. `read_only`: to look only; the engine then refuses every order given here.
+        `watches`: to show somebody the depths of the backlog, which costs the secondary namespace readings.
+
+        Raises:
+            EngineNotRunningError: nothing answers there.
+            ControlError: the engine is somebody else's, or of a version that this console doesn't understand.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                while True:
+                    try:
+                        return await cls._connect_once(socket, after, read_only=read_only, watches=watches)
+                    except OSError as error:
+                        if error.errno not in _BACKLOG_IS_FULL:
+                            raise
+                    await asyncio.sleep(CROWDED_PAUSE)
+        except TimeoutError as error:
+            raise EngineNotRunningError(
+                f"the engine at {socket} did not answer within {CONNECT_TIMEOUT:g} s: it hangs, or is no engine"
+            ) from error
+        except PermissionError as error:
+            raise ControlError(f"the engine at {socket} does not let you in: {explain_access(socket)}") from error
+        except OSError as error:
+            raise EngineNotRunningError(
+                f"no engine answers at {socket} ({error.strerror or error}): start one with paired up"
+            ) from error
+
+    @classmethod
+    async def _connect_once(
+        cls, socket: Path, after: Position | None, *, read_only: bool, watches: bool
+    ) -> ControlClient:
+        reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.MAX_ENGINE_LINE_BYTES)
+        client = cls(reader, writer, socket)
+        try:
+            await client._greet(after, read_only=read_only, watches=watches)
+        except BaseException:
+            writer.transport.abort()
+            raise
+        return client
+
+    @property
+    def welcome(self) -> Welcome:
+        """What the engine said of itself."""
+        assert self._welcome is not None, "connect() makes clients"
+        return self._welcome
+
+    @property
+    def position(self) -> Position | None:
+        """The newest event received, to go on from after a reconnection."""
+        return self._position
+
+    async def updates(self) -> AsyncIterator[Update]:
+        """Snapshots and events as they come; ends when the engine goes or `close` is called. One iteration a client.
+
+        One who is slow to take them gets the newest snapshot, the newest events and the number of those between.
+        """
+        while (update := await self._mailbox.take()) is not None:
+            yield update
+
+    async def command(
+        self,
+        verb: str,
+        *,
+        targets: tuple[str, ...] = (),
+        scope: str = "",
+        by: str,
+        why: str = "",
+        token: str = "",
+        typed: str = "",
+    ) -> CommandDone:
+        """Orders `verb` and returns what came of it.
+
+        Args:
+            verb: an id of paired_servicebus.core.operator.action_table.
+            targets, scope: what it is done to.
+            token, typed: of a dangerous one, what `arm` gave and what the person typed.
+
+        Raises:
+            CommandRefusedError: the guard said no, or the act failed; the text is its sentence.
+            EngineNotRunningError: the engine went, or did not answer in time; whether it acted is not known.
+        """
+        order = Command(
+            id=next(self._numbers),
+            verb=verb,
+            scope=scope,
+            targets=targets,
+            by=by,
+            sudo_user=sudo_user(),
+            why=why,
+            token=token,
+            typed=typed,
+        )
+        slow = verb in BY_ID and BY_ID[verb].slow
+        done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
+        assert isinstance(done, CommandDone), "a command is answered by what came of it"
+        return done
+
+    async def arm(self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
+        """Says that the dangerous `verb` is meant; it can be fired for some seconds then.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `command`.
+        """
+        armed = await self._ask(
+            Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by, sudo_user=sudo_user()),
+            COMMAND_TIMEOUT,
+        )
+        assert isinstance(armed, Armed), "what is not armed was refused"
+        return armed
+
+    async def order(
+        self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
+    ) -> CommandDone:
+        """Arms `verb` if it is dangerous, and orders it: for a person who named the target beforehand, `typed`.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `command`.
+        """
+        action, token = BY_ID.get(verb), ""
+        if action is not None and action.dangerous:
+            token = (await self.arm(verb, targets=targets, scope=scope, by=by)).token
+        return await self.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
+
+    async def _ask(self, order: Order, timeout: float) -> Answer:
+        """The engine's answer, unless that is a no."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[order.id] = answer
+        try:
+            async with asyncio.timeout(timeout):
+                if self._listening is None or self._listening.done():
+                    raise ConnectionResetError("the connection is closed")
+                self._writer.write(protocol.encode(order))
+                await self._writer.drain()
+                told = await answer
+        except (TimeoutError, ConnectionError) as error:
+            how = f"did not answer within {timeout:g} s" if isinstance(error, TimeoutError) else "went away"
+            raise EngineNotRunningError(
+                f"the engine at {self._path} {how}; whether it did {order.verb!r} is not known: look at its events"
+            ) from error
+        finally:
+            self._answers.pop(order.id, None)
+        if isinstance(told, CommandDone) and not told.ok:
+            raise CommandRefusedError(told.text)
+        return told
+
+    async def close(self) -> None:
+        """Leaves. The engine goes on."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        self._writer.close()
+        with suppress(OSError, TimeoutError):  # the engine is gone or stalls: there is nothing left to say to it
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._writer.wait_closed()
+
+    async def _greet(self, after: Position | None, *, read_only: bool, watches: bool) -> None:
+        transport = self._writer.transport
+        if not is_ours(transport) and peer_uid(transport) not in trusted_users(self._path):
+            raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
+        place = after or Position(boot="", seq=0)
+        hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only, watches=watches)
+        self._writer.write(protocol.encode(hello))
+        answer = await self._read()
+        if isinstance(answer, Goodbye):
+            raise ControlError(f"the engine at {self._path} refused: {answer.reason}")
+        if not isinstance(answer, Welcome):
+            raise EngineNotRunningError(f"what answers at {self._path} is no engine: it sent no welcome")
+        if answer.version != protocol.VERSION:
+            raise ControlError(
+                f"the engine at {self._path} speaks version {answer.version} of the control protocol and this "
+                f"console version {protocol.VERSION}: use the same release for both"
+            )
+        self._welcome = answer
+        self._position = after
+        self._listening = asyncio.create_task(self._listen(), name=f"control client {self._path.name}")
+
+    async def _read(self) -> protocol.FromEngine | None:
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            return None
+        except asyncio.LimitOverrunError as error:
+            raise protocol.ControlProtocolError(f"the engine at {self._path} sent a line without an end") from error
+        return protocol.decode_from_engine(line)
+
+    async def _listen(self) -> None:
+        reason = "the engine ended without a goodbye"
+        try:
+            while (message := await self._read()) is not None:
+                if isinstance(message, Goodbye):
+                    reason = message.reason
+                    break
+                self._receive(message)
+        except (protocol.ControlProtocolError, OSError) as error:
+            reason = str(error)
+        finally:
+            self._end(reason)
+
+    def _receive(self, message: protocol.FromEngine) -> None:
+        match message:
+            case SnapshotSent(snapshot):
+                self._mailbox.put_state(snapshot)
+            case EventSent(raw):
+                self._receive_record(bytes(raw))
+            case Skipped():
+                self._mailbox.put_event(message)
+            case CommandDone() | Armed():
+                answer = self._answers.get(message.id)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case _:
+                raise protocol.ControlProtocolError(f"the engine sent {type(message).__name__} out of turn")
+
+    def _receive_record(self, line: bytes) -> None:
+        try:
+            record = records.decode(line)
+        except records.UnreadableLineError as error:
+            raise protocol.ControlProtocolError(f"the engine sent an event that cannot be read ({error})") from error
+        if record is None:  # a kind of a newer engine: the reader is told that something is missing
+            self._mailbox.put_event(Skipped(1))
+            return
+        self._position = Position(boot=record.boot, seq=record.seq)
+        self._mailbox.put_event(record)
+
+    def _end(self, reason: str) -> None:
+        self._mailbox.put_event(Goodbye(reason))
+        self._mailbox.close()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError(reason))

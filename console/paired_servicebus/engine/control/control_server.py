@@ -1,0 +1,375 @@
+"""The engine's end of its control socket: tells every console what happens, and takes orders.
+
+No console can hold the engine up. What it does not read waits in a bounded mailbox; one that talks nonsense, or stops
+talking half-way, is told so and dropped. Only processes of the engine's own user are heard: the socket has mode 0600
+and the kernel is asked who the peer is. With a group it has mode 0660, and whoever the kernel lets open it is heard.
+
+Not here: what an order means and whether it may be done (guard.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control import protocol
+from paired_servicebus.engine.control.acceptor import (
+    BACKLOG,
+    FIRST_REQUEST_TIMEOUT,
+    AcceptedConnection,
+    ConnectionAcceptor,
+)
+from paired_servicebus.engine.control.mailbox import Mailbox
+from paired_servicebus.engine.control.peer_credentials import audit_name, is_ours, name_of, peer_uid
+from paired_servicebus.engine.control.protocol import (
+    Answer,
+    ControlProtocolError,
+    EventSent,
+    Goodbye,
+    Hello,
+    Order,
+    Skipped,
+    SnapshotSent,
+    Welcome,
+)
+from paired_servicebus.engine.instance.group_access import SOCKET_MODE
+from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+
+REMEMBERED_EVENTS: Final = 10_000
+"""Events remembered for consoles that come back, and kept for one that reads slowly."""
+REPLAYED_EVENTS: Final = 2000
+"""Events that a console is sent which was never here before: what its timeline begins with."""
+MAX_CONSOLES: Final = 32
+"""Consoles that were welcomed; acceptor.py bounds the connections that are not that far."""
+HELLO_TIMEOUT: Final = FIRST_REQUEST_TIMEOUT
+NAME_TIMEOUT: Final = 2.0
+"""Seconds for the name of a user, which a directory on the network may hold."""
+GOODBYE_TIMEOUT: Final = 1.0
+
+MAX_PENDING_ORDERS: Final = 16
+"""Orders of one console that are not answered yet; the next one waits."""
+
+ExecuteOrder = Callable[[Order, bool], Awaitable[Answer]]
+"""Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
+
+WatchersChanged = Callable[[int], object]
+"""Told how many consoles show somebody the depths, whenever that changes."""
+
+log = logging.getLogger(__name__)
+
+
+class _LeftError(ControlProtocolError):
+    """The console went, as all do: a status every minute, a dashboard's look every ten seconds. No news for the log."""
+
+
+class _Console:
+    """One connected console."""
+
+    def __init__(self, caller: AcceptedConnection) -> None:
+        self.caller = caller
+        self.reader = caller.reader
+        self.writer = caller.writer
+        self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=REMEMBERED_EVENTS)
+        self.viewer = False
+        """Whether it was opened to look only."""
+        self.watches = False
+        """Whether it shows somebody the depths."""
+        self.user: str | None = None
+        """Its user by the kernel; None: the kernel cannot tell."""
+        self.orders: set[asyncio.Task[None]] = set()
+        """Those not answered yet: a goodbye waits for them."""
+        self.told = asyncio.Event()
+        """Set when the mailbox was closed and all of it was written."""
+
+    async def hear(self) -> protocol.FromClient:
+        """Its next line.
+
+        Raises:
+            ControlProtocolError: it is no message, or there will be none; the text is for the console.
+        """
+        try:
+            line = await self.reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:
+            raise ControlProtocolError(
+                f"a line may have {protocol.MAX_CLIENT_LINE_BYTES} bytes; this one has more"
+            ) from error
+        except asyncio.IncompleteReadError as error:
+            raise _LeftError("you closed your end of the connection") from error
+        return protocol.decode_from_client(line)
+
+    async def say(self, line: bytes) -> None:
+        """Writes a line, and waits while the console is slow to read."""
+        self.writer.write(line)
+        await self.writer.drain()
+
+    async def leave(self, reason: str) -> None:
+        """Says goodbye to a console that is dropped, if it still reads; then the connection ends."""
+        with suppress(OSError, TimeoutError):  # it went first, or stalls: the goodbye is a courtesy
+            async with asyncio.timeout(GOODBYE_TIMEOUT):
+                await self.say(protocol.encode(Goodbye(reason)))
+                self.writer.close()
+                await self.writer.wait_closed()
+        self.writer.transport.abort()
+
+    async def dismiss(self, reason: str) -> None:
+        """Ends the conversation in order: the answer under way, what is in the mailbox, the goodbye."""
+        with suppress(OSError, TimeoutError):  # it went first, or stalls
+            async with asyncio.timeout(GOODBYE_TIMEOUT):
+                while self.orders:
+                    await asyncio.wait(tuple(self.orders))
+                self.mailbox.put_event(protocol.encode(Goodbye(reason)))
+                self.mailbox.close()
+                await self.told.wait()
+                self.writer.close()
+                await self.writer.wait_closed()
+        self.writer.transport.abort()
+
+
+class ControlServer:
+    """Serves consoles on a Unix socket while its context lasts. For the holder of the engine's lock: a socket that
+    lies at `path` is taken for a dead engine's and replaced.
+
+    Args:
+        path: where consoles look for the engine; its folder must be the owner's alone.
+        welcome: what the engine says of itself.
+        execute: see ExecuteOrder; one console may ask again before it was answered. An order is carried out even if the
+            console that gave it goes.
+        watched: see WatchersChanged.
+        group: the id of a group whose members are heard as well; None: the engine's own user alone.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        welcome: Welcome,
+        execute: ExecuteOrder,
+        watched: WatchersChanged = lambda _: None,
+        group: int | None = None,
+    ) -> None:
+        self._path = path
+        self._welcome = welcome
+        self._execute = execute
+        self._watched = watched
+        self._connected: set[_Console] = set()
+        self._consoles: set[_Console] = set()
+        """Those that were welcomed."""
+        self._history: deque[tuple[int, bytes]] = deque()
+        self._before: tuple[tuple[Record, bytes], ...] = ()
+        self._forgotten = 0
+        self._forgotten_seq = 0
+        self.snapshot: Snapshot | None = None
+        """The newest that was told."""
+        self._encoded: tuple[Snapshot, bytes] | None = None
+        self._door = ConnectionAcceptor(
+            "the control socket",
+            self._serve,
+            limit=protocol.MAX_CLIENT_LINE_BYTES,
+            refusal=protocol.encode(Goodbye("too many connections have sent no hello: send it at once")),
+        )
+        self._crew = TaskSupervisor()
+        self._owner = f"uid {os.geteuid()}"
+        """The engine's user, and so every console's where no group is let in."""
+        self._group = group
+        self.farewell = "the engine ended"
+
+    async def __aenter__(self) -> Self:
+        """Raises:
+        OSError: the socket cannot be made.
+        """
+        self._owner = await _named(os.geteuid())
+        self._door.open(_listen(self._path, self._group))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._path.unlink(missing_ok=True)
+        await self._door.stop_accepting()
+        strangers = self._connected - self._consoles
+        await asyncio.gather(
+            *(console.dismiss(self.farewell) for console in self._consoles),
+            *(console.leave(self.farewell) for console in strangers),
+        )
+        await self._door.close()
+        await self._crew.close()
+
+    def publish_event(self, seq: int, record: bytes) -> None:
+        """Sends a record, in the form of paired_servicebus.engine.journal.records, to every console, now or when it comes back."""
+        line = protocol.encode(EventSent(msgspec.Raw(record)))
+        if len(self._history) >= REMEMBERED_EVENTS:
+            self._forgotten_seq, _ = self._history.popleft()
+            self._forgotten += 1
+        self._history.append((seq, line))
+        for console in self._consoles:
+            console.mailbox.put_event(line)
+
+    def remember(self, before: Sequence[tuple[Record, bytes]]) -> None:
+        """From now on consoles that come are also told what earlier boots told: records, each with its line."""
+        self._before = tuple((record, protocol.encode(EventSent(msgspec.Raw(line)))) for record, line in before)
+
+    def publish_snapshot(self, snapshot: Snapshot) -> None:
+        """Sends a snapshot to every console that reads; newer ones replace it where it is still unsent."""
+        self.snapshot = snapshot
+        for console in self._consoles:
+            console.mailbox.put_state(snapshot)
+
+    async def _serve(self, caller: AcceptedConnection) -> None:
+        console = _Console(caller)
+        self._connected.add(console)
+        try:
+            await self._converse(console)
+        except ControlProtocolError as error:
+            if not isinstance(error, _LeftError):
+                log.info("a conversation with a console ended: %s", error)
+            await console.leave(str(error))
+        finally:
+            self._connected.discard(console)
+            self._consoles.discard(console)
+            if console.watches:
+                self._tell_watched()
+
+    async def _converse(self, console: _Console) -> None:
+        await self._check_in(console)
+        telling = self._crew.start(self._tell(console), name="telling a console")
+        try:
+            await self._obey(console)
+        finally:
+            telling.cancel()
+
+    async def _check_in(self, console: _Console) -> None:
+        if self._group is None and not is_ours(console.writer.transport):
+            raise ControlProtocolError(
+                "only processes of the engine's own user are heard; control_group lets a group in"
+            )
+        uid = peer_uid(console.writer.transport)
+        if uid is not None:
+            console.user = self._owner if uid == os.geteuid() else await _named(uid)
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                hello = await console.hear()
+        except TimeoutError as error:
+            raise ControlProtocolError(f"no hello came within {HELLO_TIMEOUT:g} s") from error
+        if not isinstance(hello, Hello):
+            raise ControlProtocolError("the first line is a hello")
+        if hello.version != protocol.VERSION:
+            raise ControlProtocolError(
+                f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
+                f"{hello.version}: use the same release for both"
+            )
+        if len(self._consoles) >= MAX_CONSOLES:
+            raise ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
+        console.caller.known()
+        console.viewer, console.watches = hello.read_only, hello.watches
+        console.writer.write(protocol.encode(self._welcome))
+        if console.watches:  # before it is told how things stand: that depths are being read is part of it
+            self._tell_watched(console)
+        self._catch_up(console, hello)
+        self._consoles.add(console)
+
+    def _tell_watched(self, *more: _Console) -> None:
+        self._watched(sum(each.watches for each in (*self._consoles, *more)))
+
+    def _catch_up(self, console: _Console, hello: Hello) -> None:
+        """Puts into the mailbox what the console has missed. No await from here to its registration: no gap."""
+        was_here = hello.boot == self._welcome.boot
+        before = [] if was_here else self._missed_before(hello)
+        missed = [line for seq, line in self._history if not was_here or seq > hello.seq]
+        forgotten = self._forgotten
+        if was_here:  # receipts have numbers too but are not told: this may count too many
+            forgotten = max(0, min(forgotten, self._forgotten_seq - hello.seq))
+        elif not hello.boot:
+            before, missed, forgotten = [], [*before, *missed][-REPLAYED_EVENTS:], 0
+        for line in before:
+            console.mailbox.put_event(line)
+        if forgotten:
+            console.mailbox.put_event(Skipped(forgotten))
+        for line in missed:
+            console.mailbox.put_event(line)
+        if self.snapshot is not None:
+            console.mailbox.put_state(self.snapshot)
+
+    def _missed_before(self, hello: Hello) -> list[bytes]:
+        """What earlier boots told after the place that the console has reached; all that is known where it has none."""
+        places = enumerate(record for record, _ in self._before)
+        seen = [place for place, record in places if record.boot == hello.boot and record.seq <= hello.seq]
+        return [line for _, line in self._before[seen[-1] + 1 if seen else 0 :]]
+
+    async def _tell(self, console: _Console) -> None:
+        try:
+            while (item := await console.mailbox.take()) is not None:
+                if isinstance(item, Snapshot):
+                    item = self._as_line(item)
+                elif isinstance(item, Skipped):
+                    item = protocol.encode(item)
+                await console.say(item)
+            console.told.set()
+        except OSError as error:
+            log.debug("a console does not read any more: %s", error)
+            console.writer.transport.abort()
+        except Exception:
+            console.writer.transport.abort()  # nothing more will be told: better it knows
+            raise
+
+    def _as_line(self, snapshot: Snapshot) -> bytes:
+        """Encoded once for all consoles that are told the same."""
+        if self._encoded is None or self._encoded[0] is not snapshot:
+            self._encoded = (snapshot, protocol.encode(SnapshotSent(snapshot)))
+        return self._encoded[1]
+
+    async def _obey(self, console: _Console) -> None:
+        while True:
+            order = await console.hear()
+            if isinstance(order, Hello):
+                raise ControlProtocolError("after the hello come commands")
+            while len(console.orders) >= MAX_PENDING_ORDERS:
+                await asyncio.wait(tuple(console.orders), return_when=asyncio.FIRST_COMPLETED)
+            task = self._crew.start(self._answer(console, order), name=f"the order {order.verb} of a console")
+            console.orders.add(task)
+            task.add_done_callback(console.orders.discard)
+
+    async def _answer(self, console: _Console, order: Order) -> None:
+        by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
+        answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
+        with suppress(OSError):  # it went meanwhile: the timeline has what came of the order
+            await console.say(protocol.encode(answer))
+
+
+async def _named(uid: int) -> str:
+    """The user's name; its number where a directory on the network does not answer in time."""
+    try:
+        async with asyncio.timeout(NAME_TIMEOUT):
+            return await asyncio.to_thread(name_of, uid)
+    except TimeoutError:
+        return f"uid {uid}"
+
+
+def _listen(path: Path, group: int | None = None) -> socket.socket:
+    """A socket that has its mode before anyone can see it under its name: 0600, or 0660 where a group is let in."""
+    unready = path.with_name(path.name + "~")
+    unready.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(unready))
+        unready.chmod(0o600)
+        if group is not None:
+            os.chown(unready, -1, group)
+            unready.chmod(SOCKET_MODE)
+        listening.listen(BACKLOG)
+        unready.rename(path)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

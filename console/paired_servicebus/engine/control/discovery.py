@@ -1,0 +1,124 @@
+"""The engines of this user on this machine: found by the locks they hold, looked at through their sockets. And those of
+services that let this user in, found by their sockets alone (group_access.py).
+
+An engine that was killed is found too, by what it left behind: nobody should have to remember that there was one. One
+that ended in order is not. Nothing here contacts a namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.errors import ControlError, EngineNotRunningError
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.instance import group_access
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, all_engine_paths
+from paired_servicebus.engine.instance.lock import LockHolder, crashed_holder, held, running
+
+QUERY_TIMEOUT: Final = 5.0
+"""Seconds that an engine has to say how it stands."""
+DEPTHS_TIMEOUT: Final = 3.0
+"""Of those, seconds that its reading of the depths is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatus:
+    """How one engine stands: its snapshot, or why there is none."""
+
+    pairing: str
+    snapshot: Snapshot | None = None
+    trouble: str = ""
+
+
+def local_engines() -> tuple[EnginePaths, ...]:
+    """Where the engines are that run here, and those that were killed; by name, then those of services."""
+    own = tuple(places for places in all_engine_paths() if held(places.lock) or crashed_holder(places.lock))
+    known = {places.socket for places in own}
+    found = (socket for socket in group_access.sockets() if socket not in known)
+    return own + tuple(EnginePaths(state=socket.with_suffix(""), socket=socket, is_service=True) for socket in found)
+
+
+def explain_closed_services() -> str:
+    """Say which services' engines this user may not ask, and which group lets them in; empty where there are none."""
+    return group_access.explain_closed()
+
+
+def find_socket(places: EnginePaths) -> Path | None:
+    """Where the running engine listens; None: none runs. Where its lock does not say, it is looked for as usual."""
+    if places.is_service:
+        return places.socket
+    holder = running(places.lock)
+    if holder is None:
+        return places.socket if held(places.lock) else None
+    return Path(holder.socket)
+
+
+async def query_engines(engines: Iterable[EnginePaths], *, watches: bool = False) -> tuple[EngineStatus, ...]:
+    """How they stand, asked at the same time. `watches`: somebody is shown the depths, so they are read now. Never
+    raises for an engine's sake."""
+    return tuple(await asyncio.gather(*(query_engine(places, watches=watches) for places in engines)))
+
+
+async def query_engine(places: EnginePaths, *, watches: bool = False) -> EngineStatus:
+    """How the engine there stands."""
+    socket = find_socket(places)
+    if socket is None:
+        return EngineStatus(pairing=places.name, trouble=_absent(crashed_holder(places.lock)))
+    try:
+        return EngineStatus(pairing=places.name, snapshot=await first_snapshot(socket, watches=watches))
+    except ControlError as error:
+        return EngineStatus(pairing=places.name, trouble=str(error))
+
+
+def _absent(last: LockHolder | None) -> str:
+    if last is None:
+        return "no engine runs here: start one with paired up"
+    return f"the engine (pid {last.pid}) did not end in order; its log is {last.log}: start another with paired up"
+
+
+async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
+    """How the engine behind a socket stands now. `watches`: with depths of now, or none if reading them takes DEPTHS_TIMEOUT
+    seconds.
+
+    Raises:
+        EngineNotRunningError: nothing answers there, or it does not say within QUERY_TIMEOUT seconds.
+        ControlError: what answers is somebody else's, or of a version that this program doesn't understand.
+    """
+    try:
+        async with asyncio.timeout(QUERY_TIMEOUT):
+            client = await ControlClient.connect(socket, watches=watches)
+            try:
+                found = await wait_for_depths(client)
+            finally:
+                await client.close()
+    except TimeoutError as error:
+        raise EngineNotRunningError(
+            f"the engine at {socket} did not say within {QUERY_TIMEOUT:g} s how it stands; its log says why"
+        ) from error
+    if found is None:
+        raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")
+    return found
+
+
+async def wait_for_depths(client: ControlClient) -> Snapshot | None:
+    """The first snapshot in which the depths are not just being read; after DEPTHS_TIMEOUT seconds the newest.
+
+    None: the engine ended before it said how it stands.
+    """
+    found: Snapshot | None = None
+    end = asyncio.get_running_loop().time() + DEPTHS_TIMEOUT
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None) as patience:
+            async for update in client.updates():
+                if isinstance(update, Snapshot):
+                    found = update
+                    if not found.reading:
+                        return found
+                    patience.reschedule(end)
+    return found

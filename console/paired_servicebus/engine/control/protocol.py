@@ -1,0 +1,182 @@
+"""What is said on an engine's control socket: one JSON object a line, told apart by "t".
+
+A client opens with Hello and the place it had reached; the engine answers Welcome, what the client missed, and from
+then on sends events as they happen and snapshots about once a second. Commands go the other way and each is answered
+by one CommandDone with its number; answers need not come in the order of the commands. What is dangerous is armed
+before: an Arm is answered by Armed, whose token goes with the command, or by a CommandDone that says why not. Goodbye
+is the engine's last line, with the reason.
+
+Rules: fields are added, never renamed; a change that an older peer would misunderstand raises VERSION. What a peer
+sends is data to be checked: decoding raises ControlProtocolError, and only that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import ControlError, UnreadableError
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.foreign_json import read_json
+
+VERSION: Final = 2
+MAX_CLIENT_LINE_BYTES: Final = 64 * 1024
+"""Bytes in a line that an engine accepts."""
+MAX_ENGINE_LINE_BYTES: Final = 32 * 1024 * 1024
+"""Bytes in a line that a client accepts: a snapshot of ten thousand entities and more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A place in an engine's history: the newest event that was seen. seq counts from 1 within a boot."""
+
+    boot: str
+    seq: int
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello"):
+    """A client's first line. Without a boot it is sent the newest events; with one, what came after seq."""
+
+    version: int = VERSION
+    boot: str = ""
+    seq: int = 0
+    read_only: bool = False
+    """Whether this client only looks: the engine's guard then refuses whatever it orders."""
+    watches: bool = True
+    """Whether it shows somebody the depths: the engine reads them for as long as it is connected."""
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
+    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer.
+
+    by, sudo_user: as in Command.
+    """
+
+    id: int
+    verb: str
+    scope: str = ""
+    targets: tuple[str, ...] = ()
+    by: str
+    sudo_user: str = ""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
+    """An operator's order. `id` is the client's own and comes back in the answer.
+
+    verb: an id of paired_servicebus.core.operator.action_table. scope: what the targets are, a value of Scope; empty: the verb's first one.
+    by: the client's own name for itself; the engine replaces it by its peer's user as the kernel has it.
+    sudo_user: the client's SUDO_USER, a claim that the audit marks as one.
+    token, typed: of a dangerous one, what Armed gave and what the person typed.
+    """
+
+    id: int
+    verb: str
+    scope: str = ""
+    targets: tuple[str, ...] = ()
+    by: str
+    sudo_user: str = ""
+    why: str = ""
+    token: str = ""
+    typed: str = ""
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):
+    """Who answers: an engine is one pairing in one process, a boot one life of it."""
+
+    engine: str
+    boot: str
+    version: int = VERSION
+    pid: int
+    pairing: str
+    environment: str
+    read_only: bool
+
+
+class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):
+    """How the engine stands; an unsent one is replaced by a newer one."""
+
+    snapshot: Snapshot
+
+
+class EventSent(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
+    """One record, in the form of paired_servicebus.engine.journal.records."""
+
+    record: msgspec.Raw
+
+
+class Skipped(msgspec.Struct, frozen=True, tag_field="t", tag="skipped"):
+    """So many events are missing here: the client did not read, or was away for longer than the history lasts."""
+
+    count: int
+
+
+class Armed(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="armed"):
+    """A dangerous order can be fired, once, within `seconds`, by a command with this token and `to_type` typed."""
+
+    id: int
+    token: str
+    to_type: str
+    seconds: float
+    until: float
+    """The same as a time, for the screen: seconds since the epoch by the engine's clock."""
+
+
+class CommandDone(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="done"):
+    """What came of a command: `ok` False if it was refused or failed. `text` is a sentence for a person."""
+
+    id: int
+    ok: bool
+    text: str
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
+    """The engine says nothing more on this connection."""
+
+    reason: str
+
+
+FromClient = Hello | Arm | Command
+FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone | Goodbye
+Order = Arm | Command
+Answer = Armed | CommandDone
+
+_ENCODER: Final = msgspec.json.Encoder()
+_FROM_CLIENT: Final[msgspec.json.Decoder[FromClient]] = msgspec.json.Decoder(FromClient)
+_FROM_ENGINE: Final[msgspec.json.Decoder[FromEngine]] = msgspec.json.Decoder(FromEngine)
+
+
+class ControlProtocolError(ControlError):
+    """A peer said something that is not of this protocol."""
+
+
+def encode(message: FromClient | FromEngine) -> bytes:
+    """The message as one line, its newline included."""
+    return _ENCODER.encode(message) + b"\n"
+
+
+def decode_from_client(line: bytes) -> FromClient:
+    """A client's line.
+
+    Raises:
+        ControlProtocolError: saying what is wrong with it.
+    """
+    try:
+        return read_json(_FROM_CLIENT, line)
+    except UnreadableError as error:
+        raise ControlProtocolError(f"this line is no message of the control protocol ({error})") from error
+
+
+def decode_from_engine(line: bytes) -> FromEngine:
+    """An engine's line.
+
+    Raises:
+        ControlProtocolError: saying what is wrong with it.
+    """
+    try:
+        return read_json(_FROM_ENGINE, line)
+    except UnreadableError as error:
+        raise ControlProtocolError(
+            f"the engine sent a line that is no message of the control protocol ({error})"
+        ) from error

@@ -1,0 +1,156 @@
+"""An engine's log: a file for each start, of bounded size, other people's libraries from WARNING on, never a secret.
+
+All files of a pairing's engines together stay below 10 MB: a log goes on in a new file when it is long, one older part
+is kept, and a start removes the logs of earlier starts beyond MAX_KEPT_BYTES. A line that repeats within a minute is
+counted instead of written.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final, TextIO
+
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import indent_lines
+
+FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+MAX_FILE_BYTES: Final = 2 * 1024**2
+"""Of one file of a log; there are two at most."""
+MAX_KEPT_BYTES: Final = 4 * 1024**2
+"""Of the logs of earlier starts together."""
+FOLD_SECONDS: Final = 60.0
+MAX_REMEMBERED_LINES: Final = 500
+"""Different lines that are remembered."""
+MAX_LINE_CHARS: Final = 16 * 1024
+_OUTPUTS: Final = (1, 2)
+
+log = logging.getLogger(__name__)
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats a record, its traceback included: masked, harmless, and no second line of it poses as a record."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The masked line."""
+        return masked(indent_lines(super().format(record)))
+
+
+class RepeatFilter(logging.Filter):
+    """Lets a line pass once in FOLD_SECONDS; the next one that passes says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is written."""
+        kind = record.exc_info[0] if record.exc_info else None
+        key = (record.name, record.levelno, str(record.msg), str(record.args), kind)
+        since, left_out = self._seen.get(key, (None, 0))
+        if since is not None and record.created - since < FOLD_SECONDS:
+            self._seen[key] = (since, left_out + 1)
+            return False
+        if left_out:
+            record.msg, record.args = "%s (and %d more times since then)", (record.getMessage(), left_out)
+        self._seen.pop(key, None)
+        self._seen[key] = (record.created, 0)
+        while len(self._seen) > MAX_REMEMBERED_LINES:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+
+class LogFile(RotatingFileHandler):
+    """The log's file, for its owner alone. The process's standard output and error go on into each new file with it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=MAX_FILE_BYTES, backupCount=1, encoding="utf-8")
+        self._lead_outputs_here()
+
+    def doRollover(self) -> None:
+        """Begins a new file."""
+        super().doRollover()
+        self._lead_outputs_here()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing: a full disk has no room for the news, and the journal's own watch reports it."""
+
+    def _open(self) -> io.TextIOWrapper:
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.fdopen(fd, "a", encoding="utf-8")
+
+    def _lead_outputs_here(self) -> None:
+        assert self.stream is not None, "a file was opened just now"
+        for output in _OUTPUTS:
+            os.dup2(self.stream.fileno(), output)
+
+
+class LogStream(io.TextIOBase):
+    """Stands for sys.stderr: text of other people's libraries becomes lines of the log, and counts for its size."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """Of the real one, for faulthandler and child processes."""
+        return _OUTPUTS[1]
+
+    def write(self, text: str) -> int:
+        """Logs each whole line."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        if len(self._begun) > MAX_LINE_CHARS:
+            lines, self._begun = [*lines, self._begun], ""
+        for line in lines:
+            if line.strip():
+                log.warning("on standard error: %s", line[:MAX_LINE_CHARS])
+        return len(text)
+
+
+def log_to(stream: TextIO) -> None:
+    """Sends this process's log to `stream` and nowhere else."""
+    _log_by(logging.StreamHandler(stream))
+
+
+def log_to_file(path: Path) -> None:
+    """Sends this process's log, its standard output and its standard error to the file and nowhere else.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    _log_by(LogFile(path))
+    sys.stderr = LogStream()
+
+
+def _log_by(handler: logging.Handler) -> None:
+    handler.setFormatter(MaskingFormatter(FORMAT, "%Y-%m-%dT%H:%M:%SZ"))
+    handler.addFilter(RepeatFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for package in ("paired_servicebus", "servicebus_amqp", "servicebus_sandbox"):
+        logging.getLogger(package).setLevel(logging.INFO)
+    logging.captureWarnings(True)
+
+
+def new_log_file(folder: Path) -> Path:
+    """A name that no start before had. Removes the oldest logs of earlier starts beyond MAX_KEPT_BYTES."""
+    left = MAX_KEPT_BYTES
+    for old in sorted(folder.glob("engine-*.log*"), reverse=True):
+        with suppress(FileNotFoundError):  # another start was sooner
+            left -= old.stat().st_size
+            if left < 0:
+                old.unlink()
+    return folder / f"engine-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.log"

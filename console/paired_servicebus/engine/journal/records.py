@@ -1,0 +1,134 @@
+"""An event in an engine's history as one line of JSON: the form that spool files and control socket share.
+
+A line holds v, engine, boot, seq, ts (int64 microseconds since the epoch, UTC) and kind, then the event's own fields by
+their names; what is None is left out. Flat, so that a reader of tables needs no nested types. A reader skips kinds
+that it doesn't know: an older console can follow a newer engine.
+
+Not here: files (writer.py) and the conversation on the socket (protocol.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Final, get_type_hints
+
+import msgspec
+
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.model.pairing_events import KINDS, Event, Record
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.time_format import END
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.foreign_json import read_json
+
+VERSION: Final = 1
+HEADER: Final = ("v", "engine", "boot", "seq", "ts", "kind")
+MICROSECONDS: Final = 1_000_000
+LATEST: Final = int(END) * MICROSECONDS
+"""The time that no record reaches: see paired_servicebus.core.text.time_format."""
+
+_SENTENCES: Final = frozenset({"reason", "why", "text", "outcome"})
+"""Fields that may repeat what a library said, with a secret in it."""
+_ENCODER: Final = msgspec.json.Encoder()
+_FIELDS: dict[type[Event], tuple[str, ...]] = {}
+
+
+class _Header(msgspec.Struct):
+    v: int
+    engine: str
+    boot: str
+    seq: int
+    ts: int
+    kind: str
+
+
+_HEADER_DECODER: Final = msgspec.json.Decoder(_Header)
+_LINE_DECODER: Final = msgspec.json.Decoder(dict[str, object])
+
+
+class UnreadableLineError(UnreadableError):
+    """A line that is no record: torn, changed on disk, or written by something else."""
+
+
+def encode(record: Record) -> bytes:
+    """The record as one line without its newline. JSON escapes newlines in texts, so a line is a record."""
+    event = record.event
+    line: dict[str, object] = {
+        "v": VERSION,
+        "engine": record.engine,
+        "boot": record.boot,
+        "seq": record.seq,
+        "ts": round(event.at * MICROSECONDS),
+        "kind": event.kind,
+    }
+    for name in _field_names(type(event)):
+        value = getattr(event, name)
+        if value is not None:
+            line[name] = masked(value) if name in _SENTENCES else value
+    return _ENCODER.encode(line)
+
+
+def decode(line: bytes) -> Record | None:
+    """The record in a line; None for a kind or a version that this program doesn't know.
+
+    Raises:
+        UnreadableLineError: the line is no record.
+    """
+    try:
+        header = read_json(_HEADER_DECODER, line)
+        kind = KINDS.get(header.kind)
+        if kind is None or header.v > VERSION:
+            return None
+        if not 0 <= header.ts < LATEST:
+            raise UnreadableError("its time is not between the years 1970 and 9999")
+        values = read_json(_LINE_DECODER, line)
+        event = msgspec.convert({**values, "at": header.ts / MICROSECONDS}, kind)
+    except UnreadableError as error:
+        raise UnreadableLineError(f"not a record: {error}") from error
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UnreadableLineError(f"not a record: {repeated(str(error))}") from error
+    return Record(engine=header.engine, boot=header.boot, seq=header.seq, event=event)
+
+
+def are_valid(lines: bytes) -> bool:
+    """Return whether each of these lines is a record of a known kind: in one go, so that a big journal can be looked
+    through. Where this is False, `decode` says what each line is. Every line ends with a newline.
+    """
+    try:
+        lines.decode()
+        return len(_ANY_KIND.decode_lines(lines)) == lines.count(b"\n")
+    except (ValueError, OverflowError, RecursionError):
+        return False
+
+
+def _shape(name: str, kind: type[Event]) -> type[msgspec.Struct]:
+    """The form of a kind's line."""
+    hints = get_type_hints(kind)
+    header: list[tuple[Any, ...]] = [
+        ("v", int),
+        ("engine", str),
+        ("boot", str),
+        ("seq", int),
+        ("ts", Annotated[int, _POSSIBLE]),
+    ]
+    own = [
+        (field.name, hints[field.name], *(() if field.default is MISSING else (field.default,)))
+        for field in fields(kind)
+        if field.name != "at"
+    ]
+    return msgspec.defstruct(kind.__name__, [*header, *own], tag_field="kind", tag=name, kw_only=True)
+
+
+_POSSIBLE: Final = msgspec.Meta(ge=0, lt=LATEST)
+_ANY_KIND: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(
+    reduce(or_, (_shape(name, kind) for name, kind in KINDS.items()))
+)
+
+
+def _field_names(kind: type[Event]) -> tuple[str, ...]:
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(field.name for field in fields(kind) if field.name != "at")
+    return names

@@ -1,0 +1,217 @@
+"""The files of a journal: written in `.open/`, moved into `events/` when complete, read back in order.
+
+A file in `events/` is whole and never changes; readers ignore `.open/`, whose name begins with a dot for that reason.
+A crash leaves its file in `.open/`, torn at most in its last line: `recover` cuts that line off and moves the file.
+File names sort as the records do: engine, start of the boot, number of the file's first record.
+
+Who follows a journal does not wait until a file is complete by itself: he asks for it (`ask`), and the engine looks.
+
+Not here: when a file is complete and what a full disk means (writer.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+
+OPEN: Final = ".open"
+CLOSED: Final = "events"
+SUFFIX: Final = ".jsonl"
+REQUEST_FILE: Final = "asked"
+"""Touched by whoever wants what is in the open file."""
+_PROBE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredFile:
+    """One file that a crash had left."""
+
+    name: str
+    torn_bytes: int
+    """What was cut off its end: the record that was being written."""
+
+
+class SpoolFile:
+    """A file being written. Every method may raise OSError; a failed `append` leaves only whole lines behind."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / OPEN / name
+        self._target = folder / CLOSED / name
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._finished = False
+        self.lines = 0
+        self.bytes = 0
+
+    def append(self, *lines: bytes) -> None:
+        """Hands lines to the operating system: from here on they survive this process, though not the machine."""
+        data = b"\n".join((*lines, b""))
+        written = os.write(self._fd, data)
+        whole, count = written, len(lines)
+        if written != len(data):  # the disk filled up, as a rule in the middle of a line
+            whole = data.rfind(b"\n", 0, written) + 1
+            count = data.count(b"\n", 0, whole)
+            os.ftruncate(self._fd, self.bytes + whole)
+        self.lines += count
+        self.bytes += whole
+        if count != len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def sync(self) -> None:
+        """Waits until what was appended survives the machine."""
+        os.fsync(self._fd)
+
+    def finish(self) -> None:
+        """Makes the file whole for readers; an empty one vanishes. Nothing can be appended afterwards.
+
+        May be called again: after a failure it goes on where it failed.
+        """
+        if self._fd >= 0:
+            if self.lines:
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+        if self._finished:
+            return
+        if self.lines:
+            self._path.rename(self._target)
+        else:
+            self._path.unlink()
+        self._finished = True
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folders, readable by their owner alone."""
+    for place in (folder, folder / OPEN, folder / CLOSED):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def probe(folder: Path) -> None:
+    """Raises OSError unless the disk takes a moderate amount of data again."""
+    path = folder / OPEN / ".probe"
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(_PROBE))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def ask(folder: Path) -> None:
+    """Asks the engine that writes here to make its open file whole, within a second or so. Raises OSError."""
+    (folder / REQUEST_FILE).touch(mode=0o600)
+
+
+def asked(folder: Path) -> int:
+    """When somebody last asked, in nanoseconds; 0: nobody ever did. Raises OSError."""
+    try:
+        return (folder / REQUEST_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def trim(folder: Path, keep: int) -> int:
+    """Deletes the oldest whole files until `keep` bytes are left at most; how many it deleted."""
+    with os.scandir(folder / CLOSED) as found:
+        sizes = sorted((entry.name, entry.stat().st_size) for entry in found if entry.name.endswith(SUFFIX))
+    left = sum(size for _, size in sizes)
+    deleted = 0
+    for name, size in sizes:
+        if left <= keep:
+            break
+        (folder / CLOSED / name).unlink(missing_ok=True)
+        left -= size
+        deleted += 1
+    return deleted
+
+
+def recover(folder: Path) -> tuple[RecoveredFile, ...]:
+    """Cuts torn last lines off the files that a crash left, and moves them to the whole ones.
+
+    Only for the one who holds the engine's lock: nobody else may be writing here.
+    """
+    found = []
+    for path in sorted((folder / OPEN).glob(f"*{SUFFIX}")):
+        size = path.stat().st_size
+        whole = _whole_length(path, size)
+        if whole:
+            os.truncate(path, whole)
+            path.rename(folder / CLOSED / path.name)
+        else:
+            path.unlink()
+        found.append(RecoveredFile(name=path.name, torn_bytes=size - whole))
+    return tuple(found)
+
+
+def _whole_length(path: Path, size: int) -> int:
+    """Bytes up to the end of the last line that is a record. A machine's crash can leave zeros after it, megabytes."""
+    if not size:
+        return 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(b"\n") + 1
+        while end:
+            start = data.rfind(b"\n", 0, end - 1) + 1
+            if _is_record(data[start : end - 1]):
+                break
+            end = start
+        return end
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        records.decode(line)
+    except records.UnreadableLineError:
+        return False
+    return True
+
+
+class SpoolReader:
+    """Reads a journal's records back, oldest first within an engine; can be iterated again.
+
+    Lines of unknown kinds are skipped and counted in `unknown`, lines that are no records in `unread`; both are those
+    of the latest iteration.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.unknown = 0
+        self.unread = UnreadableLines()
+
+    def __iter__(self) -> Iterator[Record]:
+        self.unknown, self.unread = 0, UnreadableLines()
+        for path in sorted((self._folder / CLOSED).glob(f"*{SUFFIX}")):
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:  # it was the oldest, and there was no room for it any more
+                continue
+            with file:
+                end = 0
+                for line in file:
+                    end += len(line)
+                    record = self._read(path, end - len(line), line)
+                    if record is not None:
+                        yield record
+
+    def _read(self, path: Path, at: int, line: bytes) -> Record | None:
+        try:
+            record = records.decode(line)
+        except records.UnreadableLineError as error:
+            self.unread.note(path, at, error)
+            return None
+        if record is None:
+            self.unknown += 1
+        return record
+
+
+def read_records(folder: Path) -> SpoolReader:
+    """The records of the whole files in a journal's folder; what an engine is still writing is not among them."""
+    return SpoolReader(folder)

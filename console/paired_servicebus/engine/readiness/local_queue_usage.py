@@ -1,0 +1,75 @@
+"""What other engines of this user on this machine use of the same namespaces: read before anything is deleted.
+
+A queue is named by the index in its path. An older engine counts its queues instead, and its paths are right.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.errors import CleanUpError
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
+from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.pairing.management.backlog_queues import queue_index
+
+MOVING_STATUSES: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
+BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
+
+
+async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozenset[int]:
+    """The indices of the backlog queues that other engines here use of the same namespaces.
+
+    Args:
+        besides: the socket of the engine that asks.
+
+    Raises:
+        CleanUpError: an engine runs and its queues are unknown.
+    """
+    used: set[int] = set()
+    for standing in await _others(besides):
+        if standing.snapshot is None:
+            raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} may use it ({standing.trouble})")
+        if _is_of(paired, standing.snapshot):
+            indices = _indices(standing.snapshot)
+            if indices is None:
+                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not say what it uses")
+            used |= indices
+    return frozenset(used)
+
+
+async def read_local_usage(paired: ControllablePairing, *, besides: Path) -> QueueUsage:
+    """What the other engines here say that they use; an engine that does not answer is left out. Arguments as above."""
+    used: set[int] = set()
+    moved: set[int] = set()
+    busy: set[int] = set()
+    for standing in await _others(besides):
+        snapshot = standing.snapshot
+        if snapshot is None or not _is_of(paired, snapshot):
+            continue
+        indices = _indices(snapshot)
+        used |= set(range(len(snapshot.queues))) if indices is None else indices
+        if snapshot.syphon.status in MOVING_STATUSES and indices is not None:
+            moved |= indices
+            busy |= indices if snapshot.syphon.status in BUSY_STATUSES else frozenset()
+    return QueueUsage(frozenset(used), frozenset(moved), frozenset(busy))
+
+
+async def _others(besides: Path) -> tuple[EngineStatus, ...]:
+    running = [
+        places for places in local_engines() if (socket := find_socket(places)) is not None and socket != besides
+    ]
+    return await query_engines(running)
+
+
+def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+    theirs = (snapshot.primary.casefold(), snapshot.secondary.casefold())
+    return theirs == (paired.primary_name.casefold(), paired.secondary_name.casefold())
+
+
+def _indices(snapshot: Snapshot) -> frozenset[int] | None:
+    """The real indices of an engine's queues; None: at least one path does not tell."""
+    indices = {queue_index(queue.path) for queue in snapshot.queues}
+    return frozenset(index for index in indices if index is not None) if None not in indices else None

@@ -1,0 +1,138 @@
+"""`paired check`: would a failover work now? A running engine is asked; without one, contact is made for the moment.
+
+Own contact opens links to the backlog queues, reads what management tells, and closes everything: no queue is made, no
+message is sent, no file is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from azure.core.exceptions import AzureError
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.errors import EngineNotRunningError
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness, Snapshot
+from paired_servicebus.core.operator.failover_readiness import Evidence, judge, unreachable
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
+from paired_servicebus.engine.clients.namespace_name import look_up_name
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import wait_for_depths
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.lock import running
+from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
+from paired_servicebus.pairing.management.backlog_queues import queue_path, told
+from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.monitoring.readiness_probes import AT_MOST, ReadinessProbes, read_counts, validity
+
+ANSWER_TIMEOUT: Final = 30.0
+"""Seconds that a running engine has to say what it found; one that has just started looks first."""
+READY, NOT_READY, UNREACHABLE = 0, 1, 3
+"""Exit statuses; 2 is bad input."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What was found, and who looked: an engine by its name, or "own contact"."""
+
+    readiness: Readiness
+    asked: str
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        if unreachable(self.readiness):
+            return UNREACHABLE
+        return READY if self.readiness.ready else NOT_READY
+
+
+async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
+    """Asks the engine, or looks.
+
+    Raises:
+        EngineNotRunningError: an engine runs and does not answer.
+        ConfigurationError: settings that cannot be used.
+    """
+    holder = running(places.lock)
+    if holder is not None:
+        return await _asked(Path(holder.socket))
+    async with open_clients(config) as clients:
+        evidence = await _look(config, places, clients)
+        return CheckResult(judge(await LocalEvidence(config, places).add(evidence)), "own contact")
+
+
+async def _asked(socket: Path) -> CheckResult:
+    client = await ControlClient.connect(socket)
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            found = await wait_for_depths(client)  # judged with depths of now
+            if found is not None and found.readiness is not None:
+                return CheckResult(found.readiness, f"engine {found.engine}")
+            async for update in client.updates():
+                if isinstance(update, Snapshot) and update.readiness is not None:
+                    return CheckResult(update.readiness, f"engine {update.engine}")
+    except TimeoutError as error:
+        raise EngineNotRunningError(
+            f"the engine at {socket} did not say within {ANSWER_TIMEOUT:g} s whether a failover would work; its log says why"
+        ) from error
+    finally:
+        await client.close()
+    raise EngineNotRunningError(f"the engine at {socket} ended before it said whether a failover would work")
+
+
+async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
+    admin = management_of(clients.secondary_admin)
+    primary, info = await asyncio.gather(look_up_name(config.primary, places), told(admin))
+    count = config.policy.backlog_queue_count
+    proofs = ReadinessProbes(clients.secondary, [queue_path(primary, index) for index in range(count)])
+    for _ in range(0, count, AT_MOST):
+        queues = await proofs.look()
+    trouble = ""
+    try:
+        queues = tuple(await read_counts(admin, queues))
+    except (AzureError, OSError, TimeoutError) as error:
+        trouble = proofs.judge(error).reason
+    return Evidence(
+        at=proofs.clock(),
+        primary=primary,
+        secondary=info.name or first_label(config.secondary.host),
+        queues=queues,
+        queues_wanted=count,
+        tokens=(await validity(clients.primary), await validity(clients.secondary)),
+        ping=config.policy.ping,
+        trouble=trouble,
+    )
+
+
+def as_lines(checked: CheckResult, pairing: str) -> list[str]:
+    """For a person: the answer, then a line for each thing that a failover rests on."""
+    found = checked.readiness
+    warnings, unknown = len(found.of(FindingVerdict.WARN)), len(found.of(FindingVerdict.UNKNOWN))
+    notes = [f"{number} {word}" for number, word in ((warnings, "to look at"), (unknown, "not known")) if number]
+    answer = "a failover would work" if found.ready else "NOT READY to fail over"
+    lines = [f"{pairing}: {answer}{'; ' if notes else ''}{', '.join(notes)} ({checked.asked}, {clock(found.at)} UTC)"]
+    for one in found.findings:
+        read = f" ({clock(one.read_at)})" if one.read_at is not None else ""
+        lines.append(f"  {one.verdict:<8} {one.what:<20} {one.evidence}{read}")
+        if one.todo:
+            lines.append(f"  {'':<8} {'':<20} -> {one.todo}")
+    return lines
+
+
+def as_json(checked: CheckResult, pairing: str) -> str:
+    """The same as one JSON object; times are seconds since the epoch."""
+    found = checked.readiness
+    said: dict[str, Any] = {
+        "pairing": pairing,
+        "ready": found.ready,
+        "asked": checked.asked,
+        "at": found.at,
+        "findings": found.findings,
+    }
+    return msgspec.json.encode(said).decode()

@@ -1,0 +1,450 @@
+"""One engine: a pairing with its journal, its control socket and a snapshot a second.
+
+    async with EngineHost(identity, spool=..., socket=..., policy=...) as host:
+        paired = await pair_namespaces(client, options, on_event=host.record)
+        await host.take_up(paired)      # what operators ordered of the engine before
+        await host.adopt(paired)        # consoles can attach from here on
+        reason = await host.ended()     # a `stop` command, or whoever calls host.stop
+        await paired.close()
+
+Every event gets its number here, goes to the journal first and to the consoles next. Receipts and counts stay in the
+journal: a busy outage makes thousands a second, and screens show sums. Not here: processes, signals, SDK clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.model.pairing_events import (
+    Delivered,
+    Diverted,
+    EngineStarted,
+    EngineStopped,
+    Event,
+    FailuresCounted,
+    InDoubt,
+    Moved,
+    OperationsCounted,
+    QueueRead,
+    Received,
+    Record,
+    Refused,
+    SendsCounted,
+    StateChanged,
+    Warned,
+)
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonView
+from paired_servicebus.core.operator.notifications import ALARM, begun
+from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.engine.commands.drain_process import DrainProcess
+from paired_servicebus.engine.commands.guard import Guard
+from paired_servicebus.engine.commands.handlers import CommandContext
+from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
+from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
+from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcome
+from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
+from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records
+from paired_servicebus.engine.journal.unfinished_commands import unfinished
+from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
+from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use, read_local_usage
+from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
+from paired_servicebus.engine.service.disk_watch import DiskWatch
+
+SNAPSHOT_INTERVAL: Final = 1.0
+USAGE_INTERVAL: Final = 60.0
+"""Seconds between two looks at what other engines here use."""
+MIN_SNAPSHOT_INTERVAL: Final = 0.1
+"""Seconds between two snapshots at least, whatever happens."""
+JOURNAL_ONLY: Final = (
+    Delivered,
+    Diverted,
+    FailuresCounted,
+    InDoubt,
+    Moved,
+    OperationsCounted,
+    QueueRead,
+    Received,
+    Refused,
+    SendsCounted,
+)
+
+RecordListener = Callable[[Record, bytes], object]
+"""Told a record, and its line of the journal."""
+
+log = logging.getLogger(__name__)
+
+
+def nobody(_record: Record, _line: bytes) -> None:
+    """For an engine whose events nobody else wants."""
+
+
+class EngineHost:
+    """Hosts one pairing. An asynchronous context manager; `record` may be called once it is entered.
+
+    Args:
+        identity: who the engine is.
+        spool: the journal's folder.
+        socket: where consoles find the engine; must fit a Unix socket's address (about 100 bytes).
+        policy: the times in force, for the screen.
+        caption: what a demo is showing just now.
+        surroundings: adds to the evidence of readiness what only this process can see.
+        draining: what starts drains; None: this engine starts none.
+        keep: bytes of the journal that are kept.
+        group: the id of a group whose members may use the socket; None: this user alone.
+        note: told each event; must not block.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        identity: EngineIdentity,
+        *,
+        spool: Path,
+        socket: Path,
+        policy: Policy,
+        caption: Callable[[], str] = str,
+        surroundings: EvidenceSource = no_local_evidence,
+        draining: DrainProcess | None = None,
+        keep: int = DEFAULT_KEPT_BYTES,
+        group: int | None = None,
+        note: RecordListener = nobody,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._identity = identity
+        self._policy = policy
+        self._caption = caption
+        self._clock = clock
+        self._socket = socket
+        self._spool = spool
+        self._draining = draining
+        self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
+        self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
+        self._control = ControlServer(
+            socket, welcome=self._welcome(), execute=self._execute, watched=self._watched, group=group
+        )
+        self._stack = AsyncExitStack()
+        self._readiness = ReadinessWatch(surroundings, self.record)
+        self._crew = TaskSupervisor()
+        self._paired: ControllablePairing | None = None
+        self._reach: CommandContext | None = None
+        self._guard: Guard | None = None
+        self._orders = StandingOrders(spool)
+        self._before: tuple[StandingOrder, ...] = ()
+        self._seq = 0
+        self._started_at = clock()
+        self._woken = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._reason = ""
+        self._note = note
+        self._alarms: tuple[str, ...] = ()
+        self._warnings: tuple[str, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        """Opens the journal.
+
+        Raises:
+            OSError: its folder cannot be made or read.
+        """
+        await self._stack.enter_async_context(self._journal)
+        try:
+            await self._recover_previous_boot()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def _recover_previous_boot(self) -> None:
+        """What the engine before left."""
+        unread = UnreadableLines()
+        left = await asyncio.to_thread(unfinished, self._spool, unread)
+        self._crew.start(self._remember(unread), name="what was told before")
+        for found in self._journal.recovered:
+            torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
+            self.warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
+        for text in left:
+            self.warn("audit", text)
+        try:
+            self._before = await asyncio.to_thread(self._orders.read)
+        except UnreadableError as error:
+            self.warn(
+                "standing",
+                f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
+            )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._crew.close()
+        if kind is None or issubclass(kind, asyncio.CancelledError):
+            reason = self._reason or "its owner closed it"
+        else:
+            reason = self._reason or f"failed: {kind.__name__}"
+        if self._paired is not None:
+            self.record(EngineStopped(at=self._clock(), reason=reason))
+        self._control.farewell = f"the engine ended: {reason}"
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def take_up(self, paired: ControllablePairing) -> None:
+        """Does again what operators ordered of the engine before and never took back: right after pairing, and with no
+        wait before it is done, so that no pump takes a step that somebody forbade (standing_orders.py)."""
+        before, self._before = self._before, ()
+        for order in before:
+            self.warn("standing", await self._orders.take_up(order, self._reaching(paired)))
+
+    async def adopt(self, paired: ControllablePairing) -> None:
+        """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
+        up end here, and that is said.
+
+        Raises:
+            OSError: the control socket cannot be made.
+        """
+        self._paired = paired
+        paired.looks.when_read = partial(self._counts_read, paired)
+        paired.write_together(self._journal.together)
+        for order in self._before:
+            self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
+        if self._before:
+            await self._orders.keep()
+        self._guard = Guard(
+            self._reaching(paired),
+            self,
+            self._orders,
+            look=lambda: self._snapshot(paired),
+            require_reason=self._identity.require_reason,
+            clock=self._clock,
+        )
+        self.record(
+            EngineStarted(
+                at=self._clock(),
+                pairing=self._identity.pairing,
+                primary=paired.primary_name,
+                secondary=paired.secondary_name,
+                backlog_queues=paired.backlog_queue_count,
+                syphon=self._policy.enable_syphon,
+                version=program_version(),
+            )
+        )
+        self._control.publish_snapshot(self._snapshot(paired))
+        await self._stack.enter_async_context(self._control)
+        self._crew.start(self._show(paired), name="the snapshots")
+        self._crew.start(self._readiness.run(paired), name="whether a failover would work")
+        self._crew.start(self._follow_usage(paired), name="what other engines use")
+
+    def _reaching(self, paired: ControllablePairing) -> CommandContext:
+        if self._reach is None:
+            self._reach = CommandContext(
+                paired,
+                self.stop,
+                read_only=self._identity.read_only,
+                others=partial(queues_in_use, besides=self._socket),
+                drains=self._draining,
+            )
+        return self._reach
+
+    def record(self, event: Event) -> int:
+        """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
+        self._seq += 1
+        identity = self._identity
+        record = Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
+        line = records.encode(record)
+        self._journal.append(line)
+        if not isinstance(event, JOURNAL_ONLY):
+            self._control.publish_event(self._seq, line)
+        if isinstance(event, StateChanged):
+            self._wake()
+        self._readiness.note(event)
+        self._note(record, line)
+        return self._seq
+
+    async def sync(self) -> bool:
+        """Waits until every recorded event is on disk; whether it is."""
+        return await self._journal.sync()
+
+    @property
+    def trouble(self) -> str:
+        """Why the journal is not written at present; empty if it is."""
+        return self._journal.trouble
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot; None before the pairing was adopted."""
+        return self._control.snapshot
+
+    def scraped(self) -> Snapshot | None:
+        """The same for a scraper, which thereby looks at the depths; called by any thread."""
+        if self._paired is not None:
+            self._paired.looks.scrape()
+        return self._control.snapshot
+
+    def stop(self, reason: str) -> None:
+        """Asks for the end of the engine; the first reason stays."""
+        self._reason = self._reason or reason
+        self._ending.set()
+
+    async def ended(self) -> str:
+        """Waits until the end is asked for; the reason."""
+        await self._ending.wait()
+        return self._reason
+
+    # -- what consoles are told -----------------------------------------------------------------------------------
+
+    async def _remember(self, unread: UnreadableLines) -> None:
+        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without.
+        Then all that could not be read of the journal is told, by whichever reader it was found."""
+        look = partial(
+            replay_records,
+            self._spool,
+            besides=self._identity.boot,
+            since=self._started_at - REPLAY_SECONDS,
+            most=REPLAYED_EVENTS,
+            untold=[kind.kind for kind in JOURNAL_ONLY],
+            unread=unread,
+        )
+        try:
+            self._control.remember(await asyncio.to_thread(look))
+        except OSError as error:
+            log.warning("what was told before cannot be read from the journal: %s", error)
+        for text in await asyncio.to_thread(unread.tell):
+            self.warn("journal", text)
+
+    def _welcome(self) -> Welcome:
+        identity = self._identity
+        return Welcome(
+            engine=identity.engine,
+            boot=identity.boot,
+            pid=os.getpid(),
+            pairing=identity.pairing,
+            environment=identity.environment,
+            read_only=identity.read_only,
+        )
+
+    async def _execute(self, order: Order, viewer: bool) -> Answer:
+        assert self._guard is not None, "the control socket opens after the pairing was adopted"
+        if isinstance(order, Arm):
+            return self._guard.arm(order, viewer=viewer)
+        done = await self._guard.execute(order, viewer=viewer)
+        self._wake()
+        return done
+
+    def _watched(self, watchers: int) -> None:
+        """So many consoles look. What one that came is told first says that the depths are being read."""
+        if self._paired is not None:
+            self._paired.looks.watch(watchers)
+            if self._paired.reading:
+                self._control.publish_snapshot(self._snapshot(self._paired))
+
+    def _counts_read(self, paired: ControllablePairing) -> None:
+        try:
+            self._readiness.recount(paired)
+        except Exception:  # the reading itself is good
+            log.exception("nobody knows whether a failover would work: judging failed")
+        self._wake()
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    async def _show(self, paired: ControllablePairing) -> None:
+        while True:
+            await asyncio.sleep(MIN_SNAPSHOT_INTERVAL)
+            try:
+                async with asyncio.timeout(SNAPSHOT_INTERVAL - MIN_SNAPSHOT_INTERVAL):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            try:
+                self._disk.look(paired)
+                self._record_alarm_changes(paired)
+                self._control.publish_snapshot(self._snapshot(paired))
+            except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
+                log.exception("no snapshot could be made")
+
+    async def _follow_usage(self, paired: ControllablePairing) -> None:
+        while True:
+            try:
+                paired.know_usage(await read_local_usage(paired, besides=self._socket))
+            except Exception:  # clean-up asks again by itself, and refuses then
+                log.exception("what other engines use could not be read")
+            await asyncio.sleep(USAGE_INTERVAL)
+
+    def _with_drain(self, syphon: SyphonView) -> SyphonView:
+        """The syphon's view, with a drain that moves the same messages."""
+        said = drain_progress.latest(self._spool, now=self._clock())
+        return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
+
+    def _snapshot(self, paired: ControllablePairing) -> Snapshot:
+        identity = self._identity
+        return Snapshot(
+            engine=identity.engine,
+            boot=identity.boot,
+            pid=os.getpid(),
+            seq=self._seq,
+            at=self._clock(),
+            pairing=identity.pairing,
+            environment=identity.environment,
+            primary=paired.primary_name,
+            secondary=paired.secondary_name,
+            read_only=self._reach.read_only if self._reach is not None else identity.read_only,
+            entities=paired.entity_views(),
+            queues=paired.queue_views(looking=False),
+            syphon=self._with_drain(paired.syphon_view()),
+            billed=paired.billed(),
+            times=times_line(self._policy),
+            alarms=(*self._own_alarms(), *paired.alarms()),
+            parked=paired.parked_view(),
+            warnings=paired.warnings(),
+            caption=self._caption(),
+            readiness=self._readiness.latest,
+            started_at=self._started_at,
+            policy=self._policy,
+            journal=self._journal.view(),
+            unused=paired.unused_view(),
+            own_process=identity.own_process,
+            require_reason=identity.require_reason,
+            reading=paired.reading,
+            drain=self._draining.view(self._clock()) if self._draining is not None else None,
+        )
+
+    def _record_alarm_changes(self, paired: ControllablePairing) -> None:
+        """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
+        before, self._warnings = self._warnings, paired.warnings()
+        for warning in begun(before, self._warnings):
+            self.warn("syphon", warning)
+        before, self._alarms = self._alarms, paired.alarms()
+        for alarm in begun(before, self._alarms):
+            self.warn(ALARM, alarm)
+        for alarm in begun(self._alarms, before):
+            self.warn(ALARM, f"over: {alarm}")
+
+    def _own_alarms(self) -> tuple[str, ...]:
+        return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm) if alarm)
+
+    def warn(self, about: str, text: str) -> None:
+        """Record something that an operator should know."""
+        self.record(Warned(at=self._clock(), about=about, text=text))
+
+
+def times_line(policy: Policy) -> str:
+    """The times in force, as one line."""
+    named = (
+        ("send", policy.send_timeout),
+        ("failover", policy.failover_interval),
+        ("ping", policy.ping_primary_interval),
+    )
+    return " · ".join(f"{name} {seconds:g} s" for name, seconds in named)

@@ -1,0 +1,195 @@
+"""Starting and ending an engine's process from a command: bounded, with one sentence when it fails.
+
+The engine gets a session of its own, so that no terminal takes it along, and a log file of its own. It reports through
+a pipe: that it is ready, or why it will never be. Until then it belongs to the one who starts it, who ends it if the
+wait ends otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.errors import EngineRunningError, EngineStartError, UnreadableError
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.lock import held, running
+from paired_servicebus.engine.instance.logs import new_log_file
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.interpreter import python_command, python_environment
+
+START_TIMEOUT: Final = 180.0
+"""Seconds; pairing alone may list the backlog queues for two minutes (SPEC.md section 4.4)."""
+STOP_TIMEOUT: Final = 10.0
+MODULE: Final = "paired_servicebus.engine.service.main"
+READ_ONLY: Final = "read-only"
+"""The argument that has an engine start so."""
+_MOST_REPORT: Final = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The engine serves: its process, its control socket, its log, the backlog queues found or created."""
+
+    pid: int
+    socket: str
+    log: str
+    backlog_queues: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The engine ends before it was ready; `text` is a sentence for a person."""
+
+    text: str
+    running: bool = False
+    """Because another one runs."""
+
+
+_REPORT: Final[msgspec.json.Decoder[Ready | Failed]] = msgspec.json.Decoder(Ready | Failed)
+
+
+class Launch:
+    """An engine on its way. Made by `begin`; `wait` must follow, or leaving the context ends it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: int, log: Path) -> None:
+        self._process = process
+        self._report = report
+        self._log = log
+        self._handed_over = False
+
+    @classmethod
+    def begin(cls, config: PairingConfig, places: EnginePaths, *, read_only: bool = False) -> Self:
+        """Starts the process and returns at once. `read_only`: whatever the file says.
+
+        Raises:
+            EngineRunningError: an engine for this pairing runs already.
+            ConfigurationError: its folders cannot be made.
+            EngineStartError: no process can be started.
+        """
+        places.prepare()
+        other = running(places.lock)
+        if other is not None:
+            raise EngineRunningError(
+                f"an engine for the pairing {config.name} runs already (pid {other.pid}, socket {other.socket}): "
+                "attach to it with paired attach, or end it with paired down"
+            )
+        log = new_log_file(places.logs)
+        reading, writing = os.pipe()
+        try:
+            process = _spawn(
+                [str(config.path), str(log), str(writing), *([READ_ONLY] if read_only else [])], log, writing
+            )
+        except OSError as error:
+            os.close(reading)
+            raise EngineStartError(f"the engine's process cannot be started: {error}") from error
+        finally:
+            os.close(writing)
+        return cls(process, reading, log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._report)
+        if self._handed_over:  # reaped when it ends, should this process still be there
+            threading.Thread(target=self._process.wait, name="reaper", daemon=True).start()
+        else:
+            self._end()
+
+    def wait(self, timeout: float = START_TIMEOUT) -> Ready:
+        """Waits until the engine serves.
+
+        Raises:
+            EngineRunningError, EngineStartError: it does not, and has ended; with its own sentence.
+        """
+        report = self._read(timeout)
+        if isinstance(report, Ready):
+            self._handed_over = True
+            return report
+        raise EngineRunningError(report.text) if report.running else EngineStartError(report.text)
+
+    def _read(self, timeout: float) -> Ready | Failed:
+        data = b""
+        deadline = time.monotonic() + timeout
+        while len(data) < _MOST_REPORT:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._report], [], [], left)[0]:
+                return Failed(text=f"the engine was not ready within {timeout:g} s; its log is {self._log}")
+            chunk = os.read(self._report, 4096)
+            data += chunk
+            if not chunk or data.endswith(b"\n"):
+                break
+        try:
+            return read_json(_REPORT, data)
+        except UnreadableError:
+            return Failed(text=f"the engine ended before it was ready; its log {self._log} says why")
+
+    def _end(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.terminate()
+            self._process.wait(STOP_TIMEOUT)
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+def report(fd: int, outcome: Ready | Failed) -> None:
+    """The engine's side of the pipe: says it and closes.
+
+    Raises:
+        BrokenPipeError: nobody waits any more.
+    """
+    try:
+        os.write(fd, msgspec.json.encode(outcome) + b"\n")
+    finally:
+        os.close(fd)
+
+
+def notify_systemd(state: str) -> None:
+    """Says how a service stands to the systemd that started it; nothing where none did (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name without a file
+        address = f"\0{address[1:]}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+            telling.connect(address)
+            telling.send(state.encode())
+    except OSError as error:  # it waits in vain and says so; the engine is as good as it is
+        log.warning("systemd was not told %s: %s", state, error)
+
+
+def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
+    """Whether the engine's process has ended: its lock goes with it."""
+    deadline = time.monotonic() + timeout
+    while held(places.lock):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _spawn(arguments: list[str], log: Path, report: int) -> subprocess.Popen[bytes]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log goes on behind what is in it
+    with open(os.open(log, flags, 0o600), "wb") as output:  # noqa: PTH123  a descriptor, not a path
+        return subprocess.Popen(
+            python_command(MODULE, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(report,),
+            start_new_session=True,
+            env=python_environment(),
+        )

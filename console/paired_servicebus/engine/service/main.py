@@ -1,0 +1,315 @@
+"""The engine as a process of its own: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`, started by
+launch.py.
+
+Its standard output and error go into its log. It tells the one who started it that it serves, or in one sentence why it
+does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
+business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from paired_servicebus.config import PairingConfig, load_config, refuse_foreign_command
+from paired_servicebus.core.errors import ConfigurationError, EngineRunningError, EngineStartError, PairedError
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
+from paired_servicebus.engine.clients.credential_reload import CredentialReloader
+from paired_servicebus.engine.clients.namespace_name import read_primary_info
+from paired_servicebus.engine.clients.preflight import check_entities, check_ports
+from paired_servicebus.engine.commands.drain_process import DrainProcess
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
+from paired_servicebus.engine.instance.group_access import open_to_group
+from paired_servicebus.engine.instance.identity import EngineIdentity
+from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_clean_exit
+from paired_servicebus.engine.instance.logs import log_to, log_to_file
+from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
+from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
+from paired_servicebus.engine.service.engine_host import EngineHost, nobody
+from paired_servicebus.engine.service.hook import Hook
+from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Ready, notify_systemd, report
+from paired_servicebus.engine.service.metrics import serve
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from paired_servicebus.pairing.runtime.deadlines import bounded
+from paired_servicebus.printing import report_error
+
+CLOSE_TIMEOUT: Final = 40.0
+"""Seconds that sends in hand, pumps and links may take to end."""
+LAST_RESORT: Final = 20.0
+"""Seconds after that until the process ends whatever hangs, and its log says where it hung."""
+
+Say = Callable[[Ready | Failed], None]
+
+log = logging.getLogger("paired_servicebus.engine.service.main")  # __name__ is "__main__" here
+
+
+def run_here(config_path: Path, *, read_only: bool = False) -> int:
+    """The engine in this process, for who looks after processes (systemd, a container): its log goes to standard error,
+    and systemd is told when it serves. The exit status."""
+
+    def say(outcome: Ready | Failed) -> None:
+        if isinstance(outcome, Ready):
+            notify_systemd("READY=1")
+        else:
+            report_error(outcome.text)
+
+    return main(config_path, "on standard error", say, read_only=read_only)
+
+
+def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = None, read_only: bool = False) -> int:
+    """Runs the engine to its end; the exit status.
+
+    Args:
+        config_path: its pairing.toml.
+        log_path: where its log is, for a person.
+        log_file: what it writes its log to; None: standard error, whose keeper bounds it.
+        say: told once that it serves, or why it will not.
+        read_only: start read-only, whatever the file says.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if log_file is None:
+        log_to(sys.stderr)
+    else:
+        log_to_file(log_file)
+    faulthandler.enable()
+    allow_open_files()
+    starting = _Starting(say)
+    try:
+        _run(config_path, log_path, starting, read_only=read_only)
+    except (Exception, asyncio.CancelledError) as error:
+        log.exception("the engine did not end in order")
+        starting.failed(_explained(error, log_path))
+        return 2
+    log.info("the engine has ended")
+    return 0
+
+
+def allow_open_files() -> None:
+    """Raises the limit of open files as far as it may be: sockets, backlog queues and the journal all need some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a system may allow less than it names
+        log.warning("the limit of open files stays %d: %s", soft, error)
+        return
+    if soft != hard:
+        log.info("the limit of open files is raised from %d to %d", soft, hard)
+
+
+def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
+    config = load_config(config_path)
+    refuse_foreign_command(config)
+    places = engine_paths(config.name)
+    places.prepare()
+    group = open_to_group(config.control_group, places) if config.control_group else None
+    held = acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(places.socket), log=log_path))
+    try:
+        asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only, group=group))
+    except BaseException:
+        if not starting.over:  # it never served: nobody will look for it
+            mark_clean_exit(held)
+        raise
+    mark_clean_exit(held)
+
+
+def _explained(error: BaseException, log_path: str) -> Failed:
+    """One sentence for whoever started the engine."""
+    match error:
+        case PairedError():
+            return Failed(text=masked(str(error)), running=isinstance(error, EngineRunningError))
+        case asyncio.CancelledError():
+            return Failed(text="the engine was told to end before it was ready")
+        case OSError():
+            return Failed(text=masked(f"the engine cannot start: {error}; its log is {log_path}"))
+    return Failed(text=f"the engine failed while starting ({type(error).__name__}); its log {log_path} says where")
+
+
+class _Starting:
+    """The one who started us, told once."""
+
+    def __init__(self, say: Say) -> None:
+        self._tell: Say | None = say
+
+    @property
+    def over(self) -> bool:
+        """Whether the report was given."""
+        return self._tell is None
+
+    def ready(self, outcome: Ready) -> None:
+        """Raises:
+        EngineStartError: nobody waits for the engine any more.
+        """
+        try:
+            self._say(outcome)
+        except BrokenPipeError as error:
+            raise EngineStartError("whoever started the engine has gone before it was ready") from error
+
+    def failed(self, outcome: Failed) -> None:
+        """Says so if nothing was said yet."""
+        try:
+            self._say(outcome)
+        except BrokenPipeError:
+            log.info("nobody waits for the reason")
+
+    def _say(self, outcome: Ready | Failed) -> None:
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell(outcome)
+
+
+async def _serve(
+    config: PairingConfig,
+    places: EnginePaths,
+    starting: _Starting,
+    log_path: str,
+    *,
+    read_only: bool,
+    group: int | None,
+) -> None:
+    identity = EngineIdentity.of(
+        config.name,
+        environment=config.environment,
+        read_only=read_only,
+        require_reason=config.require_reason,
+    )
+    this = asyncio.current_task()
+    assert this is not None
+    _on_end(this.cancel)
+    around = LocalEvidence(config, places)
+    draining = DrainProcess(
+        config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: host.warn("drain", text)
+    )
+    hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
+    host = EngineHost(
+        identity,
+        spool=places.spool,
+        socket=places.socket,
+        policy=config.policy,
+        surroundings=around.add,
+        draining=draining,
+        keep=config.journal_mb * 1024**2,
+        group=group,
+        note=hook.note if hook is not None else nobody,
+    )
+    async with host, open_clients(config) as clients:
+        renewal = CredentialReloader(
+            config,
+            clients.primary_credentials,
+            clients.secondary_credentials,
+            lambda text: host.warn("credentials", text),
+        )
+        for remark in config.remarks:
+            if not remark.endswith(config.policy.remarks):  # those are the pairing's to say
+                host.warn("credentials", remark)
+        paired = await _pair(config, clients, places, host, renewal)
+        crew = _crew(config, host, renewal, hook)
+        try:
+            await host.adopt(paired)
+            _on_end(lambda: host.stop("told to end by a signal"))
+            socket, count = str(places.socket), paired.backlog_queue_count
+            starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
+            log.info("serving as %s, boot %s", identity.engine, identity.boot)
+            log.info("ending: %s", await host.ended())
+            notify_systemd("STOPPING=1")
+        finally:
+            faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
+            await crew.close()
+            await draining.close()
+            await _close(paired)
+
+
+def _crew(config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
+    """What runs beside the pairing, as far as the file asks for it."""
+
+    def warning(about: str) -> Callable[[str], None]:
+        return lambda text: host.warn(about, text)
+
+    crew = TaskSupervisor()
+    crew.start(renewal.run(), name="the renewal of keys")
+    if hook is not None:
+        crew.start(hook.run(warning("on_change")), name="the operator's command")
+    if config.metrics is not None:
+        crew.start(serve(config.metrics, host.scraped, warning("metrics")), name="the metrics")
+    return crew
+
+
+def _on_end(act: Callable[[], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, act)
+
+
+async def _pair(
+    config: PairingConfig, clients: NamespaceClients, places: EnginePaths, host: EngineHost, renewal: CredentialReloader
+) -> PairedServiceBusClient:
+    """Looks whether everything is there, and pairs meanwhile."""
+    outage = await check_ports(config, places)
+    primary = await read_primary_info(config.primary, places, reachable=not outage)
+    chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=clients.secondary_admin,
+        secondary_client=clients.secondary,
+        primary_name=primary.name or None,
+        **chosen,
+    )
+
+    async def pair() -> PairedServiceBusClient:
+        paired = await pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging())
+        await host.take_up(paired)
+        return paired
+
+    paired, found = await asyncio.gather(
+        pair(),
+        _look_for_entities(clients, config, places, outage),
+        return_exceptions=True,
+    )
+    if isinstance(paired, BaseException):
+        raise paired
+    if isinstance(found, BaseException):
+        await _close(paired)
+        raise found if primary.has_topics else _without_topics(found, primary)
+    if found:
+        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
+        host.warn("primary", text)
+    for text in remarks(primary, paired.secondary_info):
+        host.warn("namespaces", text)
+    probed = {path.casefold() for path in config.probe}
+    for path in config.entities:
+        paired.watch(path, probe=path.casefold() in probed)
+    return paired
+
+
+def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseException:
+    """The error, with what a missing entity on the Basic tier may be."""
+    if not isinstance(error, ConfigurationError):
+        return error
+    return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")
+
+
+async def _look_for_entities(clients: NamespaceClients, config: PairingConfig, places: EnginePaths, outage: str) -> str:
+    return outage or await check_entities(clients.primary, config, places)
+
+
+async def _close(paired: PairedServiceBusClient) -> None:
+    try:
+        await bounded(paired.close(), CLOSE_TIMEOUT, "closing the pairing")
+    except TimeoutError as error:
+        log.warning("%s; the process ends all the same", error)
+
+
+if __name__ == "__main__":
+    read_only = READ_ONLY in sys.argv[4:]
+    config, log_name, say = Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3]))
+    sys.exit(main(config, log_name, say, log_file=Path(log_name), read_only=read_only))

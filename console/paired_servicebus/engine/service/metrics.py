@@ -1,0 +1,374 @@
+"""An engine's figures for Prometheus: out of its latest snapshot, on HTTP, for those that are told the address.
+
+Rules: what is not known has no sample, and is never zero; what was read somewhere has a metric that tells when. Names
+are only added. Each sample carries `pairing`, so that one rule serves many engines. Counters count from the engine's
+start. A scrape costs the engine's loop nothing: it is answered in a thread, from a value that does not change.
+
+Not here: what is an alarm (pairing/monitoring/snapshot_views.py, host.py), and rules that wake somebody (the README has an example).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from http.client import HTTPException, parse_headers
+from typing import Final
+from urllib.parse import urlsplit
+
+from prometheus_client import make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from paired_servicebus.core.failover.send_router import GiveUp
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.acceptor import (
+    BACKLOG,
+    FIRST_REQUEST_TIMEOUT,
+    AcceptedConnection,
+    ConnectionAcceptor,
+)
+from paired_servicebus.engine.instance.identity import program_version
+from paired_servicebus.settings import ListenAddress
+
+BIND_TIMEOUT: Final = 10.0
+"""Seconds that opening the port may take."""
+BIND_RETRY_SECONDS: Final = 30.0
+"""Seconds until a port that was taken is tried again."""
+MAX_LABEL_CHARS: Final = 300
+"""Characters of a label: the path of an entity has 260 at most."""
+MAX_REQUEST_BYTES: Final = 16 * 1024
+MAX_CONCURRENT_SCRAPES: Final = 2
+"""Scrapes made at the same time; each takes a thread."""
+MAX_PENDING_SCRAPES: Final = 32
+"""Connections with a whole request that are not answered yet."""
+ANSWER_TIMEOUT: Final = 10.0
+"""For a scraper to read its answer."""
+REFUSALS: Final = {
+    400: "this is no request of HTTP/1.1: GET /metrics",
+    408: f"no whole request came within {FIRST_REQUEST_TIMEOUT:g} s: send it at once",
+    431: f"a request may have {MAX_REQUEST_BYTES} bytes",
+    503: "too many connections at the same time: try again later",
+}
+MOVING_STATUSES: Final = (SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING)
+"""Those that would move a parked message."""
+
+Rows = Iterable[tuple[tuple[str, ...], float | None]]
+"""Label values behind the pairing's, and the figure; None has no sample."""
+
+
+async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
+    """Answers at `address` with what `latest` gives, until cancelled. A port that is taken is said once and tried
+    again, since an engine does not end for the sake of its figures."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(latest))
+    said = False
+    while True:
+        try:
+            listening = await _listening(address)
+            break
+        except OSError as error:
+            if not said:
+                warn(f"metrics are not served at {address} ({error.strerror or error}); tried again")
+            said = True
+        await asyncio.sleep(BIND_RETRY_SECONDS)
+    if said or not address.loopback:
+        warn(f"metrics are served at {address}{'' if address.loopback else ', to other machines too'}")
+    door = ConnectionAcceptor(
+        "the metrics port", ScrapeServer(registry).answer, limit=MAX_REQUEST_BYTES, refusal=refusal(503)
+    )
+    door.open(listening)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await door.close()
+
+
+async def _listening(address: ListenAddress) -> socket.socket:
+    """In a thread: the host may be a name, and to look it up may take its time.
+
+    Raises:
+        OSError: the port is taken, say; TimeoutError is one.
+    """
+
+    async with asyncio.timeout(BIND_TIMEOUT):
+        return await asyncio.to_thread(_bound, address)
+
+
+def _bound(address: ListenAddress) -> socket.socket:
+    family, kind, number, _, where = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, number)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and socket.has_dualstack_ipv6():
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class ScrapeServer:
+    """Answers one request a connection, a few at a time, in threads.
+
+    A connection without a whole request is the door's stranger; one with a request waits for its turn, and is refused
+    where many wait already.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._app = make_wsgi_app(registry)
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT_SCRAPES)
+        self._asking = 0
+
+    async def answer(self, caller: AcceptedConnection) -> None:
+        """Reads a request and answers it."""
+        try:
+            async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
+                head = await caller.reader.readuntil(b"\r\n\r\n")
+        except TimeoutError:
+            caller.writer.write(refusal(408))
+            return
+        except asyncio.LimitOverrunError:
+            caller.writer.write(refusal(431))
+            return
+        caller.known()
+        self._asking += 1
+        try:
+            text = await self._answer_to(head) if self._asking <= MAX_PENDING_SCRAPES else refusal(503)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                caller.writer.write(text)
+                caller.writer.close()
+                await caller.writer.wait_closed()
+        finally:
+            self._asking -= 1
+
+    async def _answer_to(self, head: bytes) -> bytes:
+        try:
+            asked = environ_of(head)
+        except (ValueError, HTTPException):
+            return refusal(400)
+        async with self._turns:
+            return await asyncio.to_thread(self._made, asked)
+
+    def _made(self, asked: dict[str, str]) -> bytes:
+        begun: list[tuple[str, list[tuple[str, str]]]] = []
+        body = b"".join(self._app(asked, lambda status, headers: begun.append((status, headers))))
+        ((status, headers),) = begun
+        return response(status, headers, body)
+
+
+def environ_of(head: bytes) -> dict[str, str]:
+    """What of a request counts here, in the form of WSGI.
+
+    Raises:
+        ValueError, HTTPException: it is no HTTP.
+    """
+    line, _, rest = head.partition(b"\r\n")
+    method, target, version = line.decode("ascii").split(" ")
+    if not method.isalpha() or not version.startswith("HTTP/1."):
+        raise ValueError("no request line of HTTP/1")
+    headers = parse_headers(io.BytesIO(rest))
+    asked = urlsplit(target)
+    return {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": asked.path,
+        "QUERY_STRING": asked.query,
+        "HTTP_ACCEPT": headers.get("Accept", ""),
+        "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+    }
+
+
+def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """A whole answer, after which the connection ends."""
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def refusal(status: int) -> bytes:
+    """An answer without figures."""
+    text = f"# {REFUSALS[status]}\n".encode()
+    return response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
+
+
+class SnapshotCollector(Collector):
+    """Makes the families of one snapshot, the newest, at each scrape."""
+
+    def __init__(self, latest: Callable[[], Snapshot | None]) -> None:
+        self._latest = latest
+
+    def collect(self) -> Iterator[Metric]:
+        """Nothing before the first snapshot."""
+        snapshot = self._latest()
+        if snapshot is not None:
+            yield from families(snapshot)
+
+
+def families(of: Snapshot) -> Iterator[Metric]:
+    """Every family there is, those without a sample too."""
+    yield from _engine(of)
+    yield from _entities(of)
+    yield from _backlog(of)
+    yield from _syphon(of)
+    yield from _trouble(of)
+
+
+def _engine(of: Snapshot) -> Iterator[Metric]:
+    info = InfoMetricFamily("paired_engine", "The engine that answers.", labels=["pairing"])
+    about = {"engine": of.engine, "environment": of.environment, "primary": of.primary, "secondary": of.secondary}
+    about |= {"version": program_version(), "boot": of.boot}
+    about |= {"version": program_version(), "boot": of.boot}
+    info.add_metric([_label(of.pairing)], {name: _label(text) for name, text in about.items()})
+    yield info
+    yield _gauge(of, "paired_snapshot_timestamp_seconds", "When these figures were put together.", (), [((), of.at)])
+    yield _gauge(of, "paired_start_time_seconds", "When the engine started.", (), [((), of.started_at)])
+    billed = of.billed
+    causes = ("sends", "parked", "pings", "receives", "moves", "settlements")
+    rows = [((cause,), float(getattr(billed, cause))) for cause in causes]
+    yield _counter(of, "paired_billed_operations", "Operations by what caused them.", ("cause",), rows)
+    counted = {
+        "sends": billed.sent_bytes,
+        "parked": billed.parked_bytes,
+        "receives": billed.received_bytes,
+        "moves": billed.moved_bytes,
+    }
+    sizes = [((cause,), float(size)) for cause, size in counted.items() if size is not None]
+    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by what caused them.", ("cause",), sizes)
+
+
+def _entities(of: Snapshot) -> Iterator[Metric]:
+    every = of.entities
+    states = [((each.path, state), float(each.state is state)) for each in every for state in State]
+    yield _gauge(of, "paired_entity_state", "1 for the state that the entity is in.", ("entity", "state"), states)
+    since = [((each.path,), each.since) for each in every]
+    yield _gauge(of, "paired_entity_state_timestamp_seconds", "When it came into its state.", ("entity",), since)
+    sends = [
+        ((each.path, sent.route, outcome), float(number))
+        for each in every
+        for sent in each.sends
+        for outcome, number in (("accepted", sent.accepted), ("failed", sent.failed))
+    ]
+    labels = ("entity", "route", "outcome")
+    yield _counter(of, "paired_sends", "Messages sent, by route: primary or backlog/N.", labels, sends)
+    text = "Messages of calls that ended in an error at their caller."
+    yield _counter(of, "paired_refused_messages", text, ("entity", "reason"), _refused(every))
+    for name, text, field in _COUNTED:
+        yield _counter(of, name, text, ("entity",), [((each.path,), getattr(each, field)) for each in every])
+
+
+def _refused(entities: Iterable[EntityView]) -> Rows:
+    """By reason. One of them has a sample from the start: a rate does not see what a new counter begins with."""
+    for each in entities:
+        counts = {str(GiveUp.NO_BACKLOG): 0} | dict(each.refusals)
+        yield from (((each.path, reason), float(count)) for reason, count in counts.items())
+
+
+_COUNTED: Final = (
+    ("paired_pings_sent", "Pings and probes that left for the primary.", "pings_sent"),
+    ("paired_pings_accepted", "Those that the primary accepted.", "pings_accepted"),
+    ("paired_failovers", "Times the entity left the primary.", "failovers"),
+    ("paired_failbacks", "Times it came back.", "failbacks"),
+    ("paired_failed_over_seconds", "Time away from the primary.", "seconds_failed_over"),
+    ("paired_too_large_messages", "Accepted by the primary, too large for a backlog queue.", "too_large"),
+)
+
+
+def _backlog(of: Snapshot) -> Iterator[Metric]:
+    yield from _parked(of)
+    for name, text, field in _READ:
+        yield _gauge(of, name, text, ("queue",), [((str(each.index),), getattr(each, field)) for each in of.queues])
+    rotation = [((str(each.index),), float(each.in_rotation)) for each in of.queues]
+    yield _gauge(of, "paired_backlog_in_rotation", "1 where senders may pick the queue.", ("queue",), rotation)
+    oldest = [((str(each.index),), each.oldest.enqueued_at) for each in of.queues]
+    text = "When the message that waits longest came into the queue, by the latest peek."
+    yield _gauge(of, "paired_backlog_oldest_timestamp_seconds", text, ("queue",), oldest)
+    reasons = [((str(each.index), why), float(count)) for each in of.queues for why, count in each.dead_letters.reasons]
+    text = "Why dead letters are dead: the most frequent reasons of the first ones, by the latest peek."
+    yield _gauge(of, "paired_backlog_dead_letter_reasons", text, ("queue", "reason"), reasons)
+    moved = [((str(each.index),), float(each.moved)) for each in of.queues]
+    yield _counter(of, "paired_backlog_moved_messages", "Moved out of the queue by this engine.", ("queue",), moved)
+
+
+def _parked(of: Snapshot) -> Iterator[Metric]:
+    """The one figure of what is parked, as screens show it; no sample where it is not known."""
+    parked = of.parked
+    text = "Parked in all queues now: the readings, and what this engine diverted and moved since."
+    number = float(parked.messages) if parked is not None else None
+    yield _gauge(of, "paired_parked_messages", text, (), [((), number)])
+    read_at = parked.read_at if parked is not None else None
+    yield _gauge(of, "paired_parked_read_timestamp_seconds", "The oldest of those readings.", (), [((), read_at)])
+
+
+_READ: Final = (
+    ("paired_backlog_messages", "Parked messages when last read.", "depth"),
+    ("paired_backlog_dead_lettered_messages", "Dead-lettered messages when last read.", "dead_lettered"),
+    ("paired_backlog_size_bytes", "Size when last read.", "size_bytes"),
+    ("paired_backlog_limit_bytes", "The queue's size limit.", "limit_bytes"),
+    ("paired_backlog_read_timestamp_seconds", "When the queue was last read.", "read_at"),
+    ("paired_backlog_read_interval_seconds", "Between two readings just now.", "read_every"),
+)
+
+
+def _syphon(of: Snapshot) -> Iterator[Metric]:
+    syphon = of.syphon
+    status = [((status.value,), float(syphon.status is status)) for status in SyphonStatus]
+    known = float((syphon.status in MOVING_STATUSES) + len(syphon.elsewhere))
+    is_unknown = syphon.status is SyphonStatus.OFF and not syphon.elsewhere
+    status.append((("unknown",), float(is_unknown)))
+    text = "1 for the status of this engine's syphon; unknown: it runs none, and knows of none elsewhere."
+    yield _gauge(of, "paired_syphon_status", text, ("status",), status)
+    text = "Syphons known that would move parked messages: here, and of other engines on this machine."
+    yield _gauge(of, "paired_syphons_known", text, (), [((), known)])
+    yield _counter(of, "paired_syphon_moved_messages", "Moved to destinations.", (), [((), float(syphon.moved))])
+    dead = [((), float(syphon.dead_lettered))]
+    yield _counter(of, "paired_syphon_dead_lettered_messages", "Dead-lettered by the syphon.", (), dead)
+
+
+def _trouble(of: Snapshot) -> Iterator[Metric]:
+    warned = [((), float(len(of.warnings)))]
+    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status says which.", (), warned)
+    yield _gauge(of, "paired_alarms", "Alarms; paired status says which.", (), [((), float(len(of.alarms)))])
+    ready, journal = of.readiness, of.journal
+    would = [((), float(ready.ready))] if ready is not None else []
+    yield _gauge(of, "paired_ready", "Whether a failover would work.", (), would)
+    looked = [((), ready.at)] if ready is not None else []
+    yield _gauge(of, "paired_ready_timestamp_seconds", "When that was looked at.", (), looked)
+    found = ready.findings if ready is not None else ()
+    rows = [((one.what, answer.value), float(one.verdict is answer)) for one in found for answer in FindingVerdict]
+    text = "1 for what was found about a thing that a failover rests on."
+    yield _gauge(of, "paired_readiness", text, ("what", "verdict"), rows)
+    healthy = [((), float(not journal.trouble))] if journal is not None else []
+    yield _gauge(of, "paired_journal_written", "1 while the journal's disk takes it.", (), healthy)
+    lines = [((), float(journal.lines))] if journal is not None else []
+    yield _counter(of, "paired_journal_events", "Events appended, the missing ones too.", (), lines)
+    lost = [((), float(journal.lost))] if journal is not None else []
+    yield _counter(of, "paired_journal_missing_events", "Events that the disk did not take.", (), lost)
+
+
+def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+
+
+def _counter(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
+    for values, figure in rows:
+        if figure is not None:
+            family.add_metric([_label(value) for value in (of.pairing, *values)], figure)
+    return family
+
+
+def _label(value: str) -> str:
+    """A label's value: whoever looks at the figures with curl has a terminal."""
+    return harmless(value[:MAX_LABEL_CHARS])

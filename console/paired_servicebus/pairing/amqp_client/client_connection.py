@@ -1,0 +1,455 @@
+"""One connection of our own: `servicebus_amqp` on an asyncio transport.
+
+Events of a read go to the owners of their links by one function call each, then those who registered in `after_read`
+have their turn, and all that came of it leaves in one write. What is said outside of a read leaves in the loop's next
+turn, again in one write. The peer has to be heard within the idle time-out, and hears us within its own.
+
+A line lives once: `lost` then has the reason. Connecting again is Wire's; no wait in here has a deadline of its own,
+Wire gives one to each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from paired_servicebus.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
+from paired_servicebus.pairing.amqp_client.cbs_authorizer import CbsAuthorizer
+from paired_servicebus.pairing.amqp_client.client_links import (
+    OnDelivery,
+    OnLost,
+    OnOutcome,
+    OnRoom,
+    WireReceiver,
+    WireSender,
+)
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.amqp_client.request_channel import RequestChannel
+from paired_servicebus.pairing.amqp_client.transports import HIGH_WATER, LOW_WATER, connect
+from paired_servicebus.pairing.amqp_client.wire_errors import (
+    REFUSES_US,
+    SOCKET_ERROR,
+    connection_failure,
+    link_failure,
+    said,
+)
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
+from servicebus_amqp.encoding.delivery_states import Received
+from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.link import Link
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import (
+    Attached,
+    Closed,
+    ConnectionFailed,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    Event,
+    FlowReceived,
+    Opened,
+)
+from servicebus_amqp.protocol.session import Session, SessionState
+
+IDLE_TIMEOUT: Final = 60.0
+"""Seconds within which a namespace has to be heard; it sends empty frames to that end."""
+LINKS_PER_SESSION: Final = 200
+"""The service gives a session 256 handles; a session that is broken takes no more links than these with it."""
+MANAGEMENT: Final = "/$management"
+_UNSETTLED, _SECOND = 0, 1
+
+log = logging.getLogger(__name__)
+
+AfterRead = Callable[[], None]
+
+
+class ClientConnection(asyncio.Protocol):
+    """lost: why the connection ended. will_write: bytes leave soon anyway.
+
+    asks, reads: how often something was said that wants an answer, and how often anything was heard. is_writable:
+    whether messages that are sent now would leave soon. It ends when the transport holds enough back, or when enough
+    was collected for one write; when that is over, those who registered in `after_read` have their turn.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        after_read: list[AfterRead],
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self.endpoint = endpoint
+        self.loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[WireError] = self.loop.create_future()
+        self.asks = 0
+        self.reads = 0
+        self.will_write = False
+        self.is_writable = True
+        self._is_held_back = False
+        self._collected = 0
+        self.grants = CbsAuthorizer(self, clock)
+        self._after_read = after_read
+        self._amqp = Connection(
+            role=ConnectionRole.CLIENT,
+            settings=ConnectionSettings(
+                container_id=f"{name}-{uuid4()}",
+                hostname=endpoint.hostname,
+                idle_timeout_ms=round(1000 * idle_timeout),
+                max_message_size=None,
+            ),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._gone: asyncio.Future[None] = self.loop.create_future()
+        self._is_closing = False
+        self._named = 0
+        self._has_served = False
+        self._sessions: list[Session] = []
+        self._links: dict[Link, WireSender | WireReceiver] = {}
+        self._outcomes: dict[Link, OnOutcome] = {}
+        self._deliveries: dict[Link, OnDelivery] = {}
+        self._requests: dict[str, RequestChannel] = {}
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Opened: self._on_opened,
+            Attached: self._on_attached,
+            Detached: self._on_detached,
+            FlowReceived: self._on_flow,
+            Closed: self._on_closed,
+            ConnectionFailed: self._on_failed,
+        }
+
+    # ------------------------------------------------------------------ what Wire and grants use
+
+    async def open(self) -> None:
+        """Connect, and open the connection. Raises WireConnectionError, WireUnavailableError."""
+        try:
+            await connect(self.endpoint, lambda: self)
+            await asyncio.wait((self._opened, self.lost), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.drop(WireTimeoutError(f"{self.endpoint} did not open the connection in time"))
+            raise
+        if self.lost.done():
+            raise self.lost.result()
+
+    async def attach_sender(
+        self,
+        path: str,
+        *,
+        on_outcome: OnOutcome,
+        on_lost: OnLost,
+        on_room: OnRoom | None = None,
+        reply_address: str | None = None,
+    ) -> WireSender:
+        """A link into an entity or node; no token is shown here. Raises WireError."""
+        sender = WireSender(self, path, on_lost, on_room)
+        sender.link = self._session().attach_sender(
+            self._name_for("to"),
+            Source(address=reply_address or "console"),
+            Target(address=path),
+            settle_modes=(_UNSETTLED, _SECOND),
+        )
+        self._outcomes[sender.link] = on_outcome
+        await self._attached(sender)
+        return sender
+
+    async def attach_receiver(
+        self,
+        path: str,
+        *,
+        on_delivery: OnDelivery,
+        on_lost: OnLost,
+        on_settled: OnOutcome | None = None,
+        reply_address: str | None = None,
+    ) -> WireReceiver:
+        """A link out of an entity or node, peek-lock, no credit yet; no token is shown here. Raises WireError."""
+        receiver = WireReceiver(self, path, on_lost)
+        receiver.link = self._session().attach_receiver(
+            self._name_for("from"),
+            Source(address=path),
+            Target(address=reply_address or "console"),
+            settle_modes=(_UNSETTLED, _SECOND),
+        )
+        self._deliveries[receiver.link] = on_delivery
+        if on_settled is not None:
+            self._outcomes[receiver.link] = on_settled
+        await self._attached(receiver)
+        return receiver
+
+    async def requests(self, node: str) -> RequestChannel:
+        """The pair of links to a node, opened now if they are not. Raises WireError."""
+        found = self._requests.get(node)
+        if found is not None:
+            return found
+        async with self._opening[node]:
+            found = self._requests.get(node)
+            if found is None:
+                found = RequestChannel(self, node)
+                await found.open()
+                self._requests[node] = found
+            return found
+
+    def paths_in_use(self) -> set[str]:
+        """The entities that have a link here, nodes by their entity."""
+        return {link.path.removesuffix(MANAGEMENT) for link in self._links.values() if not link.path.startswith("$")}
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something that ends with the line at the latest."""
+        task = self.loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drop(self, error: WireError) -> None:
+        """The connection is of no use any more: cut it, and tell everybody why."""
+        self._lose(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        """Close in order, within seconds; what lives here is told that the connection was closed."""
+        if not self.lost.done():
+            self._is_closing = True
+            self._amqp.close()
+            self._flush()
+            await asyncio.wait((self.lost,), timeout=CLOSING)
+            self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
+            self._end_transport()
+        if self._transport is not None:
+            await asyncio.wait((self._gone,), timeout=CLOSING)
+            self._transport.abort()
+        if not await end_all(tuple(self._tasks), CLOSING):
+            log.warning("these tasks of %s do not end: %s", self.endpoint, [task.get_name() for task in self._tasks])
+
+    # ------------------------------------------------------------------ what links use
+
+    def touch(self) -> None:
+        """There is something to write: it leaves with the present read, or in the loop's next turn."""
+        if not self.will_write:
+            self.will_write = True
+            self.loop.call_soon(self._flush)
+
+    def collect(self, size: int) -> None:
+        """So many bytes of messages were handed over since; what is far more than a socket takes would be copied from
+        buffer to buffer."""
+        self._collected += size
+        if self._collected >= HIGH_WATER:
+            self.is_writable = False
+
+    def forget(self, link: Link) -> None:
+        """A link that its owner gave up."""
+        self._outcomes.pop(link, None)
+        self._deliveries.pop(link, None)
+        gone = self._links.pop(link, None)
+        if gone is not None:
+            self.grants.forget(gone.path.removesuffix(MANAGEMENT))
+
+    def forget_requests(self, requests: RequestChannel) -> None:
+        if self._requests.get(requests.node) is requests:
+            del self._requests[requests.node]
+
+    # ------------------------------------------------------------------ the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        if self.lost.done():
+            self._transport.abort()
+            return
+        self._amqp.open()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.reads += 1
+        self._work(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f"the connection to {self.endpoint} was lost: {exc or 'the other side ended it'}"
+        self._lose(WireConnectionError(why, SOCKET_ERROR))
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.is_writable, self._is_held_back = False, True
+
+    def resume_writing(self) -> None:
+        self._is_held_back = False
+        self._go_on()
+
+    # ------------------------------------------------------------------ inside
+
+    def _go_on(self) -> None:
+        """There is room for messages again."""
+        if not self._is_held_back and not self.lost.done():
+            self.is_writable = True
+            self._work(b"")
+
+    def _work(self, data: bytes) -> None:
+        """What a read brought, and what follows from it, leaves as one write."""
+        self.will_write = True
+        try:
+            if data:
+                self._handle(self._amqp.receive_data(data))
+            for act in tuple(self._after_read):
+                act()
+        except Exception as error:
+            log.exception("what came from %s could not be worked on", self.endpoint)
+            self.drop(WireConnectionError(f"a callback failed on what came from {self.endpoint}: {error!r}"))
+        self._flush()
+
+    def _handle(self, events: list[Event]) -> None:
+        outcomes, deliveries, handlers = self._outcomes, self._deliveries, self._handlers
+        for event in events:
+            kind = type(event)
+            if kind is DeliveryReceived:
+                on_delivery = deliveries.get(event.link)  # type: ignore[union-attr] # told by its exact type
+                if on_delivery is not None:
+                    try:
+                        on_delivery(event)  # type: ignore[arg-type]
+                    except Exception as error:  # noqa: BLE001 - whatever it is, it is this link's alone
+                        self._drop_link(event.link, error)  # type: ignore[union-attr]
+            elif kind is DispositionReceived:
+                if event.settled or self._echo(event):  # type: ignore[union-attr,arg-type]
+                    on_outcome = outcomes.get(event.link)  # type: ignore[union-attr]
+                    if on_outcome is not None:
+                        on_outcome(event)  # type: ignore[arg-type]
+            else:
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(event)
+
+    def _drop_link(self, link: Link, error: Exception) -> None:
+        """A message's handler failed: its link is lost, the connection and all other links go on."""
+        found = self._links.get(link)
+        log.error("a message from %s could not be handled", found and found.path, exc_info=error)
+        if found is not None:
+            found.drop(WireError(f"the handler of a message from {found.path} failed: {type(error).__name__}"))
+
+    def _echo(self, event: DispositionReceived) -> bool:
+        """Settle an outcome that the peer left unsettled; False for what is no outcome yet."""
+        if event.state is None or isinstance(event.state, Received):
+            return False
+        event.link.settle(event.delivery_id, event.state)
+        return True
+
+    def _flush(self) -> None:
+        self.will_write = False
+        data, collected, self._collected = self._amqp.data_to_send(), self._collected, 0
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+        if collected >= HIGH_WATER and not self._is_held_back:
+            self.loop.call_soon(self._go_on)
+
+    def _name_for(self, way: str) -> str:
+        """A link's name that no other one has: there is no container like ours."""
+        self._named += 1
+        return f"{self._amqp.settings.container_id}-{way}-{self._named}"
+
+    def _session(self) -> Session:
+        """One with room for another link. Raises WireError."""
+        if self.lost.done() or self._is_closing:
+            raise WireConnectionError(f"the connection to {self.endpoint} is closed", SOCKET_ERROR)
+        usable = (SessionState.BEGINNING, SessionState.OPEN)
+        self._sessions = [session for session in self._sessions if session.state in usable]
+        for session in self._sessions:
+            most = LINKS_PER_SESSION if session.remote is None else session.remote.handle_max + 1
+            if session.link_count < min(most, LINKS_PER_SESSION):
+                return session
+        self._sessions.append(self._amqp.begin())
+        return self._sessions[-1]
+
+    async def _attached(self, link: WireSender | WireReceiver) -> None:
+        self._links[link.link] = link
+        self.asks += 1
+        self.touch()
+        try:
+            await link.established()
+        except BaseException:
+            if link.failure is None:
+                link.link.detach()
+                self.touch()
+            self.forget(link.link)
+            raise
+
+    def _on_opened(self, _: Opened) -> None:
+        self._opened.set_result(None)
+        self._tick()
+
+    def _on_attached(self, event: Attached) -> None:
+        found = self._links.get(event.link)
+        terminus = event.attach.target if isinstance(event.link, SenderLink) else event.attach.source
+        if found is not None and terminus is not None:  # a refusal has none there, and its detach follows
+            self._has_served = True
+            found.answer()
+
+    def _on_detached(self, event: Detached) -> None:
+        found = self._links.get(event.link)
+        if found is not None:
+            self.forget(event.link)
+            found.end(link_failure(found.path, event.error, refused=not found.is_established))
+
+    def _on_flow(self, event: FlowReceived) -> None:
+        found = self._links.get(event.link)
+        if isinstance(found, WireSender) and found.on_room is not None and event.credit:
+            found.on_room()
+        elif isinstance(found, WireReceiver) and event.drain:
+            found.on_drained()
+
+    def _on_closed(self, event: Closed) -> None:
+        if self._is_closing:
+            self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
+        else:
+            failure = connection_failure(str(self.endpoint), event.error)
+            if not self._has_served and failure.condition in REFUSES_US:
+                self._lose(WireUnavailableError(str(failure), failure.condition))
+            else:
+                self._lose(failure)
+        self._end_transport()
+
+    def _on_failed(self, event: ConnectionFailed) -> None:
+        why = f"{self.endpoint} broke the protocol: {said(event.error)}"
+        if self._opened.done():
+            self._lose(WireConnectionError(why, str(event.error.condition)))
+        else:
+            self._lose(WireUnavailableError(why, str(event.error.condition)))
+        self._end_transport()
+
+    def _end_transport(self) -> None:
+        """What there is to say still leaves, then the socket is closed."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _tick(self) -> None:
+        deadline = self._amqp.tick(self.loop.time())
+        self._flush()
+        if self._amqp.failure is not None:
+            self.drop(WireConnectionError(f"{self.endpoint}: {self._amqp.failure.description}", SOCKET_ERROR))
+        elif deadline is not None:
+            self._ticking = self.loop.call_at(deadline, self._tick)
+
+    def _lose(self, error: WireError) -> None:
+        """Everything that lives on this line ends, once."""
+        if self.lost.done():
+            return
+        self.lost.set_result(error)
+        if self._ticking is not None:
+            self._ticking.cancel()
+        for task in self._tasks:
+            task.cancel()
+        links, self._links = self._links, {}
+        self._outcomes.clear()
+        self._deliveries.clear()
+        for link in links.values():
+            link.end(error)
+        for act in tuple(self._after_read):
+            act()

@@ -1,0 +1,250 @@
+"""A namespace's connection, made when first asked for and again after a loss, shared by all who have links there.
+
+Each wait in here has a deadline of ours. A namespace that could not be connected is left alone for a while, and
+whoever asks meanwhile is told the failure at once: nobody waits for what is known to be down, and nobody can spin. A
+question that is not answered while nothing else is heard either takes the connection with it, since the other side may
+be gone unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from paired_servicebus.core.errors import WireConnectionError, WireError, WireRequestError, WireTimeoutError
+from paired_servicebus.pairing.amqp_client.backoff import HEALTHY, Backoff
+from paired_servicebus.pairing.amqp_client.client_connection import (
+    IDLE_TIMEOUT,
+    MANAGEMENT,
+    AfterRead,
+    ClientConnection,
+)
+from paired_servicebus.pairing.amqp_client.client_links import (
+    OnDelivery,
+    OnLost,
+    OnOutcome,
+    OnRoom,
+    WireReceiver,
+    WireSender,
+)
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.amqp_client.request_channel import RequestReply
+from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
+from servicebus_amqp.encoding.amqp_types import UInt
+
+CONNECTING: Final = 15.0
+ATTACHING: Final = 30.0
+REQUESTING: Final = 30.0
+"""Seconds that the namespace has for a connection, for a link, and for a request."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ReconnectingConnection:
+    """One namespace. Nothing is connected before somebody asks for a link.
+
+    Args:
+        endpoint: where it is and who we are.
+        name: the beginning of our container's name, for the namespace's diagnostics.
+        draw: chance for pauses, from 0 up to 1.
+        clock: seconds since 1970, for the expiry of tokens.
+        idle_timeout: seconds within which the namespace has to be heard.
+
+    after_read: called after the callbacks of each read and before its bytes leave, when messages that could not leave
+    have room again, and once when the line is lost.
+    failure: why there is no connection; None while there is one, and before the first try.
+    connections: how many were made.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        name: str = "console",
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self.endpoint = endpoint
+        self.after_read: list[AfterRead] = []
+        self.failure: WireError | None = None
+        self.connections = 0
+        self._name = name
+        self._clock = clock
+        self._idle_timeout = idle_timeout
+        self._backoff = Backoff(draw)
+        self._not_before = 0.0
+        self._line: ClientConnection | None = None
+        self._connecting: asyncio.Task[ClientConnection] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Wire to {self.endpoint}, {'up' if self.is_up else f'down: {self.failure}'}>"
+
+    @property
+    def is_up(self) -> bool:
+        return self._line is not None and not self._line.lost.done()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages that are sent now would leave soon."""
+        return self._line is not None and self._line.is_writable
+
+    async def sender(
+        self,
+        path: str,
+        *,
+        on_outcome: OnOutcome,
+        on_lost: OnLost,
+        on_room: OnRoom | None = None,
+        timeout: float = ATTACHING,
+    ) -> WireSender:
+        """A link into a queue or topic, ready to send. Raises WireError."""
+
+        async def attach(line: ClientConnection) -> WireSender:
+            await line.grants.show(path)
+            return await line.attach_sender(path, on_outcome=on_outcome, on_lost=on_lost, on_room=on_room)
+
+        return await self._do(attach, timeout, f"attaching to {path}")
+
+    async def receiver(
+        self,
+        path: str,
+        *,
+        on_delivery: OnDelivery,
+        on_lost: OnLost,
+        on_settled: OnOutcome | None = None,
+        timeout: float = ATTACHING,
+    ) -> WireReceiver:
+        """A link out of a queue or subscription, with peek-lock and without credit. Raises WireError."""
+
+        async def attach(line: ClientConnection) -> WireReceiver:
+            await line.grants.show(path)
+            return await line.attach_receiver(path, on_delivery=on_delivery, on_lost=on_lost, on_settled=on_settled)
+
+        return await self._do(attach, timeout, f"attaching to {path}")
+
+    async def request(
+        self,
+        path: str,
+        operation: str,
+        body: dict[str, Any],
+        *,
+        timeout: float = REQUESTING,
+        link_name: str | None = None,
+    ) -> RequestReply:
+        """A request to an entity's `$management`, such as `com.microsoft:peek-message`.
+
+        body: values whose AMQP type is not Python's own as servicebus_amqp.encoding.amqp_types. link_name: of the receiver it concerns.
+
+        Raises:
+            WireRequestError: it was answered with no.
+            WireError: it was not answered.
+        """
+        said: dict[str, Any] = {
+            "operation": operation,
+            "type": "entity-mgmt",
+            "com.microsoft:server-timeout": UInt(round(1000 * timeout)),
+        }
+        if link_name is not None:
+            said["associated-link-name"] = link_name
+
+        async def ask(line: ClientConnection) -> RequestReply:
+            await line.grants.show(path)
+            return await (await line.requests(path + MANAGEMENT)).ask(said, body)
+
+        reply = await self._do(ask, timeout, f"{operation} on {path}")
+        if not reply.is_yes:
+            text = f"{path} answered {operation} with {reply.status} {reply.description}"
+            raise WireRequestError(text, reply.condition, status=reply.status)
+        return reply
+
+    async def close(self) -> None:
+        """Close the connection in order, within seconds. Links end with it, and their owners are told."""
+        self._is_closed = True
+        if self._connecting is not None:
+            await end_all((self._connecting,), CLOSING)
+        if self._line is not None:
+            await self._line.close()
+
+    async def _do(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, what: str) -> T:
+        began = asyncio.get_running_loop().time()
+        line = await self._connected(timeout)
+        asks, reads = line.asks, line.reads
+        left = max(0.0, began + timeout - asyncio.get_running_loop().time())
+        try:
+            return await bounded(act(line), left, what)
+        except WireError:
+            raise
+        except TimeoutError as error:
+            failure = WireTimeoutError(f"{what} was not answered within {timeout:g} s by {self.endpoint}")
+            if line.reads == reads and line.asks > asks:
+                line.drop(failure)
+            raise failure from error
+
+    async def _connected(self, timeout: float) -> ClientConnection:
+        """The connection, made if there is none. Raises WireError."""
+        if self._is_closed:
+            raise WireConnectionError(f"this wire to {self.endpoint} was closed", SOCKET_ERROR)
+        if self._line is not None and not self._line.lost.done():
+            return self._line
+        if self._connecting is None:
+            self._let_nobody_spin()
+            self._connecting = asyncio.create_task(self._connect(), name=f"connect {self.endpoint.hostname}")
+            self._connecting.add_done_callback(_retrieve)
+        connecting = self._connecting
+        await asyncio.wait((connecting,), timeout=timeout)
+        if not connecting.done():
+            raise WireTimeoutError(f"{self.endpoint} was not connected within {timeout:g} s")
+        if connecting.cancelled():
+            raise WireConnectionError(f"this wire to {self.endpoint} was closed", SOCKET_ERROR)
+        return connecting.result()
+
+    def _let_nobody_spin(self) -> None:
+        pause = self._not_before - asyncio.get_running_loop().time()
+        if pause > 0 and self.failure is not None:
+            text = f"{self.failure}; the next try is in {pause:.0f} s"
+            raise type(self.failure)(text, self.failure.condition) from self.failure
+
+    async def _connect(self) -> ClientConnection:
+        loop = asyncio.get_running_loop()
+        line = ClientConnection(
+            self.endpoint,
+            name=self._name,
+            clock=self._clock,
+            after_read=self.after_read,
+            idle_timeout=self._idle_timeout,
+        )
+        try:
+            await bounded(line.open(), CONNECTING, f"connecting {self.endpoint}")
+        except (WireError, TimeoutError) as error:
+            self._not_before = loop.time() + self._backoff.next()
+            self.failure = error if isinstance(error, WireError) else WireTimeoutError(str(error))
+            raise self.failure from error
+        finally:
+            self._connecting = None
+        self._line, self.failure = line, None
+        self.connections += 1
+        began = loop.time()
+        line.lost.add_done_callback(lambda lost: self._on_lost(lost.result(), loop.time() - began))
+        return line
+
+    def _on_lost(self, error: WireError, lived: float) -> None:
+        self.failure = error
+        if lived >= HEALTHY:
+            self._backoff.reset()  # and whoever needs it may connect again at once
+        else:
+            self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
+
+
+def _retrieve(connecting: asyncio.Task[ClientConnection]) -> None:
+    """Whoever waited has the failure; it may be that nobody did."""
+    if not connecting.cancelled():
+        connecting.exception()

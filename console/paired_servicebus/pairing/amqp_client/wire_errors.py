@@ -1,0 +1,99 @@
+"""What went wrong on the wire, as errors of ours that carry the AMQP condition.
+
+Each says what, where and as the peer put it. Which of them counts for anything is core's (verdict); this file only
+translates.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.core.errors import (
+    WireAuthenticationError,
+    WireConnectionError,
+    WireError,
+    WireLinkError,
+    WireOutcomeError,
+    WireRequestError,
+)
+from servicebus_amqp.encoding.delivery_states import (
+    ACCEPTED,
+    Accepted,
+    DeliveryState,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+)
+
+SOCKET_ERROR: Final = "amqp:socket-error"
+DETACH_FORCED: Final = "amqp:link:detach-forced"
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+SERVER_BUSY: Final = "com.microsoft:server-busy"
+INTERNAL: Final = "amqp:internal-error"
+REFUSES_US: Final = frozenset(
+    {
+        "amqp:not-allowed",
+        "amqp:not-implemented",
+        "amqp:invalid-field",
+        "amqp:decode-error",
+        "amqp:frame-size-too-small",
+        "amqp:connection:framing-error",
+    }
+)
+"""Conditions that end a connection for how we speak. Before it has served anything it never will."""
+_IDLE_WORDS: Final = ("idle", "inactive", "nothing passed")
+"""In the texts of the service and of the sandbox; the conditions are those of every forced end."""
+
+
+def failure_of(state: DeliveryState | None, path: str) -> WireError | None:
+    """Why a message was not taken; None where it was accepted."""
+    if state is ACCEPTED or isinstance(state, Accepted):
+        return None
+    if isinstance(state, Rejected):
+        return WireOutcomeError(f"{path} rejected the message: {said(state.error)}", condition_of(state.error))
+    if isinstance(state, Released):
+        return WireOutcomeError(f"{path} released the message: it took no responsibility for it")
+    if isinstance(state, Modified):
+        return WireOutcomeError(f"{path} returned the message as modified")
+    return WireOutcomeError(f"{path} settled the message without an outcome ({state!r})")
+
+
+def link_failure(path: str, error: Error | None, *, refused: bool = False) -> WireLinkError:
+    """A link that was refused or detached."""
+    what = "refused a link" if refused else "detached a link"
+    return WireLinkError(f"{path} {what}: {said(error)}", condition_of(error))
+
+
+def connection_failure(where: str, error: Error | None) -> WireConnectionError:
+    """A connection that the peer closed, or that broke a rule of the protocol."""
+    return WireConnectionError(f"{where} closed the connection: {said(error)}", condition_of(error))
+
+
+def token_failure(audience: str, status: int, description: str, condition: str | None) -> WireError:
+    """A token that was not taken: the credential's fault, or trouble of the namespace's own."""
+    text = f"the token for {audience} was not taken: {status} {description}"
+    if status >= 500:
+        return WireRequestError(text, condition or (SERVER_BUSY if status == 503 else INTERNAL), status=status)
+    return WireAuthenticationError(text, condition)
+
+
+def is_idle_detach(error: BaseException) -> bool:
+    """Whether a link or a connection ended only because nothing went over it for minutes, which is expected."""
+    return (
+        isinstance(error, WireLinkError | WireConnectionError)
+        and error.condition in (DETACH_FORCED, CONNECTION_FORCED)
+        and any(word in str(error).lower() for word in _IDLE_WORDS)
+    )
+
+
+def condition_of(error: Error | None) -> str | None:
+    return None if error is None else str(error.condition)
+
+
+def said(error: Error | None) -> str:
+    """An error of the peer's in one line."""
+    if error is None:
+        return "no reason given"
+    description = " ".join(error.description.split())
+    return f"{error.condition}: {description}" if description else str(error.condition)

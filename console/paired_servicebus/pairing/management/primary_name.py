@@ -1,0 +1,99 @@
+"""What a namespace is called. Its backlog queues carry the name, so everyone who pairs it has to find the same one.
+
+The rule (SPEC.md section 4.1): as configured, else as the namespace tells it, else the first label of its host. A host
+may be an alias or an address, whose first label is not the namespace's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+import time
+from typing import Final
+from xml.etree import ElementTree
+
+import aiohttp
+import certifi
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.pairing.amqp_client.cbs_tokens import SAS, token_for
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.amqp_client.transports import proxy_authorization
+from paired_servicebus.pairing.runtime.deadlines import bounded
+
+WAIT: Final = 5.0
+"""Seconds a namespace has to tell its name."""
+MAX_ANSWER_BYTES: Final = 64 * 1024
+_ADDRESS: Final = "/$namespaceinfo?api-version=2021-05"
+_NAME: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}Name"
+_USABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+log = logging.getLogger(__name__)
+
+
+def name_of(host: str, *, configured: str | None = None, reported: str = "") -> str:
+    """Apply the rule. `reported`: what the namespace told; empty where it did not."""
+    return configured or reported or first_label(host)
+
+
+def alias_remark(host: str, reported: str) -> str:
+    """Say that a namespace is not called as its host suggests; empty where it is, or where it told nothing."""
+    label = first_label(host)
+    if not reported or reported.casefold() == label.casefold():
+        return ""
+    return (
+        f"the namespace behind {host} is called {reported}: its backlog queues are named after {reported}, and not "
+        f"after {label}"
+    )
+
+
+def host_of(client: ServiceBusClient) -> str:
+    """Give the host of a client's namespace, with a port where it has one."""
+    return client.fully_qualified_namespace.rstrip("/")
+
+
+async def reported_name(client: ServiceBusClient) -> str:
+    """Ask a client's namespace for its name, with the client's own credential; empty where it does not tell.
+
+    A credential that may only send is refused, which is no fault. Nothing is kept open.
+    """
+    try:
+        return await bounded(_ask(Endpoint.of(client)), WAIT, "asking a namespace for its name")
+    except (WireError, OSError, TimeoutError, aiohttp.ClientError, ElementTree.ParseError) as error:
+        log.debug("%s does not tell its name: %s", host_of(client), type(error).__name__)
+        return ""
+
+
+async def _ask(endpoint: Endpoint) -> str:
+    address = f"https://{endpoint.namespace}{_ADDRESS}"
+    token = await token_for(endpoint.credential, address, now=time.time())
+    proxy = endpoint.proxy
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            address,
+            headers={"Authorization": token.text if token.kind == SAS else f"Bearer {token.text}"},
+            ssl=await asyncio.to_thread(_trust, endpoint),
+            proxy=proxy.url if proxy else None,
+            proxy_headers=proxy_authorization(proxy) if proxy else None,
+            allow_redirects=False,
+        ) as answer,
+    ):
+        answer.raise_for_status()
+        return _read(await answer.content.read(MAX_ANSWER_BYTES))
+
+
+def _trust(endpoint: Endpoint) -> ssl.SSLContext:
+    """Management is TLS, also where messaging is not."""
+    return endpoint.context or ssl.create_default_context(cafile=endpoint.ca_file or certifi.where())
+
+
+def _read(answer: bytes) -> str:
+    if b"<!DOCTYPE" in answer:
+        raise ElementTree.ParseError("a description of a namespace declares no document type")
+    name = (ElementTree.fromstring(answer).findtext(f".//{_NAME}") or "").strip()
+    return name if _USABLE.fullmatch(name) else ""

@@ -1,0 +1,98 @@
+"""The counts of a pairing's backlog queues, read at the least cost: one list of the namespace's queues for all of them.
+
+What the list does not tell is read queue by queue: where listing is refused, where a queue is missing from it, or where
+the namespace has so many queues that its list takes more requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from paired_servicebus.core.backlog.parked_count import NOTHING, QueueCounters
+from paired_servicebus.pairing.management.backlog_queues import CALL, depth
+from paired_servicebus.pairing.management.management_port import (
+    Depth,
+    ListTooLongError,
+    Management,
+    is_refusal,
+    is_transient,
+)
+from paired_servicebus.pairing.runtime.deadlines import bounded
+
+AGAIN: Final = 3600.0
+"""Seconds until a list is tried again that was refused or too long."""
+
+Told = Depth | Exception
+"""A queue's counts, or why they could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthSample:
+    """One queue's counts and when they were read."""
+
+    depth: Depth
+    read_at: float
+    before: QueueCounters = NOTHING
+    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
+    after: QueueCounters = NOTHING
+
+
+class CountReader:
+    """Reads them when asked.
+
+    Args:
+        queues: the paths of at least one queue by index, all under one prefix.
+    """
+
+    def __init__(self, admin: Management, queues: Mapping[int, str]) -> None:
+        self._admin = admin
+        self._queues = queues
+        self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
+        self._no_list_before = -inf
+
+    async def read(self) -> dict[int, Told]:
+        """Of every queue, by index."""
+        try:
+            listed = await self._listed()
+        except (AzureError, OSError, TimeoutError) as error:
+            return dict.fromkeys(self._queues, error)
+        found: dict[int, Told] = {}
+        refusal: Exception | None = None
+        for index, path in self._queues.items():
+            told = listed.get(path.casefold()) or refusal or await self._alone(path)
+            if isinstance(told, Exception) and is_refusal(told):
+                refusal = told  # the others would be refused as well
+            found[index] = told
+        return found
+
+    async def _listed(self) -> dict[str, Depth]:
+        """By path in lower case; empty where the list is no use.
+
+        Raises:
+            AzureError, OSError, TimeoutError: nothing can be read just now.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._no_list_before:
+            return {}
+        try:
+            listing = self._admin.depths(self._prefix, pages=len(self._queues))
+            return await bounded(listing, CALL, "listing the backlog queues")
+        except ListTooLongError:
+            pass
+        except AzureError as error:
+            if is_transient(error):
+                raise
+        self._no_list_before = now + AGAIN
+        return {}
+
+    async def _alone(self, path: str) -> Told:
+        try:
+            return await depth(self._admin, path)
+        except (AzureError, OSError, TimeoutError) as error:
+            return error

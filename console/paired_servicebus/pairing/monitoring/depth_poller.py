@@ -1,0 +1,121 @@
+"""The depth of the backlog queues, read where somebody looks or a rule needs it: each number with the time of reading.
+
+A count read while the namespace cannot be reached is not there, and nobody takes it for zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from paired_servicebus.core.backlog.depth_trend import DepthReading
+from paired_servicebus.core.backlog.parked_count import NOTHING, QueueCounters
+from paired_servicebus.core.backlog.poll_schedule import PollReason
+from paired_servicebus.core.model.pairing_events import QueueRead
+from paired_servicebus.pairing.management.management_port import Depth, Management
+from paired_servicebus.pairing.management.queue_counts import CountReader, DepthSample
+from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers, Reasons
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+
+WRITTEN_EVERY: Final = 300.0
+"""Seconds after which a reading is written down that found nothing new."""
+REMEMBERED: Final = 12
+"""Readings of a queue that its trend is made from: a minute's, while somebody watches and messages are parked."""
+
+
+class DepthPoller:
+    """Reads the queues' counts when that is due until cancelled; `found` holds the latest by index."""
+
+    def __init__(
+        self, steering: PairingRuntime, admin: Management, queues: Mapping[int, str], looks: PollWatchers
+    ) -> None:
+        self.found: dict[int, DepthSample | None] = dict.fromkeys(queues)
+        self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=REMEMBERED) for index in queues}
+        """The latest readings of each queue, oldest first."""
+        self.ended = asyncio.Event()
+        """Set when all queues were read, or tried; another one for each reading."""
+        self.when_read: Callable[[], object] = lambda: None
+        """Called after each reading, before anybody who waited for it goes on."""
+        self.counts: Callable[[int], QueueCounters] = lambda _: NOTHING
+        """What this engine did with a queue so far."""
+        self._troubles: dict[int, str] = {}
+        """Why the last reading failed, by queue."""
+        self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
+        self._steering = steering
+        self._looks = looks
+        self._reader = CountReader(admin, queues)
+        self._parked_before = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why a queue could not be read the last time, the first such queue's; empty where all could."""
+        return self._troubles[min(self._troubles)] if self._troubles else ""
+
+    @property
+    def every(self) -> float:
+        """Seconds between two readings just now."""
+        return self._looks.period
+
+    @property
+    def messages(self) -> int:
+        """What lay in all queues when they were read."""
+        return sum(one.depth.messages for one in self.found.values() if one is not None)
+
+    @property
+    def parked_since(self) -> int:
+        """Messages that this engine has parked since the last reading began."""
+        return self._steering.meter.parked - self._parked_before
+
+    def reasons(self, *, aside: int) -> frozenset[PollReason]:
+        """Why a rule or a screen wants a newer reading than the last. `aside`: messages that this engine holds."""
+        diverting = any(entity.diverting for entity in self._steering.machine.entities())
+        held = (
+            (PollReason.DIVERTING, diverting),
+            (PollReason.PARKED, self.messages > 0 or self.parked_since > 0),
+            (PollReason.LYING, self.messages > aside or self.parked_since > 0),
+        )
+        return frozenset(reason for reason, holds in held if holds)
+
+    async def run(self, more: Reasons) -> None:
+        """Read all queues when somebody looks, or has a reason: `more`."""
+        while True:
+            await self._looks.due(more, self._steering.change)
+            await self.read()
+
+    async def settled(self) -> None:
+        """Wait for the reading that somebody asked for, if one is under way."""
+        while self._looks.wanted:
+            await self.ended.wait()
+
+    async def read(self) -> None:
+        """Read all queues now."""
+        parked, before = self._steering.meter.parked, {index: self.counts(index) for index in self.found}
+        told = await self._reader.read()
+        self._parked_before = parked
+        for index, one in told.items():
+            if isinstance(one, Exception):
+                self._troubles[index] = self._steering.judge(one).reason
+                continue
+            self._troubles.pop(index, None)
+            now = self._steering.clock()
+            self._write_down(index, one, now)
+            self.found[index] = DepthSample(one, now, before[index], self.counts(index))
+            self.readings[index].append(DepthReading(now, one.messages, one.size_bytes))
+        self.when_read()
+        ended, self.ended = self.ended, asyncio.Event()
+        ended.set()
+        self._looks.read()
+
+    def _write_down(self, index: int, found: Depth, now: float) -> None:
+        """What changed, for whoever looks back; and now and then that nothing did."""
+        counts = (found.messages, found.size_bytes, found.dead_lettered, found.scheduled)
+        before, at = self._written.get(index, (None, 0.0))
+        if counts == before and now < at + WRITTEN_EVERY:
+            return
+        self._written[index] = counts, now
+        depth_, size, dead, scheduled = counts
+        self._steering.announce(
+            QueueRead(at=now, queue=index, depth=depth_, size_bytes=size, dead_lettered=dead, scheduled=scheduled)
+        )

@@ -1,0 +1,77 @@
+"""Feeds the one figure of what is parked: the depths as they were read, and what this engine did with each queue since.
+
+Once a second, from counters that are kept anyway; whoever shows the figure in between shows the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paired_servicebus.core.backlog.parked_count import (
+    DepthRead,
+    DrainRate,
+    QueueCounters,
+    QueueDepthEstimate,
+    parked_view,
+)
+from paired_servicebus.core.model.snapshot import ParkedView
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.syphon.outcomes import Worker
+
+
+class ParkedFigures:
+    """How much is parked in each backlog queue, and in all of them."""
+
+    def __init__(self, steering: PairingRuntime, soundings: DepthPoller) -> None:
+        self.queues = {index: QueueDepthEstimate() for index in soundings.found}
+        self.view: ParkedView | None = None
+        """The sum; None: not known."""
+        self._drained = DrainRate()
+        self._steering = steering
+        self._soundings = soundings
+        self.pumps: Mapping[int, Worker] = {}
+        """By queue; empty where this engine runs no syphon."""
+        soundings.counts = self.counts
+
+    def counts(self, index: int) -> QueueCounters:
+        """What this engine did with a queue since it started."""
+        return self._counts(index, self._added().get(index, 0))
+
+    def look(self, *, held_up: bool) -> None:
+        """Bring the figures up to date. `held_up`: messages wait for a destination that takes none."""
+        now, added, removed = self._steering.clock(), self._added(), 0
+        for index, figure in self.queues.items():
+            counts = self._counts(index, added.get(index, 0))
+            figure.look(self._read(index), counts)
+            removed += counts.removed
+        messages = sum(figure.messages for figure in self.queues.values())
+        read_at = min((one.read.at for one in self.queues.values() if one.read is not None), default=0.0)
+        every = self._soundings.every
+        self._drained.look(now, messages, removed=removed, read_at=read_at, every=every, held_up=held_up)
+        self.view = parked_view(self.queues.values(), self._drained, at=now, oldest=2 * every)
+
+    def parked(self, index: int) -> int | None:
+        """Parked in one queue now; None: not known."""
+        figure = self.queues[index]
+        return figure.messages if figure.is_known else None
+
+    def _counts(self, index: int, added: int) -> QueueCounters:
+        pump = self.pumps.get(index)
+        if pump is None:
+            return QueueCounters(added=added)
+        progress = pump.progress
+        removed = progress.moved + progress.dead_lettered
+        return QueueCounters(added=added, removed=removed, leaving=progress.unconfirmed(), aside=progress.set_aside)
+
+    def _added(self) -> dict[int, int]:
+        added: dict[int, int] = {}
+        for tally in self._steering.tallies.values():
+            for route, sends in tally.routes.items():
+                if route.queue is not None:
+                    added[route.queue] = added.get(route.queue, 0) + sends.accepted
+        return added
+
+    def _read(self, index: int) -> DepthRead | None:
+        found = self._soundings.found[index]
+        return DepthRead(found.read_at, found.depth.messages, found.before, found.after) if found is not None else None

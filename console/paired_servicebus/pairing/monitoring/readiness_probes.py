@@ -1,0 +1,149 @@
+"""Gathers what a failover would rest on, and leaves nothing behind: links are opened and closed, nothing is sent.
+
+A standing link proves little, since one that is quiet for ten minutes is cut without a word; so each look opens links
+of its own, `AT_MOST` a time, a few at once, oldest proof first. What it means is judged in paired_servicebus.core.operator.failover_readiness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.model.verdict import FailureKind, Judge, judge
+from paired_servicebus.core.operator.failover_readiness import ExpiryEvidence, QueueEvidence, TokenEvidence
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.pairing.management.backlog_queues import CALL, depth
+from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
+
+AT_MOST: Final = 10
+"""Links that one look opens; 23 ms of CPU each with the SDK."""
+AT_ONCE: Final = 3
+ATTACH: Final = 10.0
+"""Seconds a backlog queue has to answer."""
+TOKEN: Final = 10.0
+"""Seconds a credential has to give a token."""
+SCOPE: Final = "https://servicebus.azure.net//.default"
+MB: Final = 1024 * 1024
+_SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
+_UNREACHABLE: Final = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION})
+
+
+@dataclass(slots=True)
+class ReadinessProbes:
+    """The latest proof of each backlog queue: whether a link to it could be opened.
+
+    Args:
+        client: the secondary namespace's; not closed here.
+        paths: the backlog queues by index.
+        judge: the verdict on exceptions.
+        clock: seconds since the epoch.
+    """
+
+    client: ServiceBusClient
+    paths: Sequence[str]
+    judge: Judge = judge
+    clock: Callable[[], float] = time.time
+    _found: dict[str, QueueEvidence] | None = None
+
+    async def look(self) -> tuple[QueueEvidence, ...]:
+        """Opens links to the queues whose proof is the oldest; what is known of all of them then."""
+        found = self._found = self._found or {path: QueueEvidence(path=path) for path in self.paths}
+        due = sorted(found.values(), key=lambda one: one.tried_at or 0.0)[:AT_MOST]
+        gate = asyncio.Semaphore(AT_ONCE)
+        for proof in await asyncio.gather(*(self._try(one.path, gate) for one in due)):
+            found[proof.path] = proof
+        return tuple(found.values())
+
+    async def _try(self, path: str, gate: asyncio.Semaphore) -> QueueEvidence:
+        async with gate:
+            refusal, kind = "", None
+            sender = self.client.get_queue_sender(path)
+            try:
+                await bounded(sender.__aenter__(), ATTACH, f"opening a link to {path}")
+            except Exception as error:  # noqa: BLE001 - whatever was raised, no link could be opened
+                judgement = self.judge(error)
+                refusal, kind = judgement.reason, judgement.kind
+            finally:
+                await _close(sender, path)
+        return QueueEvidence(path=path, tried_at=self.clock(), refusal=refusal, unreachable=kind in _UNREACHABLE)
+
+
+async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> list[QueueEvidence]:
+    """The queues with what they hold and may hold, as management tells it now.
+
+    Raises:
+        AzureError, OSError, TimeoutError: it does not tell.
+    """
+    known = list(queues)
+    limits = await size_limits(admin, [queue.path for queue in known])
+    return [await _counted(admin, queue, limits.get(queue.path.casefold())) for queue in known]
+
+
+async def _counted(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
+    if limit is None:  # it is not there, and its link was refused for that
+        return queue
+    told = await depth(admin, queue.path)
+    return replace(queue, messages=told.messages, size_bytes=told.size_bytes, limit_bytes=limit, read_at=time.time())
+
+
+async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]:
+    """How many bytes each queue may hold, by its path in lower case.
+
+    Raises:
+        AzureError, OSError, TimeoutError: management does not tell.
+    """
+    prefix = paths[0].rpartition("/")[0] if paths else ""
+    listed = await bounded(admin.queues(prefix), CALL, "listing the backlog queues")
+    return {queue.path.casefold(): queue.max_size_mb * MB for queue in listed if queue.max_size_mb}
+
+
+async def validity(client: ServiceBusClient) -> TokenEvidence:
+    """How long a client's credential is good. A key signs anew each time; a ready signature cannot be renewed."""
+    host = client.fully_qualified_namespace
+    credential: Any = getattr(client, "_credential", None)  # the SDK tells it nowhere else
+    if "Key" in type(credential).__name__:
+        return TokenEvidence(namespace=host)
+    signature = _signature(credential)
+    if signature:
+        ends = _SIGNED_UNTIL.search(signature)
+        return TokenEvidence(namespace=host, expires_at=float(ends[1]) if ends else None, renewable=False)
+    try:
+        token = await bounded(credential.get_token(SCOPE), TOKEN, f"getting a token for {host}")
+    except Exception as error:  # noqa: BLE001 - a credential may raise anything; it is said, not raised
+        return TokenEvidence(namespace=host, trouble=_said(error))
+    return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
+
+
+def _signature(credential: object) -> str:
+    """The ready signature inside of a credential; empty where it is none. The SDK has two kinds."""
+    held = getattr(credential, "signature", None) or getattr(credential, "token", None)
+    return held.decode() if isinstance(held, bytes) else held if isinstance(held, str) else ""
+
+
+async def expiry(admin: Management, path: str) -> ExpiryEvidence:
+    """Whether a queue, or a subscription of a topic, dead-letters what expires; None where management does not tell."""
+    try:
+        kept = await bounded(admin.keeps_expired(path), CALL, f"reading the settings of {path}")
+    except (AzureError, OSError, TimeoutError):
+        return ExpiryEvidence(path=path, dead_letters=None)
+    return ExpiryEvidence(path=kept or path, dead_letters=bool(kept))
+
+
+async def _close(sender: Any, path: str) -> None:
+    try:
+        await bounded(sender.close(), CLOSING, f"closing the link to {path}")
+    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close what never opened
+        return
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return masked(lines[0])[:200] if lines else type(error).__name__

@@ -1,0 +1,190 @@
+"""How a pairing stands, as the core's frozen values: what the engine puts into its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from paired_servicebus.core.accounting.billing import Meter
+from paired_servicebus.core.backlog.depth_trend import DepthGrowth, growth, reading_now
+from paired_servicebus.core.errors import PairedClientError, PairingError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.send_router import Route
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
+from paired_servicebus.core.operator.command_reach import held_back, unseen
+from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
+from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
+from paired_servicebus.pairing.monitoring.peeks import Peeks
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
+from paired_servicebus.pairing.syphon.syphon import Syphon
+
+MOST_REASONS: Final = 5
+"""Reasons for dead-lettering that a snapshot carries for each queue."""
+
+NOWHERE: Final = "nowhere"
+"""The route of an entity that diverts while no backlog queue is in the rotation."""
+
+
+def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[EntityView, ...]:
+    """Every entity, in the order of first sight. `carried`: paths without case of those that this process sends to."""
+    now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
+    return tuple(
+        _entity(entity, steering.tally(entity.path), now, parks=parks, carried=entity.path.casefold() in carried)
+        for entity in steering.machine.entities()
+    )
+
+
+def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool) -> EntityView:
+    """parks: whether a backlog queue is in the rotation."""
+    primary = tally.routes.get(Route())
+    backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
+    seconds = sum(span for span, _ in tally.recent)
+    running = now - entity.left_primary_at if entity.left_primary_at is not None else 0.0
+    return EntityView(
+        path=entity.path,
+        state=entity.state,
+        since=entity.since,
+        why=_why(entity, carried=carried),
+        route=_route(entity, tally) if parks or not entity.diverting else NOWHERE,
+        sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
+        accepted=primary.accepted if primary is not None else 0,
+        diverted=sum(sends.accepted for sends in backlog),
+        failed=sum(sends.failed for sends in tally.routes.values()),
+        last_ping_at=entity.last_ping_at,
+        last_ping_good=entity.last_ping_good,
+        last_ping_text=entity.last_ping_text,
+        next_ping_at=entity.ping_due,
+        pings=entity.pings,
+        pings_sent=tally.pings_sent,
+        pings_accepted=tally.pings_accepted,
+        too_large=tally.too_large,
+        failovers=entity.failovers,
+        failbacks=entity.failbacks,
+        seconds_failed_over=entity.seconds_failed_over + running,
+        fails_over_at=entity.fails_over_at,
+        pings_in_a_row=entity.pings_in_a_row,
+        recent_pings=tuple(tally.recent_pings),
+        sends=_sends(tally),
+        refused=tally.refusals.total,
+        refused_per_second=round(tally.refusals.per_second(now), 2),
+        refused_since=tally.refusals.since(tally.accepted),
+        refusals=tuple(tally.refusals.reasons.most_common()),
+        first_failure_at=entity.first_failure_at,
+        carried=carried,
+    )
+
+
+def _why(entity: Entity, *, carried: bool) -> str:
+    unseen_ = "" if carried else unseen(entity.state)
+    return f"{why(entity)}; {unseen_}" if unseen_ else why(entity)
+
+
+def _sends(tally: Tally) -> tuple[RouteView, ...]:
+    used = sorted(tally.routes.items(), key=lambda pair: -1 if pair[0].queue is None else pair[0].queue)
+    return tuple(RouteView(route=str(route), accepted=it.accepted, failed=it.failed) for route, it in used)
+
+
+def _route(entity: Entity, tally: Tally) -> str:
+    if not entity.diverting:
+        return "primary"
+    return str(tally.last_route) if tally.last_route.queue is not None else "backlog"
+
+
+def queues(
+    steering: PairingRuntime,
+    found: BacklogQueues,
+    soundings: DepthPoller,
+    peeks: Peeks,
+    syphon_: Syphon | None,
+    figures: ParkedFigures,
+) -> tuple[QueueView, ...]:
+    """Every backlog queue in use, by index."""
+    views: list[QueueView] = []
+    for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
+        sounding = soundings.found.get(place.index)
+        parked = figures.parked(place.index)
+        grown = _growth(soundings, place.index, parked, steering.clock())
+        progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
+        views.append(
+            QueueView(
+                index=place.index,
+                path=path,
+                in_rotation=not place.pulled,
+                pulled_since=place.since if place.pulled else None,
+                pulled_reason=place.reason,
+                depth=sounding.depth.messages if sounding is not None else None,
+                dead_lettered=sounding.depth.dead_lettered if sounding is not None else None,
+                size_bytes=sounding.depth.size_bytes if sounding is not None else None,
+                read_at=sounding.read_at if sounding is not None else None,
+                read_every=soundings.every,
+                moved=progress.moved if progress is not None else 0,
+                pump_text=progress.line if progress is not None else "",
+                scheduled=sounding.depth.scheduled if sounding is not None else None,
+                set_aside=progress.set_aside if progress is not None else 0,
+                growth=round(grown.messages, 2) if grown is not None else None,
+                bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
+                limit_bytes=found.limit(place.index),
+                parked=parked,
+                differences=found.differences(place.index),
+                dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
+                dead_letters=peeks.dead[place.index],
+                oldest=peeks.oldest[place.index],
+            )
+        )
+    return tuple(views)
+
+
+def _growth(soundings: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
+    """By the readings, and by the figure of now."""
+    readings = tuple(soundings.readings[index])
+    if readings and parked is not None:
+        readings = (*readings, reading_now(readings[-1], parked, now))
+    return growth(readings)
+
+
+def without_syphon(warnings: tuple[str, ...]) -> SyphonView:
+    """That there is no syphon here, with the warnings about that."""
+    return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
+
+
+def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
+    """The syphon, with what it leaves for an operator's sake."""
+    held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
+    return replace(view, text=f"{view.text}; {held}") if held else view
+
+
+def billed(meter: Meter) -> BilledView:
+    """The meter's counts."""
+    return BilledView(
+        sends=meter.sends,
+        parked=meter.parked,
+        pings=meter.pings,
+        receives=meter.receives,
+        waits=meter.waits,
+        searches=meter.searches,
+        attaches=meter.attaches,
+        moves=meter.moves,
+        settlements=meter.settlements,
+        sent_bytes=meter.sent_bytes,
+        parked_bytes=meter.parked_bytes,
+        received_bytes=meter.received_bytes,
+        moved_bytes=meter.moved_bytes,
+    )
+
+
+def alarms(soundings: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
+    """What a person should look at. `stalled`: why parked messages are taken for not moved; empty if they are not."""
+    found = soundings.found
+    said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
+    dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
+    if stalled:
+        said.append(stalled)
+    if dead:
+        said.append(f"{dead} dead-lettered messages lie in the backlog queues")
+    if isinstance(ended, PairedClientError):
+        said.append(str(ended))
+    return tuple(said)

@@ -1,0 +1,164 @@
+"""What an engine knows of its syphon, gathered for the rule that says how it stands (paired_servicebus.core.backlog.syphon_status_rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.syphon_status_rules import (
+    Standstill,
+    SyphonEvidence,
+    UnavailableDestinations,
+    judge,
+)
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.pairing_events import SyphonPaused
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator.command_reach import STILL_MOVED
+from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
+from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
+from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress
+
+STUCK_AFTER: Final = 30.0
+"""Seconds a pump may fail, or messages may lie that nothing explains, before the syphon is called stuck."""
+
+
+class SyphonReport:
+    """How the syphon stands, by what was moved; follows it once a second."""
+
+    def __init__(self, steering: PairingRuntime, soundings: DepthPoller, figures: ParkedFigures) -> None:
+        self._steering = steering
+        self._soundings = soundings
+        self._figures = figures
+        self._pumps = figures.pumps
+        self._standstill = Standstill()
+        self._unexplained: dict[int, int] = {}
+        """Messages that nothing explains, by queue; only where there are any."""
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether messages wait for a destination, or for an operator, by what is known here."""
+        return bool(self._away()) or bool(self._paused_queues())
+
+    def follow(self) -> None:
+        """See what was moved and what lies still; after the figures were brought up to date."""
+        unexplained = {index: self._unexplained_in(index) for index in self._pumps}
+        self._unexplained = {index: messages for index, messages in unexplained.items() if messages}
+        view = self._figures.view
+        is_empty = view is not None and not view.messages and view.known == view.queues
+        self._standstill.look(
+            self._steering.clock(),
+            unexplained=sum(unexplained.values()),
+            empty_at=(view.read_at or 0.0) if view is not None and is_empty else 0.0,
+            read_at=self._read_at(self._unexplained),
+            moved_at=max(self._last_moved(), self._others_at()),
+            away=bool(self._away()),
+        )
+
+    def status(self, moves_now: bool, usage: QueueUsage, syphons: Collection[str]) -> tuple[SyphonStatus, str]:
+        """Judge it.
+
+        Args:
+            moves_now: whether messages were moved in the last second.
+            usage, syphons: what is known of other engines.
+        """
+        now, last, away = self._steering.clock(), self._last_moved(), self._away()
+        view, pauses = self._figures.view, self._steering.machine.pauses
+        is_proven = self._standstill.is_proven(STUCK_AFTER + self._steering.policy.send_timeout)
+        return judge(
+            SyphonEvidence(
+                paused=_paused(pauses.whole) if pauses.whole is not None else "",
+                failing=self._failing(now),
+                moves_now=moves_now,
+                moved_lately=now - last <= RECENT,
+                pace=self._steering.machine.pace.why(now),
+                parked=view.messages if view is not None else None,
+                is_whole=view is not None and view.known == view.queues,
+                away=away,
+                paused_queues=self._paused_queues(),
+                lies_still=sum(self._unexplained.values()) if is_proven else 0,
+                takes=last > away.since + self._steering.policy.send_timeout,
+                others=bool(usage.moved or syphons or self._others_at()),
+                others_busy=bool(self._unexplained.keys() & usage.busy),
+                last_moved_at=last,
+            )
+        )
+
+    def _failing(self, now: float) -> str:
+        for pump in self._pumps.values():
+            if _is_failing(pump.progress, now):
+                return f"backlog queue {pump.index}: {pump.progress.text}"
+        return ""
+
+    def _read_at(self, queues: Collection[int]) -> float | None:
+        """The oldest reading of these; None: there is none of one of them."""
+        reads = [self._soundings.found[index] for index in queues]
+        return None if None in reads else min((one.read_at for one in reads if one is not None), default=None)
+
+    def _unexplained_in(self, index: int) -> int:
+        if not self._steering.machine.may_pump(index):
+            return 0
+        sounding = self._soundings.found[index]
+        later = sounding.depth.scheduled or 0 if sounding is not None else 0
+        messages = self._figures.queues[index].messages
+        return max(0, messages - self._pumps[index].progress.set_aside - later)
+
+    def _last_moved(self) -> float:
+        return max((pump.progress.last_moved_at or 0.0 for pump in self._pumps.values()), default=0.0)
+
+    def _others_at(self) -> float:
+        return max((figure.others_at or 0.0 for figure in self._figures.queues.values()), default=0.0)
+
+    def _paused_queues(self) -> str:
+        paused = [index for index in sorted(self._steering.machine.pauses.queues) if self._figures.parked(index)]
+        return f"backlog {'queue' if len(paused) == 1 else 'queues'} {format_indices(paused)}" if paused else ""
+
+    # -- destinations -------------------------------------------------------------------------------------------------
+
+    def _away(self) -> UnavailableDestinations:
+        machine = self._steering.machine
+        diverting = [entity for entity in machine.entities() if entity.diverting]
+        paused, circuits = machine.pauses.destinations, self._circuits()
+        since = [circuit.since for circuit in circuits] + [entity.left_primary_at or 0.0 for entity in diverting]
+        return UnavailableDestinations(
+            outage=tuple(entity.path for entity in diverting if entity.state is State.FAILED_OVER),
+            refused=tuple((circuit.path, circuit.reason) for circuit in circuits),
+            forced=tuple(entity.path for entity in diverting if entity.state is State.FORCED),
+            paused=tuple(paused.values()),
+            since=max(since, default=0.0),
+        )
+
+    def _circuits(self) -> list[Circuit]:
+        """Those of destinations that are not away for another reason, and whose last answer speaks of the present."""
+        machine = self._steering.machine
+        circuits = machine.destinations.circuits()
+        if not circuits:
+            return []  # as a rule; entities may be many
+        entities = {entity.path.casefold(): entity for entity in machine.entities()}
+        keys = [(circuit, circuit.path.casefold()) for circuit in circuits]
+        paused = machine.pauses.destinations
+        return [one for one, key in keys if key not in paused and self._speaks(one, entities.get(key))]
+
+    def _speaks(self, circuit: Circuit, entity: Entity | None) -> bool:
+        """Whether a destination's last answer speaks of the present. It does not where it was before all that is
+        parked, nor where the entity is healthy since and nothing is left here to try it with."""
+        if entity is not None and entity.diverting:
+            return False  # named already
+        if circuit.failed_at < self._standstill.empty_at:
+            return False
+        healthy = entity is not None and entity.state is State.HEALTHY
+        return not healthy or self._steering.clock() < circuit.retry_at + MAX_BACKOFF_SECONDS
+
+
+def _paused(order: SyphonPaused) -> str:
+    why = f' "{order.why}"' if order.why else ""
+    return f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
+
+
+def _is_failing(progress: PumpProgress, now: float) -> bool:
+    return progress.failing_since is not None and now - progress.failing_since >= STUCK_AFTER

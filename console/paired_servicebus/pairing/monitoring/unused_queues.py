@@ -1,0 +1,245 @@
+"""The backlog queues under the pairing's prefix that nobody uses: listed now and then, and cleaned up with proof.
+
+Clean-up is the only thing in this project that deletes (SPEC.md section 4.3), and only a queue that a person named. A
+count of zero is no proof, since a namespace that throttles counts zeros: the queue is closed to senders, waited for,
+and looked into with peek, dead letters too. In doubt it stays and is opened again, and the sentence says why. What is
+stranded in it is never moved here (orders.py, on order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from paired_servicebus.core.backlog.queue_usage import GrowthDetector, QueueUsage, growth_alarm
+from paired_servicebus.core.errors import CleanUpError, IllegalEventError
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.pairing.management.backlog_queues import CALL, differences
+from paired_servicebus.pairing.management.management_port import Depth, Management, QueueFacts, QueueStatus
+from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.syphon.redrive import unused_index
+
+EVERY: Final = 300.0
+"""Seconds between two listings: only people make unused queues, by asking for fewer."""
+SETTLE: Final = 5.0
+"""Seconds between closing a queue to senders and looking into it: a send under way has arrived or failed by then. That
+one may arrive later still is what the quiet period is for."""
+PEEK: Final = 30.0
+FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
+
+Elsewhere = Callable[[], Awaitable[frozenset[int]]]
+"""The indices of the backlog queues that other known engines use. Raises CleanUpError: they are unknown."""
+
+
+async def nowhere() -> frozenset[int]:
+    """For a pairing that knows no other engines."""
+    return frozenset()
+
+
+class UnusedQueues:
+    """The unused backlog queues of one pairing.
+
+    Args:
+        admin: the secondary namespace's management; needs Manage to clean up.
+        client: the secondary namespace's client, for peeks; needs Listen.
+        queues: the paths of the backlog queues in use by index, which may have gaps.
+        looks: says whether anybody looks.
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        admin: Management,
+        client: ServiceBusClient,
+        queues: Mapping[int, str],
+        looks: PollWatchers,
+    ) -> None:
+        self.usage = QueueUsage()
+        """What other known engines use."""
+        self.listing = False
+        """Whether they are being listed."""
+        self._listed = UnusedView(read_every=EVERY)
+        self._growing = GrowthDetector()
+        self._steering = steering
+        self._admin = admin
+        self._client = client
+        self._queues = queues
+        self._looks = looks
+        self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
+        self._cleaning = asyncio.Lock()
+
+    @property
+    def view(self) -> UnusedView:
+        """The queues that no known engine uses."""
+        unused = tuple(queue for queue in self._listed.queues if queue.index not in self.usage.used)
+        return replace(self._listed, queues=unused)
+
+    @property
+    def alarm(self) -> str:
+        """What to do about queues that grow although nothing moves their messages; empty if there is none."""
+        return growth_alarm(self._growing.indices - self.usage.moved)
+
+    async def run(self) -> None:
+        """List them until cancelled: where somebody looks, or a syphon here would not move what grows in them."""
+        steering = self._steering
+        while True:
+            while not (steering.policy.enable_syphon or self._looks.attended):
+                await steering.change(steering.clock() + EVERY)
+            await self.look()
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> None:
+        """List them now; a failure is said in the view, with what was read before."""
+        self.listing = True
+        try:
+            listed = await bounded(self._admin.queues(self._prefix), CALL, f"listing the queues under {self._prefix}")
+            found = [await self._described(facts) for facts in listed if self._index(facts.path) is not None]
+        except FAILURES as error:
+            self._listed = replace(self._listed, trouble=self._steering.judge(error).reason)
+        else:
+            queues = tuple(sorted(found, key=lambda one: one.index))
+            self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=EVERY)
+            self._warn_of_growth(queues)
+        finally:
+            self.listing = False
+
+    def _warn_of_growth(self, queues: tuple[UnusedQueue, ...]) -> None:
+        begun = self._growing.read(queues) - self.usage.moved
+        if begun and self._steering.policy.enable_syphon:
+            text = growth_alarm(begun)
+            self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))
+
+    def _index(self, path: str) -> int | None:
+        """The index of a backlog queue that this pairing does not use; None for any other queue."""
+        try:
+            return unused_index(path, self._queues)
+        except IllegalEventError:
+            return None
+
+    async def _described(self, facts: QueueFacts) -> UnusedQueue:
+        depth = await self._depth(facts.path)
+        return UnusedQueue(
+            path=facts.path,
+            index=self._index(facts.path) or 0,
+            status=facts.status,
+            messages=depth.messages,
+            dead_lettered=depth.dead_lettered,
+            size_bytes=depth.size_bytes,
+            created_at=depth.created_at,
+            last_active=depth.last_active,
+            differences=tuple(differences(facts)),
+        )
+
+    async def _depth(self, path: str) -> Depth:
+        return await bounded(self._admin.depth(path), CALL, f"reading the counts of {path}")
+
+    # -- cleaning up --------------------------------------------------------------------------------------------------
+
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+        """Delete an unused queue if it is proven to be empty; a sentence that says on what evidence.
+
+        Args:
+            path: the queue that a person named.
+            elsewhere: the indices in use by other known engines; asked at the start and right before the deletion.
+
+        Raises:
+            IllegalEventError: this pairing uses it, or it is no backlog queue of this pairing.
+            CleanUpError: it stays, and why.
+        """
+        index = unused_index(path, self._queues)
+
+        async def refuse_used() -> None:
+            if index in await elsewhere():
+                raise CleanUpError(f"{path} stays: another engine on this machine uses it")
+
+        async with self._cleaning:
+            try:
+                await refuse_used()
+                return await self._cleaned_up(path, refuse_used)
+            except FAILURES as error:
+                raise CleanUpError(f"{path} stays: {self._steering.judge(error).reason}") from error
+            finally:
+                await self.look()
+
+    async def _cleaned_up(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
+        before = await self._quiet(path)
+        await self._set(path, QueueStatus.SEND_DISABLED)
+        deleted = False
+        try:
+            await asyncio.sleep(SETTLE)
+            await self._prove_empty(path, before)
+            await refuse_used()  # an engine may have begun to use it meanwhile
+            await bounded(self._admin.delete_queue(path), CALL, f"deleting {path}")
+            deleted = True
+        finally:
+            if not deleted:
+                await asyncio.shield(self._open_again(path))
+        at, active = clock(self._steering.clock()), clock(before.last_active or before.created_at or 0.0)
+        proof = "closed to senders, then nothing was in it nor among its dead letters"
+        return f"{path} was deleted {at}: {proof}; last active {active}"
+
+    async def _quiet(self, path: str) -> Depth:
+        """Its counts, if nothing speaks against looking closer."""
+        listed = await bounded(self._admin.queues(path), CALL, f"looking for {path}")
+        facts = next((one for one in listed if one.path.casefold() == path.casefold()), None)
+        if facts is None:
+            raise CleanUpError(f"{path} is not there any more")
+        if facts.status not in (QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED):
+            raise CleanUpError(f"{path} stays: its status is {facts.status}, which somebody set for a reason")
+        depth = await self._depth(path)
+        active = depth.last_active if depth.last_active is not None else depth.created_at
+        if active is None:
+            raise CleanUpError(f"{path} stays: the namespace does not say when it was last active")
+        quiet = self._steering.policy.quiet_period
+        if self._steering.clock() - active < quiet:
+            raise CleanUpError(
+                f"{path} stays: it was active {clock(active)}, and what was sent can take {quiet:g} s to appear"
+            )
+        if depth.messages or depth.dead_lettered:
+            raise CleanUpError(f"{path} stays: {_counted(depth)} in it; move what is stranded first")
+        return depth
+
+    async def _prove_empty(self, path: str, before: Depth) -> None:
+        after = await self._depth(path)  # before the peeks, which are activity too
+        if after.messages or after.dead_lettered:
+            raise CleanUpError(f"{path} stays: {_counted(after)} in it now")
+        if after.last_active != before.last_active:
+            raise CleanUpError(f"{path} stays: somebody used it {clock(after.last_active or 0.0)}")
+        for what, sub_queue in (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER)):
+            if await self._peeked(path, sub_queue):
+                raise CleanUpError(f"{path} stays: a message was seen in its {what}, whatever the counts say")
+
+    async def _peeked(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
+        receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
+        try:
+            await bounded(receiver.__aenter__(), PEEK, f"opening {path}")
+            return bool(await bounded(receiver.peek_messages(max_message_count=1), PEEK, f"peeking into {path}"))
+        finally:
+            await bounded(receiver.close(), CLOSING, "closing a receiver")
+
+    async def _open_again(self, path: str) -> None:
+        try:
+            await self._set(path, QueueStatus.ACTIVE)
+        except FAILURES as error:
+            reason = self._steering.judge(error).reason
+            raise CleanUpError(
+                f"{path} stays, closed to senders (SendDisabled): it could not be opened again ({reason})"
+            ) from error
+
+    async def _set(self, path: str, status: QueueStatus) -> None:
+        await bounded(self._admin.set_status(path, status), CALL, f"setting {path} to {status}")
+
+
+def _counted(depth: Depth) -> str:
+    return f"{depth.messages} messages and {depth.dead_lettered} dead letters are"

@@ -1,0 +1,72 @@
+"""A receiver under a pairing: the SDK's own on the primary, with our pings left out.
+
+Messages are received from the primary only (SPEC.md section 1). Everything but the two ways of receiving is the SDK
+receiver's, passed through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus.aio import ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from paired_servicebus.pairing.sending.sdk_messages import is_ping
+
+
+class PairedReceiver:
+    """Receives from the primary namespace, our pings left out (SPEC.md section 8). Made by the paired client.
+
+    Wraps one `ServiceBusReceiver`: every other name is looked up on it, and raises what it raises. Walking through it
+    with `async for` leaves out pings, too.
+    """
+
+    def __init__(self, receiver: ServiceBusReceiver) -> None:
+        self._receiver = receiver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._receiver, name)
+
+    async def __aenter__(self) -> Self:
+        await self._receiver.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._receiver.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
+        return self._without_pings()
+
+    async def __anext__(self) -> ServiceBusReceivedMessage:
+        while await self._was_ping(message := await anext(self._receiver)):
+            pass
+        return message
+
+    async def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """As the SDK's, wait in seconds and errors included; the list may be shorter, or empty before the wait is over,
+        where pings were among the messages."""
+        received = await self._receiver.receive_messages(max_message_count, max_wait_time)
+        return [message for message in received if not await self._was_ping(message)]
+
+    async def _without_pings(self) -> AsyncIterator[ServiceBusReceivedMessage]:
+        async for message in self._receiver:
+            if not await self._was_ping(message):
+                yield message
+
+    async def _was_ping(self, message: ServiceBusReceivedMessage) -> bool:
+        """Whether it is one of ours, which is settled here and then nobody's."""
+        if not is_ping(message):
+            return False
+        if self._receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK:
+            try:
+                await self._receiver.complete_message(message)
+            except ServiceBusError:
+                pass  # it lives for a second: nobody misses it, and what came with it is the caller's
+        return True

@@ -1,0 +1,115 @@
+"""The two namespaces' clients as partners: when one can be used no more, the other has to go too (SPEC.md section 9).
+
+Faulted is a client that was closed under us, or a crashed task of ours, which owned both; never an outage, which is
+what the pairing is for. The SDK has no name for "closed": an idle sender of each client stands by, never opened, and
+is asked to cancel nothing. That contacts nobody, and raises ValueError once its client was closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+
+from paired_servicebus.core.errors import PairedClientError, PairingClosedError, PairingError
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+
+LOOK: Final = 1.0
+"""Seconds between two looks at the clients."""
+
+
+class WatchedClient:
+    """One namespace's client, and whether it was closed.
+
+    Args:
+        name: what errors call it.
+        path: an entity to stand by for; a client bound to another one by its connection string takes that of `use`.
+    """
+
+    def __init__(self, name: str, client: ServiceBusClient, path: str) -> None:
+        self.name = name
+        self._client = client
+        self._idle: ServiceBusSender | None = None
+        try:
+            self.use(path)
+        except ValueError:
+            pass  # bound to one entity: the first sender names it
+
+    def use(self, path: str) -> None:
+        """Stand by for this entity, where none was good so far."""
+        if self._idle is None:
+            self._idle = self._client.get_queue_sender(path)
+
+    async def is_closed(self) -> bool:
+        """Whether the client was closed."""
+        if self._idle is None:
+            return False
+        try:
+            await self._idle.cancel_scheduled_messages([])
+        except ValueError:
+            return True
+        return False
+
+
+class ClientWatch:
+    """Watches both sides, and says once when the pairing is over.
+
+    Args:
+        primary, secondary: the sides.
+        tasks: the pairing's; that one of them crashed faults both sides.
+        grace: seconds the other side has to be closed too.
+        over: told the reason, at most once.
+    """
+
+    def __init__(
+        self,
+        primary: WatchedClient,
+        secondary: WatchedClient,
+        tasks: TaskOwner,
+        *,
+        grace: float,
+        over: Callable[[PairingError], object],
+    ) -> None:
+        self.primary = primary
+        self.secondary = secondary
+        self._tasks = tasks
+        self._grace = grace
+        self._over = over
+
+    async def run(self) -> None:
+        """Look until the pairing is over, or until cancelled."""
+        loop = asyncio.get_running_loop()
+        act_at: float | None = None
+        while True:
+            reason = self._crashed()
+            gone = [side for side in (self.primary, self.secondary) if await side.is_closed()]
+            if len(gone) == 1:
+                act_at = loop.time() + self._grace if act_at is None else act_at
+                if loop.time() >= act_at:
+                    reason = self._left_alone(gone[0])
+            elif gone:
+                reason = PairingClosedError("both namespaces' clients were closed, and the pairing with them")
+            if reason is not None:
+                self._over(reason)
+                return
+            await asyncio.sleep(LOOK if act_at is None else min(LOOK, max(0.0, act_at - loop.time())))
+
+    def _crashed(self) -> PairingError | None:
+        failed = self._tasks.failed
+        if failed is None:
+            return None
+        error = PairedClientError(
+            f"the pairing of {self.primary.name} with {self.secondary.name} is faulted: a task of its own crashed "
+            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; the log says more"
+        )
+        error.__cause__ = failed
+        return error
+
+    def _left_alone(self, gone: WatchedClient) -> PairingError:
+        other = self.secondary if gone is self.primary else self.primary
+        return PairedClientError(
+            f"the client of {gone.name} was closed, and that of its partner {other.name} was not within "
+            f"{self._grace:g} s: both are closed now. Close the pairing instead of its clients"
+        )

@@ -1,0 +1,179 @@
+"""The library's log: one line for each thing about a failover that an operator has to know (SPEC.md section 12).
+
+The logger is `paired_servicebus.pairing`. It gets an entity's changes of state, backlog queues that leave the rotation or return,
+the beginning and the end of refused calls, and warnings. Nothing is written per message or per call.
+
+The rate is bounded. A subject gets MOST lines in a minute; the others are counted, and the last of them is written with
+their number when the minute is over. Warnings of one kind are collected for a second, and then for a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paired_servicebus.core.accounting.refused_calls import RefusalEpisode
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_events import Event, QueuePulled, QueueRestored, StateChanged, Warned
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import one_line
+
+MOST: Final = 6
+"""Lines of one subject in FOLD_SECONDS: two failovers, each with its beginning and its end."""
+FOLD_SECONDS: Final = 60.0
+COLLECT_SECONDS: Final = 1.0
+LONGEST: Final = 500
+"""Characters of a line."""
+MOST_NAMED: Final = 3
+"""Reasons that the end of refused calls names."""
+
+log = logging.getLogger("paired_servicebus.pairing")
+
+
+@dataclass(slots=True)
+class _Subject:
+    """What one subject has written, and what waits since."""
+
+    due: float
+    """When what waits is written; where nothing waits, the lines begin to count again."""
+    left: int
+    """Lines that may still be written at once."""
+    waiting: int = 0
+    level: int = logging.INFO
+    text: str = ""
+    """The first of the warnings that wait, else the latest line."""
+
+
+class EventLog:
+    """Writes the lines of one pairing.
+
+    Args:
+        policy: the options in force, for what a line says of the time to come.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._subjects: dict[tuple[str, str], _Subject] = {}
+        self._takes: dict[type[Event], Callable[[Any], None]] = {
+            StateChanged: self._state_changed,
+            QueuePulled: self._queue_pulled,
+            QueueRestored: self._queue_restored,
+            Warned: self._warned,
+        }
+
+    def note(self, event: Event) -> None:
+        """Write the event's line, if it has one. Costs one look-up where it has none."""
+        take = self._takes.get(type(event))
+        if take is not None:
+            take(event)
+
+    def refused(self, entity: str, reason: str, at: float) -> None:
+        """Write that calls begin to be refused."""
+        self._write(("calls", entity), logging.WARNING, f"sends to {entity} are refused at their callers: {reason}", at)
+
+    def refused_no_longer(self, entity: str, episode: RefusalEpisode) -> None:
+        """Write what refused calls came to."""
+        reasons = ", ".join(f"{reason} {count}" for reason, count in _most_frequent(episode.reasons))
+        messages = "1 message" if episode.messages == 1 else f"{episode.messages:,} messages"
+        text = (
+            f"sends to {entity} are refused no longer: {messages} in "
+            f"{max(episode.latest - episode.began, 0.1):.1f} s ({reasons})"
+        )
+        self._write(("calls", entity), logging.INFO, text, episode.latest)
+
+    def tick(self, at: float) -> None:
+        """Write what is collected and due."""
+        for key, subject in tuple(self._subjects.items()):
+            if subject.due > at:
+                continue
+            if not subject.waiting:
+                del self._subjects[key]
+                continue
+            self._write_waiting(subject)
+            subject.due = at + FOLD_SECONDS
+
+    def close(self) -> None:
+        """Write what is collected."""
+        for subject in self._subjects.values():
+            if subject.waiting:
+                self._write_waiting(subject)
+        self._subjects.clear()
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def _state_changed(self, event: StateChanged) -> None:
+        said = self._change(event)
+        if said is not None:
+            level, text = said
+            self._write(("entity", event.entity), level, f"{event.entity} {text}", event.at)
+
+    def _change(self, event: StateChanged) -> tuple[int, str] | None:
+        was, now = event.was, event.now
+        if now == State.SUSPECT:
+            waits = f"; fails over in {self._policy.failover_interval:g} s unless a send succeeds"
+            return logging.WARNING, f"is suspect: {event.why}{waits if self._policy.failover_interval else ''}"
+        if now in DIVERTING and was not in DIVERTING:
+            return logging.WARNING, f"{_left(now)}, sends go to the backlog: {event.why}{_advice(event.why)}"
+        if was in DIVERTING and now not in DIVERTING:
+            return logging.INFO, f"failed back, sends go to the primary: {event.why}"
+        if was == State.SUSPECT and now == State.HEALTHY:
+            return logging.INFO, f"is healthy again: {event.why}"
+        return (logging.INFO, f"is {now}: {event.why}") if event.by else None
+
+    def _queue_pulled(self, event: QueuePulled) -> None:
+        text = f"backlog queue {event.queue} left the rotation: {event.reason}"
+        self._write(("queue", str(event.queue)), logging.WARNING, text, event.at)
+
+    def _queue_restored(self, event: QueueRestored) -> None:
+        text = f"backlog queue {event.queue} is in the rotation again"
+        self._write(("queue", str(event.queue)), logging.INFO, text, event.at)
+
+    def _warned(self, event: Warned) -> None:
+        key = ("warning", event.about)
+        subject = self._subjects.get(key)
+        if subject is None:
+            subject = self._subjects[key] = _Subject(due=event.at + COLLECT_SECONDS, left=0)
+        if not subject.waiting:
+            subject.level, subject.text = logging.WARNING, f"{event.about}: {event.text}"
+        subject.waiting += 1
+
+    # -- lines ------------------------------------------------------------------------------------------------
+
+    def _write(self, key: tuple[str, str], level: int, text: str, at: float) -> None:
+        subject = self._subjects.get(key)
+        if subject is None or (subject.due <= at and not subject.waiting):
+            subject = self._subjects[key] = _Subject(due=at + FOLD_SECONDS, left=MOST)
+        if subject.left:
+            subject.left -= 1
+            _say(level, text)
+        else:
+            subject.waiting += 1
+            subject.level, subject.text = level, text
+
+    @staticmethod
+    def _write_waiting(subject: _Subject) -> None:
+        more = subject.waiting - 1
+        _say(subject.level, f"{subject.text} (and {more} more like it)" if more else subject.text)
+        subject.waiting = 0
+
+
+def _say(level: int, text: str) -> None:
+    log.log(level, "%s", one_line(masked(text), most=LONGEST))
+
+
+def _left(now: str) -> str:
+    return "was failed over by hand" if now == State.FORCED else "failed over"
+
+
+def _advice(why: str) -> str:
+    """Sends to a misspelt entity succeed from now on, and nobody is told by an error."""
+    return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
+
+
+def _most_frequent(reasons: Counter[str]) -> list[tuple[str, int]]:
+    return reasons.most_common(MOST_NAMED)

@@ -1,0 +1,425 @@
+"""The asyncio side of the core's machine: tells it what happened, does what it asks for, wakes who waits.
+
+`tell` is synchronous and costs a healthy send next to nothing. Counters that the screen shows are kept here; the truth
+about messages is in the receipts, which go out through `on_event` before anything that depends on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final, Protocol
+
+from paired_servicebus.core.accounting.billing import Meter
+from paired_servicebus.core.accounting.refused_calls import Refusals, closed_reason, refusal_alarm
+from paired_servicebus.core.errors import PairingClosedError, PairingError
+from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.send_router import Route
+from paired_servicebus.core.model.entity_state import DIVERTING
+from paired_servicebus.core.model.pairing_events import (
+    Event,
+    FailuresCounted,
+    OperationsCounted,
+    SendAccepted,
+    SendFailed,
+    SendsCounted,
+    StateChanged,
+    Ticked,
+)
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind, Judge
+from paired_servicebus.pairing.runtime.deadlines import Clock
+from paired_servicebus.pairing.runtime.event_log import EventLog
+from paired_servicebus.pairing.runtime.in_flight import InFlight
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+
+log = logging.getLogger(__name__)
+
+OnEvent = Callable[[Event], object]
+Together = Callable[[], AbstractContextManager[None]]
+RECENT_PINGS: Final = 20
+"""Pings of an entity whose outcome is remembered."""
+OPERATIONS_EVERY: Final = 10.0
+"""Seconds between two entries of billed operations, at least."""
+
+
+@dataclass(slots=True)
+class Sends:
+    """What one entity sent over one route: since the engine started, and since the last count."""
+
+    accepted: int = 0
+    failed: int = 0
+    new_accepted: int = 0
+    new_failed: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """One entity's counters."""
+
+    routes: dict[Route, Sends] = field(default_factory=dict)
+    new_failures: Counter[tuple[Route, FailureKind]] = field(default_factory=Counter)
+    """Messages that failed since the last count."""
+    last_route: Route = field(default_factory=Route)
+    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=10))
+    """Messages accepted in each of the last counted spans: seconds, messages."""
+    pings_sent: int = 0
+    pings_accepted: int = 0
+    recent_pings: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS))
+    """Seconds that the latest pings took; None: it was not accepted."""
+    sent: Sends | None = None
+    """The counters of sends to the primary, if there was any: those in `routes`."""
+    too_large: int = 0
+    """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
+    refusals: Refusals = field(default_factory=Refusals)
+
+    @property
+    def accepted(self) -> int:
+        """Messages accepted on any route."""
+        return sum(sends.accepted for sends in self.routes.values())
+
+    def pinged(self, took: float | None) -> None:
+        """A ping was accepted after `took` seconds; None: it was not."""
+        self.pings_accepted += took is not None
+        self.recent_pings.append(took if took is None else round(took, 4))
+
+    def on(self, route: Route) -> Sends:
+        """The counters of a route."""
+        found = self.routes.get(route)
+        if found is None:
+            found = self.routes[route] = Sends()
+            if route.queue is None:
+                self.sent = found
+        return found
+
+
+_COUNTED: Final = frozenset(each.name for each in fields(OperationsCounted))
+"""Of the meter's counts, those that the journal keeps."""
+
+
+def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float) -> SendsCounted:
+    return SendsCounted(
+        at=at, entity=entity, route=str(route), accepted=sends.new_accepted, failed=sends.new_failed, seconds=seconds
+    )
+
+
+class EffectHandler(Protocol):
+    """What the machine's effects need done; see pinger.py."""
+
+    def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
+        """Send a ping and tell its outcome."""
+
+    def probe_entity(self, effect: ProbeEntity) -> Coroutine[Any, Any, None]:
+        """Send a ping to an entity that nothing is sent to, and tell its outcome."""
+
+    def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
+        """Probe a backlog queue and tell its outcome."""
+
+    def failed_over(self, entity: str) -> None:
+        """Sends of an entity go to the backlog from now on: its links to the primary are not needed."""
+
+    def failed_back(self, entity: str) -> None:
+        """Sends of an entity go to the primary again: have the links ready."""
+
+
+class PairingRuntime:
+    """One pairing's machine at work.
+
+    Args:
+        machine: the rules and the state.
+        tasks: owns pings, probes and the count.
+        judge: the verdict on exceptions (SPEC.md section 5).
+        on_event: told every journalled event, in order, at once.
+        clock: seconds since the epoch; None: a clock that never jumps. Timers run on the event loop's own: who gives
+            a clock that is set forward calls `look` then.
+    """
+
+    def __init__(
+        self,
+        machine: PairingMachine,
+        tasks: TaskOwner,
+        judge: Judge,
+        on_event: OnEvent | None,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.tasks = tasks
+        self.judge = judge
+        self.clock: Callable[[], float] = clock or Clock()
+        self.meter = Meter()
+        self._metered = Meter()
+        self._operations_at = 0.0
+        self.tallies: dict[str, Tally] = {}
+        self._refusing: dict[str, Refusals] = {}
+        """Of the entities with an episode of refused calls that is not over, by path."""
+        self.event_log = EventLog(machine.policy)
+        self.hands: EffectHandler | None = None
+        self.together: Together = nullcontext
+        """Around events that are announced one after the other: whoever writes them down may do it once, before it is
+        left."""
+        self._on_event = on_event
+        self._change: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed: float | None = None
+        self._ended: PairingError | None = None
+        self.hand = InFlight()
+        self.settled: Collection[str] = frozenset() if machine.policy.journal == "all" else machine.settled
+        """Paths without case of the entities of which an accepted send is only counted: neither the machine nor the
+        receipts want it."""
+
+    @property
+    def policy(self) -> Policy:
+        """The options in force."""
+        return self.machine.policy
+
+    def draw(self) -> float:
+        """A number in [0, 1) for the machine's choices."""
+        return random.random()
+
+    def tally(self, entity: str) -> Tally:
+        """One entity's counters."""
+        key = entity.casefold()
+        found = self.tallies.get(key)
+        if found is None:
+            found = self.tallies[key] = Tally()
+        return found
+
+    # -- told -------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Step the machine and set to work what it asks for."""
+        kind = event.__class__
+        if kind is SendAccepted or kind is SendFailed:
+            self._count(event)  # type: ignore[arg-type] # by its class
+        effects = self.machine.step(event)
+        if kind is SendAccepted and not effects:
+            return  # the healthy path: nothing is due any earlier than it was
+        for effect in effects:
+            self._perform(effect)
+        if self.machine.next_deadline != self._armed:
+            self._arm()
+
+    def probe(self, entity: str) -> None:
+        """From now on ask for the entity while nothing is sent to it."""
+        self.machine.probe(entity, at=self.clock())
+        self._arm()
+
+    def announce(self, event: Event) -> None:
+        """An event that moves no state: written down and shown."""
+        self.event_log.note(event)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("a listener could not take %s", type(event).__name__)
+
+    def refuse(self, entity: str, messages: int, reason: str) -> None:
+        """Count a call that ends in an error at its caller, by the messages that the caller still owns."""
+        at, tally = self.clock(), self.tally(entity)
+        if tally.refusals.add(messages, reason, at=at, accepted=tally.accepted):
+            self._refusing[entity] = tally.refusals
+            self.event_log.refused(entity, reason, at)
+
+    def refusal_alarm(self) -> str:
+        """Say that calls are refused now; empty where none is."""
+        refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
+        return refusal_alarm(refusing, at=self.clock())
+
+    def _count(self, event: SendAccepted | SendFailed) -> None:
+        tally = self.tally(event.entity)
+        if tally.last_route.queue != event.queue:
+            tally.last_route = Route(event.queue)
+        sends = tally.on(tally.last_route)
+        if isinstance(event, SendAccepted):
+            sends.accepted += event.messages
+            sends.new_accepted += event.messages
+        else:
+            sends.failed += event.messages
+            sends.new_failed += event.messages
+            tally.new_failures[tally.last_route, event.failure] += event.messages
+        if event.queue is None:
+            self.meter.sends += event.messages
+        else:
+            self.meter.parked += event.messages
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Announce):
+            self.announce(effect.event)
+            self._see_to_links(effect.event)
+            self.changed()
+        elif self.hands is None:
+            raise RuntimeError(f"{effect} came before the pairing was open")
+        elif isinstance(effect, SendPing):
+            self.tally(effect.entity).pings_sent += 1
+            self.meter.pings += 1
+            self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
+        elif isinstance(effect, ProbeEntity):
+            self.tally(effect.entity).pings_sent += 1
+            self.meter.pings += 1
+            self.tasks.start(self.hands.probe_entity(effect), name=f"probe of {effect.entity}")
+        else:
+            self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
+
+    def _see_to_links(self, event: Event) -> None:
+        """Before anybody who waits for the change is woken."""
+        if not isinstance(event, StateChanged) or self.hands is None:
+            return
+        diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
+        if diverts is not diverted:
+            self.tally(event.entity).refusals.turn(event.at)
+        if diverts and not diverted:
+            self.hands.failed_over(event.entity)
+        elif diverted and not diverts:
+            self.hands.failed_back(event.entity)
+
+    # -- waiting ----------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Wake everybody who waits for a change."""
+        change, self._change = self._change, None
+        if change is not None and not change.done():
+            change.set_result(None)
+
+    async def change(self, until: float) -> None:
+        """Wait for the next change, at most until the time `until`."""
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._change], timeout=max(0.0, until - self.clock()))
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = self.machine.next_deadline
+        if self._armed is not None and self._ended is None:
+            delay = max(0.0, self._armed - self.clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def look(self) -> None:
+        """See to what has become due since the clock was set forward, and have everybody who waits look at it."""
+        if self.machine.next_deadline is not None and self.machine.next_deadline <= self.clock():
+            self._tick()
+        self.changed()
+
+    def _tick(self) -> None:
+        self._armed = None
+        now = self.clock()
+        quiet = self.machine.quiet.next()
+        if quiet is not None and quiet <= now:
+            self._tell_counted(now)
+        self.tell(Ticked(at=now))
+        if self._armed is None:
+            self._arm()
+
+    # -- once a second ----------------------------------------------------------------------------------------
+
+    async def count_once(self, after: float = 1.0) -> None:
+        """Wait, then sum up what was sent in the meantime."""
+        began = self.clock()
+        await asyncio.sleep(after)
+        now = self.clock()
+        self._sum_up(now, now - began)
+
+    def _tell_counted(self, at: float) -> None:
+        """What was sent since the last count, before anything is called quiet."""
+        for entity in self.machine.entities():
+            sent = self.tally(entity.path).sent
+            if sent is not None and sent.new_accepted:
+                self.tell(_count_of(entity.path, Route(), sent, at, 0.0))
+
+    def _sum_up(self, at: float, seconds: float) -> None:
+        for entity in self.machine.entities():
+            tally = self.tally(entity.path)
+            accepted = 0
+            for route, sends in tally.routes.items():
+                if sends.new_accepted or sends.new_failed:
+                    accepted += sends.new_accepted
+                    count = _count_of(entity.path, route, sends, at, round(seconds, 3))
+                    self.announce(count)
+                    if route.queue is None:
+                        self.tell(count)
+                    sends.new_accepted = sends.new_failed = 0
+            tally.recent.append((seconds, accepted))
+            self._count_failures(at, entity.path, tally)
+        self._count_operations(at)
+        self._settle_refusals(at)
+        self.event_log.tick(at)
+
+    def _settle_refusals(self, at: float) -> None:
+        for entity, refusals in tuple(self._refusing.items()):
+            episode = refusals.over(at)
+            if episode is not None:
+                del self._refusing[entity]
+                self.event_log.refused_no_longer(entity, episode)
+
+    def _count_failures(self, at: float, entity: str, tally: Tally) -> None:
+        if not tally.new_failures:
+            return
+        failures, tally.new_failures = tally.new_failures, Counter()
+        for (route, kind), count in failures.items():
+            if count:  # links that could not be opened count no message
+                self.announce(FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
+
+    def _count_operations(self, at: float) -> None:
+        """Every OPERATIONS_EVERY seconds in which there was any."""
+        if at < self._operations_at or self.meter == self._metered:
+            return
+        self._operations_at = at + OPERATIONS_EVERY
+        now, before = asdict(self.meter), asdict(self._metered)
+        self._metered = replace(self.meter)
+        self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED}))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def write_rest(self) -> None:
+        """Write to the log what is collected, and what refused calls came to."""
+        for entity, refusals in self._refusing.items():
+            if refusals.episode is not None:
+                self.event_log.refused_no_longer(entity, refusals.episode)
+        self._refusing.clear()
+        self.event_log.close()
+
+    @property
+    def ended(self) -> PairingError | None:
+        """Why nothing can be sent any more; None while it can."""
+        return self._ended
+
+    def end(self, reason: PairingError) -> None:
+        """Nothing new is sent, and no timer runs; who waits is woken, and raises."""
+        self._ended = self._ended or reason
+        if self._timer is not None:
+            self._timer.cancel()
+        self.hand.close()
+        self.changed()
+
+    def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
+        """Raises why nothing can be sent any more: PairedClientError or PairingClosedError. `in_doubt`: something of
+        the call may have arrived before. Raises ForeignLoopError in another event loop than the pairing's."""
+        self.tasks.refuse_elsewhere()
+        if self._ended is not None:
+            error = type(self._ended)(str(self._ended))
+            if isinstance(error, PairingClosedError):
+                error.in_doubt = in_doubt
+            raise error from self._ended.__cause__
+
+    def in_hand(self, entity: str = "", messages: int = 0) -> InFlight:
+        """Around each call of a sender, with the messages that it sends to an entity; raises as `refuse_when_ended`."""
+        if self._ended is not None and messages:
+            self.refuse(entity, messages, closed_reason(self._ended))
+        self.refuse_when_ended()
+        return self.hand
+
+    async def empty_hands(self, within: float) -> None:
+        """Wait for the sends in hand, at most `within` seconds; after `end`."""
+        try:
+            async with asyncio.timeout(within):
+                await self.hand.empty.wait()
+        except TimeoutError:
+            return  # the links are cut next, and they raise

@@ -1,0 +1,96 @@
+"""The owner of a pairing's tasks: everything that runs beside the caller starts here and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from paired_servicebus.core.errors import ForeignLoopError
+from paired_servicebus.pairing.runtime.deadlines import AGAIN, end_all
+
+ENDING: Final = 8.0
+"""Seconds that all tasks together have to end: each may be closing a link of the SDK."""
+
+log = logging.getLogger(__name__)
+
+
+class TaskOwner:
+    """A task group that lives as long as its pairing.
+
+    A task that ends with an error takes the group down: `failed` then carries the error, and whoever owns the group
+    says so (SPEC.md section 9: "a task of ours that owned it crashed").
+    """
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self._started: set[asyncio.Task[Any]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        self._end = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.failed: BaseExceptionGroup[BaseException] | None = None
+
+    async def open(self) -> None:
+        """Be ready to start tasks, in the running loop and no other."""
+        self._loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        self._runner = asyncio.create_task(self._run(ready), name="the pairing's tasks")
+        await ready.wait()
+
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
+        """Run `work` until it ends or the group does; None when the group is ending already."""
+        if self._group is not None and not self._end.is_set():
+            try:
+                task = self._group.create_task(work, name=name)
+            except RuntimeError:  # a task has failed, and the group lets no more in
+                pass
+            else:
+                self._started.add(task)
+                task.add_done_callback(self._started.discard)
+                return task
+        work.close()
+        return None
+
+    def refuse_elsewhere(self) -> None:
+        """Raise ForeignLoopError in another event loop than that of the tasks. Outside of any loop nothing is said."""
+        if self._loop is None or asyncio._get_running_loop() in (self._loop, None):
+            return
+        raise ForeignLoopError(
+            "this pairing belongs to the event loop in which it was made, and was used from another one: pair in each "
+            "loop of its own clients, or use paired_servicebus.sync, whose paired client any thread may use"
+        )
+
+    async def finish(self, within: float) -> None:
+        """Wait until what runs has ended by itself, at most `within` seconds."""
+        if self._started:
+            await asyncio.wait(tuple(self._started), timeout=within)
+
+    async def close(self) -> None:
+        """End what runs, bounded: a task that goes on for all that is left to itself, and said in the log."""
+        self._end.set()
+        if not await end_all(tuple(self._started), ENDING):
+            log.warning("these tasks do not end: %s", ", ".join(sorted(task.get_name() for task in self._started)))
+        if self._runner is not None:
+            done, _ = await asyncio.wait([self._runner], timeout=AGAIN if self._started else ENDING)
+            for runner in done:
+                runner.exception()  # is in `failed`, and nobody waits for it here
+
+    async def _run(self, ready: asyncio.Event) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                ready.set()
+                await self._end.wait()
+                raise _Ended
+        except* _Ended:
+            pass
+        except* Exception as failures:
+            self.failed = failures
+            raise
+        finally:
+            self._group = None
+
+
+class _Ended(Exception):
+    """Ends the group in order: a task group cancels its tasks when its body raises."""

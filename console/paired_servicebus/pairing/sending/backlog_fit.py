@@ -1,0 +1,99 @@
+"""Which messages would not survive a failover: accepted by the primary, too large for a backlog queue with the
+envelope's four properties added (SPEC.md section 7.4).
+
+Counted while healthy, so it may cost next to nothing: a batch is judged by the size it knows already, a message by its
+body and properties, roughly; only what comes near the limit is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from paired_servicebus.core.errors import BacklogMessageSizeError
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, id_of, park, raw_of
+from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
+
+NEAR: Final = 0.9
+"""What fills this much of the limit is measured."""
+_SAFE: Final = int(NEAR * STANDARD_LIMIT)
+"""No tier takes less than this: what is smaller survives, whatever the limit is."""
+SMALL: Final = 64 * 1024
+"""Bytes of a body that is far from any limit."""
+_FRAME: Final = 1024
+"""Bytes that header, properties and annotations take at most, usually."""
+_SCALAR: Final = 16
+_NAME: Final = 7
+"""What an encoded name or text has beside its bytes, at most."""
+_TEXTS: Final = (str, bytes)
+
+
+def too_large(
+    messages: Sequence[Sendable],
+    batch: ServiceBusMessageBatch | None,
+    path: str,
+    limit: Callable[[], int],
+    *,
+    bodies: int | None = None,
+) -> int:
+    """How many of the messages would not fit into a backlog queue.
+
+    Args:
+        batch: what carried them, if it was one; then its size is known already.
+        path: their entity's, for the envelope.
+        limit: the largest message, in bytes, that the backlog takes; asked only for large ones.
+        bodies: bytes of their bodies (`body_bytes`), if they have been counted already.
+    """
+    if batch is not None and batch.size_in_bytes <= _SAFE:
+        return 0
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL:
+        return 0  # whatever its properties are: an entity that accepted it holds them to 64 KB in all
+    return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
+
+
+def _exceeds(message: Sendable, path: str, limit: int) -> bool:
+    rough = rough_size(message)
+    if rough <= NEAR * limit:
+        return False
+    return rough - _FRAME > limit or size_of(park(message, path)) > limit
+
+
+def rough_size(message: Sendable) -> int:
+    """Bytes, within some percent for what is large."""
+    raw = raw_of(message)
+    size = _FRAME
+    body: Any = raw.body
+    if raw.body_type.value == "data":
+        for part in body:
+            size += len(part)
+    else:
+        size += _rough(body if raw.body_type.value == "value" else list(body))
+    properties = raw.application_properties
+    if properties:
+        size += sum(map(len, properties)) + 2 * _NAME * len(properties)
+        for value in properties.values():
+            size += len(value) if value.__class__ in _TEXTS else _rough(value)
+    return size
+
+
+def _rough(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value) + _NAME
+    if isinstance(value, dict):
+        return sum(_rough(key) + _rough(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(_rough, value))
+    return _SCALAR
+
+
+def refuse_too_large(parked: Sendable, limit: int) -> None:
+    """Measure a message before the wire, where it can matter (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
+    body = raw_of(parked)
+    guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
+    if guess < limit * NEAR:
+        return
+    size = size_of(parked)
+    if size > limit:
+        raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(parked))

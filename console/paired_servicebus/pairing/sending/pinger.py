@@ -1,0 +1,132 @@
+"""Pings to the primary and probes of pulled backlog queues: what the machine's effects ask for.
+
+A ping finds out what a sender would: it opens a link of its own to the entity that failed over, a connection and a
+token with it, and sends over that. The link of a ping that was accepted is kept, for the next ping or for a sender: at
+the failback it is handed over. Links open through a gate, so that thousands of entities that failed over in one
+instant do not ping in one; from its first ping on, each keeps its interval.
+
+A probe is an attach: sending to a backlog queue would leave something in it. The link it made then stands ready.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.core.failover.effects import ProbeEntity, ProbeQueue, SendPing
+from paired_servicebus.core.model.pairing_events import EntityProbed, PingAccepted, PingFailed, QueueProbed
+from paired_servicebus.core.model.verdict import Judgement, Verdict
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.backlog_links import Standby
+from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.sdk_messages import ping
+from paired_servicebus.pairing.sending.sender_link import SenderLink
+
+KEPT: Final = 100
+"""Links of accepted pings that are kept at most; each takes some 700 kB. Others are made anew for each ping."""
+
+
+class Pinger:
+    """The hands of one pairing.
+
+    Args:
+        primaries: where senders' links to the primary are.
+        standby: the links to the backlog queues.
+        gate: what links open through.
+    """
+
+    def __init__(self, steering: PairingRuntime, primaries: PrimaryLinks, standby: Standby, gate: OpenLimiter) -> None:
+        self._steering = steering
+        self._primaries = primaries
+        self._standby = standby
+        self._gate = gate
+        self._kept: dict[str, SenderLink] = {}
+
+    async def ping(self, effect: SendPing) -> None:
+        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        steering, key = self._steering, effect.entity.casefold()
+        link = self._kept.pop(key, None) or self._primaries.ping_link(effect.entity)
+        async with self._gate.passage(urgent=False):
+            began = steering.clock()
+            try:
+                await self._try(link, steering.policy.ping_timeout)
+            except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
+                link.put_away()
+                self._failed(effect, began, error)
+                return
+        now = steering.clock()
+        steering.tally(effect.entity).pinged(now - began)
+        self._kept[key] = link
+        steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
+        if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
+            self._put_away(key)
+
+    async def _try(self, link: SenderLink, timeout: float) -> None:
+        if self._steering.policy.ping == "link":
+            await link.renew(timeout)
+        else:
+            await link.send([ping()], timeout)
+
+    def _failed(self, effect: SendPing, began: float, error: Exception) -> None:
+        steering = self._steering
+        now = steering.clock()
+        judgement = steering.judge(error)
+        steering.tally(effect.entity).pinged(None)
+        steering.tell(
+            PingFailed(
+                at=now,
+                entity=effect.entity,
+                number=effect.number,
+                reason=judgement.reason,
+                took=now - began,
+                throttled=judgement.verdict is Verdict.THROTTLED,
+            )
+        )
+
+    def failed_over(self, entity: str) -> None:
+        """Put the senders' links to the primary away."""
+        self._primaries.failed_over(entity)
+
+    def failed_back(self, entity: str) -> None:
+        """Hand the link over on which the last ping was accepted, and open those of the other senders."""
+        self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))
+
+    async def probe_entity(self, effect: ProbeEntity) -> None:
+        """A ping to an entity that nothing is sent to, with a send's time, so that it finds out what a send would."""
+        steering, link = self._steering, self._primaries.ping_link(effect.entity)
+        failure: Judgement | None = None
+        async with self._gate.passage(urgent=False):
+            began = steering.clock()
+            try:
+                await self._try(link, steering.policy.send_timeout)
+            except Exception as error:  # noqa: BLE001 - whatever was raised, the probe was not accepted
+                failure = steering.judge(error)
+            finally:
+                link.put_away()
+        now = steering.clock()
+        steering.tally(effect.entity).pinged(None if failure is not None else now - began)
+        steering.tell(
+            EntityProbed(
+                at=now,
+                entity=effect.entity,
+                took=now - began,
+                failure=failure.kind if failure is not None else None,
+                reason=failure.reason if failure is not None else "",
+            )
+        )
+
+    async def probe(self, effect: ProbeQueue) -> None:
+        """Attach to a pulled backlog queue, within `ping_timeout`."""
+        steering = self._steering
+        try:
+            await self._standby.renew(effect.queue, steering.policy.ping_timeout)
+        except Exception as error:  # noqa: BLE001 - whatever was raised, the queue stays pulled
+            reason = steering.judge(error).reason
+            steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))
+        else:
+            steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=True))
+
+    def _put_away(self, key: str) -> None:
+        link = self._kept.pop(key, None)
+        if link is not None:
+            link.put_away()

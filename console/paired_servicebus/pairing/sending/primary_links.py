@@ -1,0 +1,98 @@
+"""The links to the primary namespace, by entity: each sender's own, and how they come back after a failback.
+
+Opening a link takes half a second, and no send has to wait for that when the primary takes messages again. The ping
+that proved it went over a link like a sender's: that one is handed to a sender, the others open beside each other, and
+until a sender's own is open, one of the same entity that is stands in for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+from weakref import WeakSet
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.sender_link import SenderLink
+
+BREATH: Final = 0.1
+"""Seconds in which the sends that waited for the failback go first, over the link that is there: opening others takes
+the CPU they need."""
+
+log = logging.getLogger(__name__)
+
+
+class PrimaryLinks:
+    """Every sender's link to the primary.
+
+    Args:
+        client: the primary namespace's.
+        gate: what links open through.
+    """
+
+    def __init__(self, steering: PairingRuntime, client: ServiceBusClient, gate: OpenLimiter) -> None:
+        self._steering = steering
+        self.fully_qualified_namespace: str = client.fully_qualified_namespace
+        self._client = client
+        self._gate = gate
+        self._links: dict[str, WeakSet[SenderLink]] = {}
+
+    def link(self, path: str, **options: Any) -> SenderLink:
+        """A sender's own link, with the SDK's options for it; not open yet."""
+        link = SenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
+        self._links.setdefault(path.casefold(), WeakSet()).add(link)
+        return link
+
+    def ping_link(self, path: str) -> SenderLink:
+        """A link for pings, outside of the gate: its user passes that."""
+        return SenderLink(self._client, path, self._steering.tasks)
+
+    def nearest(self, own: SenderLink) -> SenderLink:
+        """The link a sender uses now: its own, or one of its entity that is open while its own is opened again."""
+        if not own.reopening or own.is_open:
+            return own
+        return next((link for link in self._of(own.path) if link.is_open), own)
+
+    def failed_over(self, path: str) -> None:
+        """No send uses these links now, and what they are worth afterwards nobody knows: only new ones will do."""
+        for link in self._of(path):
+            if not link.is_busy:
+                link.put_away()
+
+    def failed_back(self, path: str, proven: SenderLink | None) -> None:
+        """Sends go to the primary again: hand over the link that proved it, and open the others."""
+        closed = [link for link in self._of(path) if not link.is_open]
+        if proven is not None:
+            closed = [link for link in closed if not link.adopt(proven)]
+            proven.put_away()
+        for link in closed:
+            if not link.reopening:
+                link.reopening = True
+                self._steering.tasks.start(self._reopen(link), name=f"open the link to {path} again")
+
+    def cut(self) -> None:
+        """What is in hand ends now, and raises."""
+        for link in self._all():
+            link.cut()
+
+    async def close(self) -> None:
+        """Detach all of them."""
+        await asyncio.gather(*(link.close() for link in self._all()))
+
+    async def _reopen(self, link: SenderLink) -> None:
+        try:
+            await asyncio.sleep(BREATH)
+            await link.open(self._steering.policy.send_timeout, urgent=False)
+        except Exception as error:  # noqa: BLE001 - the next send over it says so, and counts
+            log.debug("the link to %s is not open again: %s", link.path, type(error).__name__)
+        finally:
+            link.reopening = False
+
+    def _of(self, path: str) -> list[SenderLink]:
+        return list(self._links.get(path.casefold(), ()))
+
+    def _all(self) -> list[SenderLink]:
+        return [link for links in self._links.values() for link in links]

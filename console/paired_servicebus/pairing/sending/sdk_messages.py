@@ -1,0 +1,278 @@
+"""SDK messages as values: what a caller handed over, what goes to a backlog queue, what comes out of it again.
+
+Rules: a caller's object is never changed; copies share bodies. An SDK message that was received has bytes where the
+wire had strings; they are made strings again, so that ids keep comparing equal. What the SDK loses of a property's
+type when it re-sends (SPEC.md section 7.2, "what the SDK can carry") is lost here too.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageBodyType,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
+
+from paired_servicebus.core.model import envelope
+from paired_servicebus.core.model.envelope import (
+    PING_CONTENT_TYPE,
+    RESERVED,
+    TIMESPAN,
+    EnvelopeProperties,
+    Timespan,
+    refuse_reserved,
+    unreserved,
+    unwrap,
+    wrap,
+)
+
+SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
+BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
+"""As keys of annotations are to the SDK."""
+_DEAD: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
+_PARTITION_KEYS: Final = (b"x-opt-partition-key", "x-opt-partition-key", b"x-opt-via-partition-key")
+_MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
+_TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
+
+Sendable = ServiceBusMessage | AmqpAnnotatedMessage
+_MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
+_DATA: Final = AmqpMessageBodyType.DATA
+_given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def outgoing(message: object) -> list[Sendable]:
+    """What `send_messages` was given, as messages that can be tried more than once.
+
+    Each has a message_id, the same one however often its object is tried; one that brings none is copied.
+
+    Raises:
+        ReservedPropertyError: one carries a property of the envelope.
+        TypeError: something that is not a message.
+    """
+    if isinstance(message, _MESSAGES):
+        return [_identified(message)]
+    if isinstance(message, ServiceBusMessageBatch):
+        # A batch has no public list of its messages; they have to be known one by one to be repacked.
+        return [_with_id(single) for single in message._messages]
+    if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
+        return [_with_id(single) for single in message]
+    return [_with_id(message)]
+
+
+def forget(message: object) -> None:
+    """A namespace has accepted what `send_messages` was given: if it is sent once more, it is another message.
+
+    An id kept longer would have a destination with duplicate detection drop the next one unseen.
+    """
+    if not _given_ids:
+        return
+    if isinstance(message, ServiceBusMessageBatch):
+        message = message._messages
+    for single in message if isinstance(message, Sequence) else (message,):
+        if isinstance(single, _MESSAGES):
+            _given_ids.pop(single, None)
+
+
+def _with_id(message: object) -> Sendable:
+    if isinstance(message, Mapping):
+        message = ServiceBusMessage(**message)
+    if not isinstance(message, _MESSAGES):
+        raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
+    return _identified(message)
+
+
+def _identified(message: Sendable) -> Sendable:
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    names = raw.application_properties
+    if names and not unreserved(names):
+        refuse_reserved(names)
+    properties = raw.properties
+    if properties is not None and properties.message_id is not None:
+        return message
+    given = _given_ids.get(message)
+    if given is None:
+        given = _given_ids[message] = str(uuid.uuid4())
+    copied = copy(raw)
+    cast(AmqpMessageProperties, copied.properties).message_id = given
+    return copied
+
+
+def raw_of(message: Sendable) -> AmqpAnnotatedMessage:
+    """The annotated message inside of either kind."""
+    return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+
+
+def body_bytes(message: Sendable) -> int:
+    """The size of a body of data; 0 for the other kinds, which have to be encoded to be measured."""
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
+
+
+def id_of(message: Sendable) -> str:
+    """The message's id as text."""
+    properties = raw_of(message).properties
+    return text(properties.message_id) if properties is not None and properties.message_id is not None else ""
+
+
+def likeness(message: Sendable) -> object:
+    """What two messages to one entity have in common if they may lie in one batch: session and partition key."""
+    raw = raw_of(message)
+    session = None if raw.properties is None else raw.properties.group_id
+    if not raw.annotations:
+        return session
+    return (session, *(raw.annotations.get(key) for key in _PARTITION_KEYS))
+
+
+def text(value: object) -> str:
+    """A string as the wire had it, whether the SDK left it bytes or not."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """A message of its own with the same content: header, properties and annotations are new, the body is shared."""
+    copied = AmqpAnnotatedMessage(
+        header=AmqpMessageHeader(**dict(raw.header.items())) if raw.header else AmqpMessageHeader(),
+        properties=AmqpMessageProperties(**dict(raw.properties.items())) if raw.properties else AmqpMessageProperties(),
+        application_properties=_mapping(raw.application_properties),
+        annotations=_mapping(raw.annotations),
+        delivery_annotations=_mapping(raw.delivery_annotations),
+        footer=dict(raw.footer) if raw.footer else None,
+        **_body(raw),
+    )
+    # The constructor takes an empty mapping for none at all.
+    copied.properties = copied.properties or AmqpMessageProperties()
+    copied.header = copied.header or AmqpMessageHeader()
+    return copied
+
+
+def _mapping(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
+    return dict(section) if section else None
+
+
+def _body(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
+    if raw.body_type is AmqpMessageBodyType.VALUE:
+        return {"value_body": raw.body}
+    name = "data_body" if raw.body_type is AmqpMessageBodyType.DATA else "sequence_body"
+    return {name: list(raw.body)}
+
+
+def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
+    """The message in its backlog envelope, for the destination `path` (SPEC.md section 7.2)."""
+    parked = copy(raw_of(message))
+    properties = cast(AmqpMessageProperties, parked.properties)
+    header = cast(AmqpMessageHeader, parked.header)
+    annotations: dict[Any, Any] = {text(key).encode(): value for key, value in (parked.annotations or {}).items()}
+    scheduled = annotations.pop(SCHEDULED_ANNOTATION, None)
+    enclosed = EnvelopeProperties(
+        path=path,
+        session_id=None if properties.group_id is None else text(properties.group_id),
+        time_to_live=None if header.time_to_live is None else timedelta(milliseconds=header.time_to_live),
+        scheduled=None if scheduled is None else _moment(scheduled),
+    )
+    properties.group_id = None
+    if header.time_to_live is not None:
+        # The SDK writes the expiry into the properties too, and computes both anew from what unpark restores.
+        header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
+    parked.annotations = annotations or None
+    added: dict[Any, Any] = {name: _amqp(value) for name, value in wrap(enclosed).items()}
+    parked.application_properties = {**(parked.application_properties or {}), **added}
+    return parked
+
+
+def _moment(value: datetime | int) -> datetime:
+    """An AMQP timestamp, whether a datetime or milliseconds since the epoch."""
+    return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value
+
+
+def _amqp(value: object) -> object:
+    """A value of the envelope as the SDK's encoder wants it: a described type is a pair of descriptor and value."""
+    if isinstance(value, Timespan):
+        return (
+            {"TYPE": "SYMBOL", "VALUE": TIMESPAN.encode()},
+            {"TYPE": "LONG", "VALUE": value.ticks},
+        )
+    return value
+
+
+def destination_of(received: AmqpAnnotatedMessage) -> EnvelopeProperties:
+    """Where a backlog message really goes, and what it had.
+
+    Raises:
+        EnvelopeError: its properties cannot be translated back.
+    """
+    return unwrap(cast(Mapping[object, object], received.application_properties or {}))
+
+
+def unpark(received: AmqpAnnotatedMessage, enclosed: EnvelopeProperties) -> AmqpAnnotatedMessage:
+    """The message out of its envelope, as its sender meant it."""
+    restored = copy(received)
+    properties = cast(AmqpMessageProperties, restored.properties)
+    header = cast(AmqpMessageHeader, restored.header)
+    for name in _TEXTS:
+        value = getattr(properties, name)
+        if isinstance(value, bytes):
+            setattr(properties, name, value.decode("utf-8", "replace"))
+    properties.group_id = enclosed.session_id
+    header.delivery_count = None
+    header.time_to_live = None
+    if enclosed.time_to_live is not None:
+        header.time_to_live = int(min(enclosed.time_to_live, _MAX_TTL) / timedelta(milliseconds=1))
+    properties_of_all = (restored.application_properties or {}).items()
+    mine = {key: _carried(value) for key, value in properties_of_all if text(key) not in RESERVED}
+    restored.application_properties = mine or None
+    kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
+    if enclosed.scheduled is not None:
+        kept[SCHEDULED_ANNOTATION] = enclosed.scheduled
+    restored.annotations = kept or None
+    restored.delivery_annotations = None
+    return restored
+
+
+def as_parked(received: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """A dead letter of a backlog queue as it lay there: envelope on, without what dead-lettering added."""
+    restored = copy(received)
+    of_all = (restored.application_properties or {}).items()
+    restored.application_properties = {key: _carried(value) for key, value in of_all if text(key) not in _DEAD}
+    kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
+    restored.annotations = kept or None
+    restored.delivery_annotations = None
+    cast(AmqpMessageHeader, restored.header).delivery_count = None
+    return restored
+
+
+def _carried(value: object) -> object:
+    """A received value that can be sent again: the SDK takes every integer for one of 32 bits."""
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        return {"TYPE": "LONG" if value < 2**63 else "ULONG", "VALUE": value}
+    return value
+
+
+def ping() -> ServiceBusMessage:
+    """A ping: empty body, its own content type, one second to live, a session of its own (SPEC.md section 8)."""
+    return ServiceBusMessage(
+        b"",
+        content_type=PING_CONTENT_TYPE,
+        time_to_live=timedelta(seconds=1),
+        session_id=str(uuid.uuid4()),
+        message_id=str(uuid.uuid4()),
+    )
+
+
+def is_ping(message: ServiceBusMessage) -> bool:
+    """Whether a received message is one of ours, which no application should see."""
+    return message.content_type is not None and text(message.content_type) == PING_CONTENT_TYPE
+
+
+def scheduled(message: Sendable, when: datetime) -> Sendable:
+    """Give the message with its time to be enqueued, as the SDK would have written it."""
+    timed = copy(raw_of(message))
+    timed.annotations = {**(timed.annotations or {}), SCHEDULED_ANNOTATION: when}
+    return timed

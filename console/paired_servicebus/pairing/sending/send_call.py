@@ -1,0 +1,130 @@
+"""One call of a paired sender: its messages, what came of its attempts so far, and the error it ends with.
+
+What is attempted, and where, is `sender`'s and the journey's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import ServiceBusServerBusyError
+
+from paired_servicebus.core.accounting.refused_calls import closed_reason
+from paired_servicebus.core.errors import (
+    BacklogMessageSizeError,
+    BacklogUnavailableError,
+    PairedClientError,
+    PairedError,
+    PairingClosedError,
+)
+from paired_servicebus.core.failover.send_router import GiveUp, SendRouter
+from paired_servicebus.core.model.verdict import FailureKind, Judge
+from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import one_line
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.sdk_messages import Sendable
+from paired_servicebus.pairing.sending.sender_link import SenderLink
+
+NOTE: Final = "paired namespaces: "
+"""What a note begins with."""
+NOTE_LENGTH: Final = 400
+
+Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
+"""One attempt to schedule at the primary: the link, what is left of the call's messages, seconds."""
+
+
+@dataclass(slots=True)
+class SendCall:
+    """A call under way.
+
+    left: what no namespace has accepted yet. whole: the batch that carries them all, where they came in one. schedule:
+    what is done at the primary instead of a send. failure: the latest. gave_up: why the journey ended. doubt: the
+    latest failure after which messages may have arrived all the same.
+    """
+
+    entity: str
+    messages: Sequence[Sendable]
+    left: list[Sendable]
+    whole: ServiceBusMessageBatch | None
+    journey: SendRouter
+    schedule: Schedule | None = None
+    failure: BaseException | None = None
+    gave_up: GiveUp | None = None
+    doubt: BaseException | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether none of its messages was accepted yet."""
+        return len(self.left) == len(self.messages)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether something of it has arrived, or may have."""
+        return self.doubt is not None or not self.is_whole
+
+    def told(self, error: BaseException, judge: Judge) -> BaseException:
+        """What it raises instead of an error that reads as a refusal, where that would not be the whole truth."""
+        if isinstance(error, BacklogUnavailableError):
+            return error
+        if not self.is_whole:
+            return BacklogUnavailableError(f"{self._parts()}; last: {judge(error).reason}. Send those again")
+        return self.doubt or error
+
+    def given_up(self, step: GiveUp, judge: Judge, throttle_wait: float) -> BaseException:
+        """The error it ends with where the journey gives up; what the SDK raised itself where it says it best."""
+        if step is GiveUp.FAILED and self.failure is not None:
+            return self.failure
+        if step is GiveUp.BUSY:
+            return ServiceBusServerBusyError(
+                message=f"{self.entity} is throttled: after the namespace said it is busy, nothing is sent for "
+                f"{throttle_wait:g} s. Send again later; partitioning makes it less likely."
+            )
+        why = f"; last: {judge(self.failure).reason}" if self.failure is not None else ""
+        owned = "You still own it" if self.is_whole else self._parts()
+        return BacklogUnavailableError(
+            f"{self.entity} is failed over and no backlog queue of the secondary namespace took the message"
+            f"{why}. {owned}: send it again later"
+        )
+
+    def _parts(self) -> str:
+        all_of, left = len(self.messages), len(self.left)
+        return f"{all_of - left} of {all_of} messages for {self.entity} were parked, {left} were not"
+
+
+def count_refusal(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
+    """Count a call that ends in an error, and add to the error what the pairing knows. An argument that the SDK refused
+    before anything was sent is the application's own mistake, and is neither."""
+    reason = _refusal(error, call, steering.judge)
+    if reason:
+        steering.refuse(call.entity, len(call.left), reason)
+        _add_note(error, call, steering)
+    call.failure = call.doubt = None  # an error that is kept would keep its call, and that the error
+
+
+def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:
+    """Say in one of few phrases why the call ends; empty where that is the application's own mistake."""
+    if isinstance(error, PairingClosedError | PairedClientError):
+        return closed_reason(error)
+    if call.gave_up is not None and call.gave_up is not GiveUp.FAILED:
+        return str(call.gave_up)
+    cause = error if call.failure is None else call.failure
+    if isinstance(cause, BacklogMessageSizeError):
+        return str(FailureKind.TOO_LARGE)
+    if isinstance(cause, ValueError | TypeError) and not isinstance(cause, AzureError | PairedError):
+        return ""
+    return str(judge(cause).kind)
+
+
+def _add_note(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
+    """Once: callers that sent together get the same error."""
+    if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
+        return
+    entity = steering.machine.entity(call.entity, at=steering.clock())
+    judged = f"the latest attempt ended with {steering.judge(call.failure).reason}; " if call.failure else ""
+    text = f"{NOTE}{judged}{entity.path} is {entity.state}: {why(entity)}"
+    error.add_note(one_line(masked(text), most=NOTE_LENGTH))

@@ -1,0 +1,450 @@
+"""A backlog message back into the message its sender meant, on raw sections (SPEC.md section 7.2).
+
+What changes: the header's time to live and delivery count, the session and the two times of expiry in the properties,
+the annotations that a namespace owns, the four names of the envelope. All else leaves as the bytes it came in: body
+and footer of any kind, properties of any AMQP type, encodings that are not the smallest.
+
+Rules: pure; bytes and times in, bytes out. Each section has a quick reader for the way it usually comes and a general
+one for every other; where both can read a section they read the same. What cannot be read is an `EnvelopeError`
+whose sentence becomes the reason on the dead letter. Links, locks and destinations do not belong here.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from paired_servicebus.core.errors import EnvelopeError
+from paired_servicebus.core.model.envelope import (
+    BROKERS,
+    RESERVED,
+    SCHEDULED_ANNOTATION,
+    TIMESPAN,
+    EnvelopeProperties,
+    Timespan,
+    remaining,
+    unwrap,
+)
+from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong
+from servicebus_amqp.encoding.codec import NULL, decode, described, encode, encode_list, skip
+from servicebus_amqp.encoding.composite_types import read_list
+from servicebus_amqp.encoding.message_sections import (
+    APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Sections,
+    edit_map,
+    find_in_map,
+    first_section,
+    split,
+    split_for_joining,
+)
+from servicebus_amqp.encoding.transfer_codec import new_tuple
+from servicebus_amqp.protocol.link_sender import Payload
+from servicebus_amqp.protocol_errors import AmqpError, DecodeError
+
+MOST_TTL_MS: Final = 2**32 - 1
+"""The longest time to live a header can say."""
+REMEMBERED_BYTES: Final = 512
+"""The longest envelope or header whose reading is cached: senders choose their length, and a cache holds many."""
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+_NAMES: Final = frozenset(name.encode() for name in RESERVED)
+_LENGTHS: Final = frozenset(map(len, _NAMES))
+_BROKERS: Final = frozenset(name.encode() for name in BROKERS)
+_LOCK_TOKEN: Final = (b"x-opt-lock-token",)
+_DEAD: Final = (b"DeadLetterReason", b"DeadLetterErrorDescription")
+_SCHEDULED_KEY: Final = encode(Symbol(SCHEDULED_ANNOTATION))
+
+_EXPIRY, _CREATION, _GROUP = 8, 9, 10
+"""Places in the list of properties."""
+_TTL, _DELIVERY_COUNT = 2, 4
+"""Places in the header."""
+
+_DESCRIBED: Final = 0x00
+_LONGEST_TIMESPAN: Final = 64
+"""Bytes of the longest described value that is decoded: a timespan has no more, in whatever encoding."""
+_HOLLOW: Final[dict[int, object]] = {
+    0xC0: [],
+    0xD0: [],
+    0xC1: {},
+    0xD1: {},
+    0xE0: Array(0x40, ()),
+    0xF0: Array(0x40, ()),
+}
+"""What stands for lists, maps and arrays: a sender can make them costly to read, and no envelope has one."""
+_STR8, _MAP8, _MAP32, _LIST8 = 0xA1, 0xC1, 0xD1, 0xC0
+_DESCRIBED_SMALL: Final = 0x53
+_WIDTHS: Final = [
+    {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: -1, 0xC: -1, 0xE: -1}.get(code >> 4, -2) for code in range(256)
+]
+"""How many bytes follow a format code: a number, one byte of size (-1), or whatever `skip` finds (-2)."""
+
+_PLACES: Final = (
+    (b"x-opt-sequence-number", 0, ((0x81, 8), (0x55, 1))),
+    (b"x-opt-enqueued-time", 1, ((0x83, 8),)),
+    (b"x-opt-locked-until", 2, ((0x83, 8),)),
+    (b"x-opt-message-state", 3, ((0x54, 1), (0x71, 4))),
+    (b"x-opt-enqueue-sequence-number", 4, ((0x81, 8), (0x55, 1))),
+)
+"""The annotations of a namespace: the place in `BrokerProperties` (4: of no interest), usual format codes and their widths."""
+_TOLD: Final = {
+    b"\xa3" + bytes((len(name),)) + name + bytes((code,)): (place, width)
+    for name, place, codes in _PLACES
+    for code, width in codes
+}
+_HELD: Final = {name: place for name, place, _ in _PLACES}
+_LONE_LOCK_TOKEN: Final = re.compile(rb"\x00\x53\x71\xc1..\xa3\x10x-opt-lock-token\x98.{16}", re.DOTALL)
+
+
+class BrokerProperties(NamedTuple):
+    """What the namespace says of a message it holds. Times are milliseconds since 1970; 0 where it says nothing."""
+
+    sequence_number: int = 0
+    enqueued_ms: int = 0
+    locked_until_ms: int = 0
+    state: int = 0
+    """0 active, 1 deferred, 2 scheduled."""
+
+
+class OpenedEnvelope(NamedTuple):
+    """A backlog message out of its envelope. `enclosed` holds what the sender had set."""
+
+    enclosed: EnvelopeProperties
+    held: BrokerProperties
+    message_id: str
+    """As text, whatever its type; empty where it has none."""
+    sections: Sections
+    """As they came, but for annotations and application properties, which are the sender's alone."""
+
+
+def opened(data: bytes) -> OpenedEnvelope:
+    """A backlog message, encoded, with its envelope read and taken off.
+
+    Raises:
+        EnvelopeError: it is no message, or its envelope cannot be translated back; the text says why.
+    """
+    try:
+        header, delivery, annotations, properties, mine, body, footer = split_for_joining(data)
+        held, annotations = _annotations(annotations)
+        enclosed, mine = _application_properties(mine)
+        if delivery is not None:
+            delivery = None if _LONE_LOCK_TOKEN.fullmatch(delivery) else _without(delivery, DELIVERY_ANNOTATIONS)
+        kept = new_tuple(Sections, (header, delivery, annotations, properties, mine, body, footer))
+        found: OpenedEnvelope = new_tuple(OpenedEnvelope, (enclosed, held, _message_id(properties), kept))
+        return found
+    except Exception as error:  # a stranger wrote it: whatever it makes us raise is its own fault
+        raise _unreadable(error) from error
+
+
+def original(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = False) -> Payload:
+    """The message as its sender meant it, encoded: whole, or in pieces where a large body is a view of what came.
+
+    Args:
+        now_ms: milliseconds since 1970; a time to live begins anew now.
+        elapsed: what the backlog took is taken off the time to live (ttl_policy).
+
+    Raises:
+        EnvelopeError: the time to live is used up, or a section to be changed is malformed.
+    """
+    enclosed, sections = message.enclosed, message.sections
+    try:
+        ttl = _time_to_live(message, now_ms) if elapsed else _milliseconds(enclosed.time_to_live)
+        header = _header(sections.header, ttl)
+        properties = _properties(sections.properties, enclosed.session_id, ttl, now_ms)
+        annotations = sections.message_annotations
+        if enclosed.scheduled is not None:
+            pair = _SCHEDULED_KEY + encode(Timestamp(round(enclosed.scheduled.timestamp() * 1000)))
+            annotations = edit_map(annotations, MESSAGE_ANNOTATIONS, add=pair, added=1)
+    except Exception as error:
+        raise _unreadable(error) from error
+    _, delivery, _, _, mine, body, footer = sections
+    pieces = [part for part in (header, delivery, annotations, properties, mine, body, footer) if part]
+    return b"".join(pieces) if type(body) is bytes else pieces
+
+
+def revived(data: bytes) -> bytes:
+    """A dead-lettered backlog message as it lay in its queue: envelope on, without what dead-lettering added.
+
+    Raises:
+        EnvelopeError: it is no message.
+    """
+    try:
+        sections = split(data)
+        _, annotations = _annotations(sections.message_annotations)
+        delivery = sections.delivery_annotations
+        return sections._replace(
+            header=_header(sections.header, _header_ttl(sections.header)),
+            delivery_annotations=delivery and _without(delivery, DELIVERY_ANNOTATIONS),
+            message_annotations=annotations,
+            application_properties=edit_map(sections.application_properties, APPLICATION_PROPERTIES, drop=_DEAD),
+        ).join()
+    except Exception as error:
+        raise _unreadable(error) from error
+
+
+def held_of(data: bytes) -> BrokerProperties:
+    """The namespace's annotations of a message, whatever else of it cannot be read; all 0 where they cannot."""
+    try:
+        return _annotations(first_section(data, MESSAGE_ANNOTATIONS))[0]
+    except Exception:  # noqa: BLE001 - as above
+        return BrokerProperties()
+
+
+def id_of(data: bytes) -> str:
+    """A message's id as text, for one whose envelope cannot be read; empty where there is none."""
+    try:
+        return _message_id(split(data).properties)
+    except Exception:  # noqa: BLE001 - as above
+        return ""
+
+
+def _unreadable(error: Exception) -> EnvelopeError:
+    """The refusal of a message that made us raise this; of errors that are not AMQP's, the type says enough."""
+    if isinstance(error, EnvelopeError):
+        return error
+    reason = str(error) if isinstance(error, AmqpError | UnicodeDecodeError) else type(error).__name__
+    return EnvelopeError(f"the message cannot be read: {reason}")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _annotations(section: bytes | None) -> tuple[BrokerProperties, bytes | None]:
+    """What the namespace says, and what of the section is the sender's."""
+    if section is None:
+        return BrokerProperties(), None
+    if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8:
+        told = [0, 0, 0, 0, 0]
+        at, end = 6, len(section)
+        try:
+            while at < end:
+                value = at + 3 + section[at + 1]
+                place, width = _TOLD[section[at:value]]
+                at = value + width
+                told[place] = int.from_bytes(section[value:at], "big", signed=True)
+            if at == end:
+                return new_tuple(BrokerProperties, told[:4]), None
+        except LookupError:
+            pass  # something of the sender's stands among them
+    return _any_annotations(section)
+
+
+def _any_annotations(section: bytes) -> tuple[BrokerProperties, bytes | None]:
+    told = [0, 0, 0, 0, 0]
+    for name, at in find_in_map(section, _HELD):
+        value = _flat(section, at)
+        told[_HELD[name]] = int(value) if isinstance(value, int) else 0
+    return BrokerProperties._make(told[:4]), edit_map(section, MESSAGE_ANNOTATIONS, drop=_BROKERS)
+
+
+def _without(section: bytes, code: int) -> bytes | None:
+    return edit_map(section, code, drop=_LOCK_TOKEN)
+
+
+def _message_id(section: bytes | None) -> str:
+    if section is None:
+        return ""
+    if section[3] == _LIST8 and len(section) > 8 and section[5] and section[6] == _STR8:
+        return section[8 : 8 + section[7]].decode()
+    count, at, _ = _list_bounds(section)
+    found = _flat(section, at) if count else None
+    if found is None:
+        return ""
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "replace")
+    if not isinstance(found, str | UUID | ULong):
+        raise EnvelopeError(
+            f"the message-id is of type {type(found).__name__}; it must be a string, binary, UUID or ulong"
+        )
+    return str(int(found)) if isinstance(found, ULong) else str(found)
+
+
+def _application_properties(section: bytes | None) -> tuple[EnvelopeProperties, bytes | None]:
+    """The envelope, and the sender's own section."""
+    if section is None:
+        return unwrap({}), None
+    if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8 and len(section) > 5:
+        at, count = 6, section[5]
+    elif section[1] == _DESCRIBED_SMALL and section[3] == _MAP32:
+        at, count = 12, int.from_bytes(section[8:12], "big")
+    else:
+        return _any_application_properties(section)
+    first, end, widths = at, len(section), _WIDTHS
+    places: list[tuple[int, int]] = []
+    try:
+        for _ in range(count // 2):
+            key = at
+            if section[at] == _STR8:
+                at += 2 + section[at + 1]
+            else:
+                at = skip(section, at)
+            length = at - key - 2
+            is_ours = length in _LENGTHS and section[key + 2 : at] in _NAMES
+            width = widths[section[at]]
+            at = at + 2 + section[at + 1] if width == -1 else at + 1 + width if width >= 0 else skip(section, at)
+            if is_ours:
+                places.append((key, at))
+    except IndexError:
+        at = -1
+    if at != end or count % 2 or not places:
+        return _any_application_properties(section)
+    kept = count - 2 * len(places)
+    enclosed = _enclosed(b"".join([section[key:after] for key, after in places]))
+    return enclosed, described(APPLICATION_PROPERTIES, _map(kept, _cut(section, first, end, places))) if kept else None
+
+
+def _enclosed(pairs: bytes) -> EnvelopeProperties:
+    """The envelope that these pairs hold; those of one destination are much alike."""
+    return _known_envelope(pairs) if len(pairs) <= REMEMBERED_BYTES else _read_envelope(pairs)
+
+
+def _read_envelope(pairs: bytes) -> EnvelopeProperties:
+    found: list[tuple[bytes, object]] = []
+    at = 0
+    while at < len(pairs):
+        name, at = decode(pairs, at)
+        found.append((name.encode(), _flat(pairs, at)))
+        at = skip(pairs, at)
+    return _unwrapped(found)
+
+
+_known_envelope: Final = lru_cache(maxsize=1024)(_read_envelope)
+
+
+def _any_application_properties(section: bytes) -> tuple[EnvelopeProperties, bytes | None]:
+    """The same for any encoding, keys that are long strings or symbols included."""
+    enclosed = _unwrapped([(name, _flat(section, at)) for name, at in find_in_map(section, _NAMES)])
+    return enclosed, edit_map(section, APPLICATION_PROPERTIES, drop=_NAMES)
+
+
+def _unwrapped(pairs: list[tuple[bytes, object]]) -> EnvelopeProperties:
+    found: dict[object, object] = dict(pairs)
+    if len(found) != len(pairs):
+        raise EnvelopeError("an application property of the envelope is there twice: the destination is not known")
+    return unwrap(found)
+
+
+def _cut(section: bytes, first: int, end: int, places: list[tuple[int, int]]) -> bytes:
+    """The section's pairs without those at `places`."""
+    if len(places) == 1 and places[0][1] == end:
+        return section[first : places[0][0]]
+    kept: list[bytes] = []
+    for key, after in places:
+        kept.append(section[first:key])
+        first = after
+    kept.append(section[first:end])
+    return b"".join(kept)
+
+
+def _map(count: int, pairs: bytes) -> bytes:
+    size = len(pairs) + 1
+    if size < 256 and count < 256:
+        return bytes((_MAP8, size, count)) + pairs
+    return b"\xd1" + (len(pairs) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + pairs
+
+
+def _flat(buffer: bytes, at: int) -> object:
+    """The value at `at` as the core knows it; of one that holds others, which is none it knows, the type alone."""
+    code = buffer[at]
+    if code in _HOLLOW:
+        return _HOLLOW[code]
+    if code == _DESCRIBED and skip(buffer, at) - at > _LONGEST_TIMESPAN:
+        return Described(None, None)
+    value = decode(buffer, at)[0]
+    if isinstance(value, Described) and value.descriptor == TIMESPAN and isinstance(value.value, int):
+        return Timespan(int(value.value))
+    return value
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else min(span // _MILLISECOND, MOST_TTL_MS)
+
+
+def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
+    """What the backlog left of it."""
+    whole, enqueued = message.enclosed.time_to_live, message.held.enqueued_ms
+    if whole is None or not enqueued:
+        return _milliseconds(whole)
+    left = remaining(whole, parked_for=(now_ms - enqueued) / 1000)
+    if left is None:
+        raise EnvelopeError(f"expired: its time to live of {whole} passed in the backlog")
+    return _milliseconds(left)
+
+
+def _list_bounds(section: bytes) -> tuple[int, int, int]:
+    """The number of items of a list section, where the first begins and where the list ends."""
+    return read_list(section, 3 if section[1] == _DESCRIBED_SMALL else skip(section, 1))
+
+
+def _items(section: bytes, least: int) -> list[bytes]:
+    """The items of a list section, each encoded; filled up with nulls to `least`. Raises DecodeError."""
+    count, at, end = _list_bounds(section)
+    items: list[bytes] = []
+    for _ in range(count):
+        if section[at : at + 1] == NULL:  # most are
+            items.append(NULL)
+            at += 1
+        else:
+            start, at = at, skip(section, at)
+            items.append(section[start:at])
+    if at != end or end != len(section):
+        raise DecodeError(f"a list ends at byte {at}, its size says {end}")
+    return items + [NULL] * (least - count)
+
+
+def _list(code: int, items: list[bytes]) -> bytes | None:
+    """A list section without the nulls at its end; None when nothing is left."""
+    while items and items[-1] == NULL:
+        items.pop()
+    return described(code, encode_list(items)) if items else None
+
+
+def _header(section: bytes | None, ttl: int | None) -> bytes | None:
+    """The header for another first delivery; headers are much alike."""
+    is_usual = section is None or len(section) <= REMEMBERED_BYTES
+    return _known_header(section, ttl) if is_usual else _new_header(section, ttl)
+
+
+def _new_header(section: bytes | None, ttl: int | None) -> bytes | None:
+    items = _items(section, _DELIVERY_COUNT + 1) if section is not None else [NULL] * (_DELIVERY_COUNT + 1)
+    items[_TTL] = NULL if ttl is None else encode(UInt(ttl))
+    items[_DELIVERY_COUNT] = NULL
+    return _list(HEADER, items)
+
+
+_known_header: Final = lru_cache(maxsize=512)(_new_header)
+
+
+def _header_ttl(section: bytes | None) -> int | None:
+    if section is None:
+        return None
+    ttl = decode(_items(section, _TTL + 1)[_TTL])[0]
+    return int(ttl) if isinstance(ttl, int) else None
+
+
+def _properties(section: bytes | None, session_id: str | None, ttl: int | None, now_ms: int) -> bytes | None:
+    """The properties with the session; with a time to live also when it begins and ends, as senders write it."""
+    if section is None:
+        if session_id is None and ttl is None:
+            return None
+        items = [NULL] * (_GROUP + 1)
+    else:
+        if session_id is None and ttl is None and section[3] == _LIST8 and section[5] <= _GROUP:
+            return section
+        items = _items(section, _GROUP + 1)
+    if session_id is None and ttl is None and section is not None and items[_GROUP] == NULL:
+        return section
+    items[_GROUP] = NULL if session_id is None else encode(session_id)
+    if ttl is not None:
+        items[_CREATION] = encode(Timestamp(now_ms))
+        items[_EXPIRY] = encode(Timestamp(now_ms + ttl))
+    return _list(PROPERTIES, items)

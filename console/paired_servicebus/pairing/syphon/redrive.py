@@ -1,0 +1,262 @@
+"""What an operator may have the syphon do once: re-drive dead letters, and move what is stranded in an unused queue.
+
+Each works until it is done or nothing more comes, ends with the pairing, and answers with one sentence. An order never
+takes "nothing came" for "nothing is there": it says what it moved, and for how long it waited. Who may give an order,
+and how it is audited, is the guard's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, WireError
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
+from paired_servicebus.pairing.amqp_client.entity_management import peek
+from paired_servicebus.pairing.management.backlog_queues import queue_index
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.sdk_messages import as_parked
+from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.syphon.envelope_codec import held_of, revived
+from paired_servicebus.pairing.syphon.outcomes import NOT_STARTED, Worker
+from servicebus_amqp import ACCEPTED
+from servicebus_amqp.encoding.delivery_states import RELEASED
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+
+DEAD_LETTERS: Final = "/$DeadLetterQueue"
+QUIET: Final = 3.0
+"""Seconds without any progress after which an order is done."""
+PATIENCE: Final = 30.0
+"""Seconds that a namespace has for each step."""
+PORTION: Final = 250
+BATCH: Final = 100
+
+
+class Redriver(Protocol):
+    """Puts dead letters of a backlog queue back into it."""
+
+    async def redrive(self, path: str) -> str:
+        """Every message that is a dead letter of this queue now; a sentence that says how many were put back.
+
+        Raises:
+            WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
+        """
+
+
+class AmqpRedriver:
+    """On our own AMQP: a dead letter goes back as it lay in its queue, bit for bit."""
+
+    def __init__(self, wire: ReconnectingConnection) -> None:
+        self._wire = wire
+
+    async def redrive(self, path: str) -> str:
+        """As Redriver says."""
+        numbers = await self._numbers(path + DEAD_LETTERS)
+        if not numbers:
+            return f"{path} has no dead letters"
+        run = _Run(numbers)
+        try:
+            await run.open(self._wire, path)
+            await run.done()
+        finally:
+            await run.close()
+        left = (
+            f"; {len(numbers) - run.moved} stay: {run.reason or 'they did not come'}"
+            if run.moved < len(numbers)
+            else ""
+        )
+        return f"{run.moved} of {len(numbers)} dead letters of {path} were put back to work{left}"
+
+    async def _numbers(self, path: str) -> set[int]:
+        """What is there now; what is dead-lettered again meanwhile is no part of the order."""
+        found: set[int] = set()
+        number = 1
+        while peeked := await peek(self._wire, path, from_number=number, count=PORTION, timeout=PATIENCE):
+            found |= {held_of(data).sequence_number for data in peeked}
+            if max(found) < number:  # none of them tells its number, and the same would be peeked again
+                break
+            number = max(found) + 1
+        return found - {0}
+
+
+class _Run:
+    """One re-drive over two links. A dead letter is completed once the queue has accepted it anew."""
+
+    def __init__(self, numbers: set[int]) -> None:
+        self.moved = 0
+        self.reason = ""
+        self._wanted = set(numbers)
+        self._open = len(numbers)
+        self._under_way: dict[bytes, int] = {}
+        self._others: list[int] = []
+        self._completing = 0
+        self._links: list[WireSender | WireReceiver] = []
+        self._last = asyncio.get_running_loop().time()
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self, wire: ReconnectingConnection, path: str) -> None:
+        """Attach both links. Raises WireError."""
+        self._sender = await wire.sender(path, on_outcome=self._on_outcome, on_lost=self._on_lost, timeout=PATIENCE)
+        self._links.append(self._sender)
+        self._receiver = await wire.receiver(
+            path + DEAD_LETTERS,
+            on_delivery=self._on_delivery,
+            on_settled=self._on_settled,
+            on_lost=self._on_lost,
+            timeout=PATIENCE,
+        )
+        self._links.append(self._receiver)
+        self._receiver.grant(min(PORTION, self._open))
+
+    async def done(self) -> None:
+        """Until every one is settled, or nothing has happened for a while. Raises WireError."""
+        loop = asyncio.get_running_loop()
+        while not self._end.done():
+            await asyncio.wait((self._end,), timeout=QUIET)
+            if loop.time() - self._last >= (PATIENCE if self._under_way or self._completing else QUIET):
+                return
+        self._end.result()
+
+    async def close(self) -> None:
+        """Give back what is not the order's, and detach."""
+        for delivery_id in (*self._others, *self._under_way.values()):
+            self._receiver.settle(delivery_id, RELEASED)
+        for link in reversed(self._links):
+            await link.detach()
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        self._last = asyncio.get_running_loop().time()
+        number = held_of(event.payload).sequence_number
+        if number not in self._wanted:
+            self._others.append(event.delivery_id)  # given back in the end: at once, it would only come again
+            return
+        self._wanted.discard(number)
+        if self._receiver.credit < min(PORTION, len(self._wanted)) // 2:
+            self._receiver.grant(min(PORTION, len(self._wanted)))
+        try:
+            payload = revived(event.payload)
+        except EnvelopeError as error:
+            self._keep(event.delivery_id, str(error))
+            return
+        self._under_way[event.tag] = event.delivery_id
+        self._sender.send(payload, event.tag)
+
+    def _on_outcome(self, event: DispositionReceived) -> None:
+        delivery_id = self._under_way.pop(event.tag, None)
+        if delivery_id is None:
+            return
+        failure = failure_of(event.state, self._sender.path)
+        if failure is not None:
+            self._keep(delivery_id, str(failure))
+            return
+        self.moved += 1
+        self._completing += 1
+        self._receiver.settle(delivery_id, ACCEPTED, settled=False)
+
+    def _on_settled(self, event: DispositionReceived) -> None:
+        self._completing -= 1
+        self._one_less()
+
+    def _keep(self, delivery_id: int, reason: str) -> None:
+        self.reason = reason
+        self._others.append(delivery_id)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._last = asyncio.get_running_loop().time()
+        self._open -= 1
+        if not self._open and not self._end.done():
+            self._end.set_result(None)
+
+    def _on_lost(self, error: WireError) -> None:
+        if not self._end.done():
+            self._end.set_exception(error)
+
+
+class SdkRedriver:
+    """The same on the SDK, which loses of some properties what it always loses."""
+
+    def __init__(self, steering: PairingRuntime, client: ServiceBusClient) -> None:
+        self._steering = steering
+        self._client = client
+
+    async def redrive(self, path: str) -> str:
+        """As Redriver says."""
+        began = self._steering.clock()
+        moved = 0
+        link = SenderLink(self._client, path, self._steering.tasks)
+        receiver = self._client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+        try:
+            await bounded(receiver.__aenter__(), PATIENCE, "opening")
+            while received := await bounded(
+                receiver.receive_messages(BATCH, max_wait_time=QUIET), PATIENCE, "receiving"
+            ):
+                ours = [message for message in received if _lay_there(message, began)]
+                for message in ours:
+                    await link.send([as_parked(message.raw_amqp_message)], self._steering.policy.send_timeout)
+                    await bounded(receiver.complete_message(message), PATIENCE, "completing a dead letter")
+                    moved += 1
+                if not ours:
+                    break
+        finally:
+            await link.close()
+            await bounded(receiver.close(), CLOSING, "closing a receiver")
+        return f"{moved} dead letters of {path} were put back to work"
+
+
+def _lay_there(message: ServiceBusReceivedMessage, began: float) -> bool:
+    """Whether it lay in its queue before the order began: what comes back from it is no part of the order."""
+    enqueued = message.enqueued_time_utc
+    return enqueued is None or enqueued.timestamp() < began
+
+
+def unused_index(path: str, queues: Mapping[int, str]) -> int:
+    """The index of a backlog queue that this pairing does not use.
+
+    Args:
+        queues: the paths of those in use by index, which may have gaps.
+
+    Raises:
+        IllegalEventError: it is used, or is no backlog queue of this pairing.
+    """
+    prefix = next(iter(queues.values())).rpartition("/")[0]
+    index = queue_index(path)
+    if index is None or path.rpartition("/")[0].casefold() != prefix.casefold():
+        raise IllegalEventError(
+            f"{path} is no backlog queue of this pairing; they are called {prefix}/0, {prefix}/1, …"
+        )
+    if index in queues:
+        raise IllegalEventError(f"{path} is in use: its pump moves what lies there")
+    return index
+
+
+async def emptied(steering: PairingRuntime, worker: Worker) -> str:
+    """Have a pump work on a queue until nothing more comes of it; a sentence that says what it did."""
+    progress = worker.progress
+    task = steering.tasks.start(worker.run(), name=f"move what is stranded in {worker.path}")
+    if task is None:
+        return "the pairing is being closed"
+    try:
+        seen, since = (-1, -1, -1), steering.clock()
+        while steering.clock() - since < QUIET and not task.done():
+            now = (progress.moved, progress.dead_lettered, progress.set_aside)
+            if now != seen or progress.text == NOT_STARTED:
+                seen, since = now, steering.clock()
+            await asyncio.sleep(0.1)
+    finally:
+        task.cancel()
+        await asyncio.wait((task,), timeout=CLOSING)
+        await worker.close()
+    parts = [f"{progress.moved} messages of {worker.path} were moved"]
+    if progress.dead_lettered:
+        parts.append(f"{progress.dead_lettered} dead-lettered")
+    if progress.set_aside:
+        parts.append(f"{progress.set_aside} wait in it: {progress.text}")
+    if progress.failing_since is not None:
+        parts.append(progress.text)
+    return ", ".join(parts) + f"; then none came for {QUIET:g} s"

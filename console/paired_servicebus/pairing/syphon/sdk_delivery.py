@@ -1,0 +1,112 @@
+"""The way from the syphon to the destinations: one link per destination, one try per destination.
+
+Takes messages of one destination, in order, and says of each run of them what came of it. Whether a destination may
+be tried is the core's circuit to say; it is told here of every failure and every success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.model.envelope import EnvelopeProperties
+from paired_servicebus.core.model.verdict import Judgement
+from paired_servicebus.core.pump.destination_circuits import FATES, Fate
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, unpark
+from paired_servicebus.pairing.sending.sender_link import SenderLink, packed
+from paired_servicebus.pairing.syphon.outcomes import refused, took, waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A backlog message and what its envelope held."""
+
+    message: ServiceBusReceivedMessage
+    enclosed: EnvelopeProperties
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOutcome:
+    """What came of some messages: accepted, undeliverable for good, or neither: they wait."""
+
+    load: Sequence[Load]
+    accepted: bool
+    undeliverable: bool = False
+    reason: str = ""
+
+
+class SdkDelivery:
+    """Delivers to the primary namespace for all pumps of one syphon."""
+
+    def __init__(self, steering: PairingRuntime, primary: ServiceBusClient) -> None:
+        self._steering = steering
+        self._primary = primary
+        self._links: dict[str, SenderLink] = {}
+
+    async def deliver(self, path: str, load: Sequence[Load]) -> AsyncIterator[DeliveryOutcome]:
+        """Send the messages in order, in as few batches as they fit in, until the destination fails."""
+        link = self._link(path)
+        messages: list[Sendable] = [unpark(one.message.raw_amqp_message, one.enclosed) for one in load]
+        done = 0
+        for pack in packed(messages, link.limit()):
+            if not self._steering.machine.may_deliver(path, at=self._steering.clock()):  # another pump failed there
+                ruling = waiting(self._steering, path)
+                yield DeliveryOutcome(load[done:], False, undeliverable=ruling.undeliverable, reason=ruling.reason)
+                return
+            part = load[done : done + len(pack)]
+            failure = await self._try(link, pack)
+            if failure is not None and _messages_fault(failure) and len(pack) > 1:
+                # A batch may be refused for one message, or for being mixed: each of them on its own then.
+                for message, one in zip(pack, part, strict=True):
+                    failure = await self._try(link, [message])
+                    if failure is not None and not _messages_fault(failure):
+                        break
+                    yield self._outcome(path, [one], failure)
+                    done += 1
+                else:
+                    continue
+            elif failure is None or _messages_fault(failure):
+                yield self._outcome(path, part, failure)
+                done += len(pack)
+                continue
+            yield self._outcome(path, load[done:], failure)
+            return
+
+    async def close(self) -> None:
+        """Close every link."""
+        for link in self._links.values():
+            await link.close()
+
+    async def _try(self, link: SenderLink, pack: list[Sendable]) -> Judgement | None:
+        self._steering.meter.moves += len(pack)
+        size = sum(map(body_bytes, pack))
+        self._steering.meter.moved_bytes += size
+        self._steering.meter.received_bytes += size
+        try:
+            await link.send(pack, self._steering.policy.send_timeout)
+        except Exception as error:  # noqa: BLE001 - whatever was raised, nothing of it is completed
+            return self._steering.judge(error)
+        return None
+
+    def _outcome(self, path: str, load: Sequence[Load], failure: Judgement | None) -> DeliveryOutcome:
+        if failure is None:
+            took(self._steering, path, self._steering.clock())
+            return DeliveryOutcome(load, accepted=True)
+        ruling = refused(self._steering, path, failure)
+        return DeliveryOutcome(load, False, undeliverable=ruling.undeliverable, reason=ruling.reason)
+
+    def _link(self, path: str) -> SenderLink:
+        key = path.casefold()
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = SenderLink(self._primary, path, self._steering.tasks)
+        return link
+
+
+def _messages_fault(failure: Judgement) -> bool:
+    """Whether the destination will never take this message; every other failure is the destination's own."""
+    return FATES[failure.kind] is Fate.DEAD_LETTERED

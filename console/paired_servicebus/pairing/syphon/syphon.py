@@ -1,0 +1,258 @@
+"""The syphon: one pump per backlog queue in use, and what they did (SPEC.md section 8).
+
+Two kinds of pump do the same by the same rules. The one on our own AMQP is many times faster and carries every AMQP
+type; the one on the SDK needs nothing but the SDK. With `pump = "auto"` the first is taken, and the second when the
+namespaces do not accept the first or the clients' settings cannot be read: for all queues, once, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.errors import IllegalEventError, WireUnavailableError
+from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
+from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.management.queue_counts import DepthSample
+from paired_servicebus.pairing.management.queue_recreation import QueueRecreator
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
+from paired_servicebus.pairing.syphon.intake_limit import RateLimitedIntake
+from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress, Remake, Worker, leave_gone, stopped
+from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
+from paired_servicebus.pairing.syphon.sdk_delivery import SdkDelivery
+from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
+
+HISTORY: Final = 60
+TICK: Final = 1.0
+AGAIN: Final = 30.0
+"""Seconds until pumps that cannot work, and may not be replaced, are tried again."""
+
+
+class ConnectionPair:
+    """Both namespaces' connections of our own, and the courier on them."""
+
+    def __init__(self, steering: PairingRuntime, primary: ServiceBusClient, secondary: ServiceBusClient) -> None:
+        self.primary = ReconnectingConnection(Endpoint.of(primary), name="syphon", draw=steering.draw)
+        self.secondary = ReconnectingConnection(Endpoint.of(secondary), name="syphon", draw=steering.draw)
+        self.courier = AmqpDelivery(steering, self.primary)
+
+    async def close(self) -> None:
+        """Close both connections in order, within seconds."""
+        self.courier.close()
+        await asyncio.gather(self.primary.close(), self.secondary.close())
+
+
+class Syphon:
+    """All pumps of one engine.
+
+    Args:
+        primary, secondary: the namespaces' clients; the destinations lie in the primary.
+        queues: the backlog queues' paths by index.
+        remaker: makes a queue in use again that is gone; None: it stays gone.
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        queues: Mapping[int, str],
+        remaker: QueueRecreator | None = None,
+    ) -> None:
+        self._remaker = remaker
+        self._steering = steering
+        self._primary = primary
+        self._secondary = secondary
+        self._queues = queues
+        self._courier = SdkDelivery(steering, primary)
+        self._wires: ConnectionPair | None = None
+        self._unusable: WireUnavailableError | None = None
+        """Why there are no pumps on our own AMQP, though they were wanted."""
+        self.pumps = {index: self._sdk_pump(index, path, PumpProgress()) for index, path in queues.items()}
+        if steering.policy.pump != "sdk":
+            self._use_amqp()
+        self._history: deque[float] = deque(maxlen=HISTORY)
+        self._counted = 0
+        self._counted_at = 0.0
+        self._read_at: dict[int, float] = {}
+        """When the readings were made that the pumps were told of, by queue."""
+
+    def _sdk_pump(self, index: int, path: str, progress: PumpProgress) -> Worker:
+        return SdkPump(
+            self._steering,
+            self._secondary,
+            self._courier,
+            index=index,
+            path=path,
+            progress=progress,
+            remake=self._remake(index, path),
+        )
+
+    def _remake(self, index: int, path: str) -> Remake:
+        """Of the queues in use alone: a stranded one that is gone has nothing left to move."""
+        if self._remaker is None or self._queues.get(index) != path:
+            return leave_gone
+        return partial(self._remaker.remake, index)
+
+    def _amqp_pump(self, wires: ConnectionPair, index: int, path: str, progress: PumpProgress) -> Worker:
+        ration = RateLimitedIntake(self._steering.machine.pace, self._steering.clock)
+        return AmqpPump(
+            self._steering,
+            wires.secondary,
+            wires.courier,
+            index=index,
+            path=path,
+            progress=progress,
+            ration=ration,
+            remake=self._remake(index, path),
+        )
+
+    def _use_amqp(self) -> None:
+        """Have pumps on our own AMQP, or know why not."""
+        try:
+            if self._wires is None:
+                self._wires = ConnectionPair(self._steering, self._primary, self._secondary)
+        except WireUnavailableError as error:
+            self._unusable = error
+            return
+        self._unusable = self._wires.courier.unusable = None
+        wires = self._wires
+        for index, pump in self.pumps.items():
+            self.pumps[index] = self._amqp_pump(wires, index, pump.path, pump.progress)
+
+    def start(self) -> None:
+        """Set the pumps to work; the pairing's tasks own them."""
+        self._counted_at = self._steering.clock()
+        for index, pump in self.pumps.items():
+            self._steering.tasks.start(self._work(index), name=f"pump of {pump.path}")
+        self._steering.tasks.start(self._watch(), name="the watch over destinations")
+
+    async def _work(self, index: int) -> None:
+        """Run one queue's pump, and one of the other kind if the first cannot work here."""
+        while True:
+            if self._unusable is None:
+                try:
+                    await self.pumps[index].run()
+                except WireUnavailableError as error:
+                    self._unusable = error
+            elif self._steering.policy.pump == "auto":
+                await self._replace(index, self._unusable)
+                await self.pumps[index].run()
+            else:
+                stopped(self._steering, self.pumps[index].progress, index, str(self._unusable), retry_in=AGAIN)
+                await asyncio.sleep(AGAIN)
+                if self._unusable is not None:
+                    self._use_amqp()
+
+    async def _replace(self, index: int, error: WireUnavailableError) -> None:
+        steering, before = self._steering, self.pumps[index]
+        if not any(pump.progress.note for pump in self.pumps.values()):
+            text = f"the syphon moves messages through the SDK, more slowly: {error}"
+            steering.announce(Warned(at=steering.clock(), about="syphon", text=text))
+        before.progress.note = f"through the SDK: {error}"
+        await before.close()
+        self.pumps[index] = self._sdk_pump(index, before.path, before.progress)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            if self._wires is not None:
+                self._wires.courier.watch(self._steering.clock())
+
+    async def close(self) -> None:
+        """Settle what is under way, for a moment, and close all links. The pumps have ended with the tasks."""
+        await asyncio.gather(*(pump.close() for pump in self.pumps.values()))
+        if self._wires is not None:
+            await self._wires.close()
+        await self._courier.close()
+
+    # -- orders -------------------------------------------------------------------------------------------------------
+
+    async def redrive(self, queue: int) -> str:
+        """Put what is in a backlog queue's dead-letter queue now back to work; a sentence that says what came of it.
+
+        Raises:
+            IllegalEventError: there is no such backlog queue.
+            WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
+        """
+        if queue not in self._queues:
+            raise IllegalEventError(
+                f"this pairing uses no backlog queue {queue}; it uses {format_indices(self._queues)}"
+            )
+        redriver: Redriver = SdkRedriver(self._steering, self._secondary)
+        if self._wires is not None and self._unusable is None:
+            redriver = AmqpRedriver(self._wires.secondary)
+        return await redriver.redrive(self._queues[queue])
+
+    async def move_stranded(self, path: str) -> str:
+        """Move what lies in an unused backlog queue to where it belongs; a sentence that says what came of it.
+
+        Raises:
+            IllegalEventError: the queue is used, or is no backlog queue of this pairing.
+        """
+        index = unused_index(path, self._queues)
+        progress = PumpProgress()
+        if self._wires is not None and self._unusable is None:
+            return await emptied(self._steering, self._amqp_pump(self._wires, index, path, progress))
+        return await emptied(self._steering, self._sdk_pump(index, path, progress))
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Add what was moved since the last call to the history of rates."""
+        now, moved = self._steering.clock(), self.moved
+        seconds = max(now - self._counted_at, 0.001)
+        self._history.append((moved - self._counted) / seconds)
+        self._counted, self._counted_at = moved, now
+
+    def know(self, found: Mapping[int, DepthSample | None]) -> None:
+        """Tell each pump of a new reading of its queue, made while it moved nothing."""
+        for index, pump in self.pumps.items():
+            sounding = found.get(index)
+            if sounding is None or sounding.read_at <= self._read_at.get(index, 0.0):
+                continue
+            self._read_at[index] = sounding.read_at
+            if sounding.read_at - (pump.progress.last_moved_at or 0.0) > RECENT:
+                pump.holds(sounding.depth.messages - sounding.depth.scheduled)
+
+    @property
+    def moved(self) -> int:
+        """Messages moved since the engine started."""
+        return sum(pump.progress.moved for pump in self.pumps.values())
+
+    @property
+    def aside(self) -> int:
+        """Messages that the pumps hold until their destinations take them."""
+        return sum(pump.progress.set_aside for pump in self.pumps.values())
+
+    @property
+    def per_second(self) -> float:
+        """Messages moved in the latest second that was counted."""
+        return self._history[-1] if self._history else 0.0
+
+    @property
+    def moves_now(self) -> bool:
+        """Whether it moved messages in the latest second that was counted, or since."""
+        return self.per_second > 0 or self.moved != self._counted
+
+    def view(self, status: SyphonStatus, words: str) -> SyphonView:
+        """How the syphon stands, with its counts; the status and its sentence are made elsewhere (syphon_status.py)."""
+        return SyphonView(
+            status=status,
+            text=words,
+            per_second=self.per_second,
+            history=tuple(self._history),
+            moved=self.moved,
+            dead_lettered=sum(pump.progress.dead_lettered for pump in self.pumps.values()),
+            paused_queues=tuple(sorted(self._steering.machine.pauses.queues)),
+            paused_destinations=tuple(self._steering.machine.pauses.destinations.values()),
+        )

@@ -1,0 +1,428 @@
+"""`paired drain`: a large backlog moved by the pumps of many processes, on the executors of a Spark cluster.
+
+    this process ── order.json ──▶ the process with Spark ── waves of tasks ──▶ executors, a pump each
+         ▲  progress bar, Ctrl-C                                                     │
+         └────────────── the run's folder: progress, receipts, stop ◀────────────────┘
+
+This process looks first (which queues, whose syphons), writes the audit line, shows how far it is, and moves receipts
+into the pairing's journal as they come. It holds no Spark: that would take over Ctrl-C, and writes to terminals. What
+is moved by whom is no matter of order: tasks share queues, and sessions only group messages then, as in every
+failover (SPEC.md section 1). Killed at any moment, nothing is lost: what was not completed lies where it lay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from azure.core.exceptions import AzureError
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.errors import ConfigurationError, DrainError
+from paired_servicebus.core.model.namespace_info import first_label
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator.action_table import typed_right
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.engine.clients.client_factory import open_admin
+from paired_servicebus.engine.clients.namespace_name import look_up_name
+from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.engine.control.control_client import sudo_user, user_name
+from paired_servicebus.engine.control.discovery import local_engines, query_engines
+from paired_servicebus.engine.control.peer_credentials import audit_name
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.journal import spool
+from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.ownership import foreign_access
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pipeline.drain.drain_files import (
+    IN_HAND,
+    WAVE_MESSAGES,
+    WAVE_SECONDS,
+    DrainOrder,
+    DrainOutcome,
+    Told,
+    read_told,
+    write,
+)
+from paired_servicebus.pipeline.drain.progress_bar import Bar
+from paired_servicebus.pipeline.drain.receipts import Receipts, ReceiptTally, gather, left_by_others, progress_of
+from paired_servicebus.printing import print_lines, print_object
+
+LOOK: Final = 0.5
+GATHER: Final = 2.0
+"""Seconds between two times that receipts are moved into the journal."""
+END: Final = 30.0
+"""Seconds that the process with Spark has to end once it has said how it went."""
+LISTING: Final = 30.0
+"""Seconds that the secondary namespace has to say which queues there are: a person waits."""
+CANNOT_KNOW: Final = "engines on other machines and of other users are not known here: see that none of them syphons"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """What is asked for.
+
+    master: whatever Spark accepts. parallelism: tasks at a time; None: the processors here, or on a cluster one for
+    each backlog queue. rate: messages a second in all. journal: the spool folder that all executors see; None: the
+    pairing's. settings: Spark's own.
+    """
+
+    config: PairingConfig
+    places: EnginePaths
+    master: str = "local[*]"
+    parallelism: int | None = None
+    rate: float | None = None
+    journal: Path | None = None
+    beside_syphon: bool = False
+    yes: str = ""
+    """What a person named the pairing as; nothing is done unless that is its name."""
+    why: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+    in_hand: int = IN_HAND
+    wave_seconds: float = WAVE_SECONDS
+    wave_messages: int = WAVE_MESSAGES
+
+    @property
+    def spool(self) -> Path:
+        """The journal's folder."""
+        return (self.journal or self.places.spool).absolute()
+
+
+def plan_of(
+    config: PairingConfig,
+    places: EnginePaths,
+    *,
+    master: str,
+    parallelism: int | None,
+    rate: float | None,
+    journal: Path | None,
+    beside_syphon: bool,
+    conf: Sequence[str],
+    why: str,
+    yes: str,
+) -> DrainPlan:
+    """What a command line asks for. Raises ConfigurationError: which option, and what it may be."""
+    if parallelism is not None and parallelism < 1:
+        raise ConfigurationError(f"--parallelism is {parallelism}; it must be at least 1")
+    if rate is not None and not 0 < rate < inf:
+        raise ConfigurationError(f"--rate is {rate:g}; it is a number of messages a second, more than 0")
+    settings = dict(one.split("=", 1) for one in conf if "=" in one)
+    strange = next((one for one in conf if not one.startswith("spark.") or "=" not in one), None)
+    if strange is not None:
+        raise ConfigurationError(f"--conf is {masked(strange)}; it is a setting of Spark's, as spark.NAME=VALUE")
+    return DrainPlan(
+        config=config,
+        places=places,
+        master=master,
+        parallelism=parallelism,
+        rate=rate,
+        journal=journal,
+        beside_syphon=beside_syphon,
+        settings=settings,
+        why=why,
+        yes=yes,
+    )
+
+
+def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
+    """Drain; the exit status: 0 all is drained, 1 something was left, and it says what.
+
+    Raises:
+        PairedError: it could not begin, or not go on; one sentence.
+    """
+    outcome = asyncio.run(_Drain(plan, Bar(quiet=json_line)).run())
+    if json_line:
+        print_object(msgspec.json.encode(outcome).decode())
+    else:
+        print_lines([_for_a_person(outcome)])
+    return 0 if outcome.complete else 1
+
+
+def _for_a_person(outcome: DrainOutcome) -> str:
+    aside = f"; {outcome.set_aside:,} wait in their queues for destinations that take nothing now"
+    dead = f", {outcome.dead_lettered:,} dead-lettered"
+    said = (
+        f"{outcome.moved:,} messages moved in {outcome.seconds:.0f} s, {outcome.waves} waves"
+        f"{dead if outcome.dead_lettered else ''}{aside if outcome.set_aside else ''}"
+    )
+    return f"drained: {said}" if outcome.complete else f"not all is drained, {outcome.text}: {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTargets:
+    """What there is to drain: queues and, where they are told, their messages in all; whose syphons move them too."""
+
+    queues: dict[int, str]
+    lying: int | None
+    syphons: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+async def look(config: PairingConfig, places: EnginePaths) -> DrainTargets:
+    """Raises NamespaceUnreachableError, BacklogQueueError, ConfigurationError."""
+    primary = await look_up_name(config.primary, places)
+    async with open_admin(config.secondary) as admin:
+        count = config.policy.backlog_queue_count
+        queues = await backlog_queues.standing(admin, primary, count, patience=LISTING)
+        secondary = (await backlog_queues.told(admin)).name or first_label(config.secondary.host)
+        lying = await _lying(admin, queues)
+    syphons, unknown = await _syphons(primary, secondary)
+    return DrainTargets(queues, lying, syphons, unknown)
+
+
+async def _lying(admin: Management, queues: Mapping[int, str]) -> int | None:
+    try:
+        depths = await asyncio.gather(*(backlog_queues.depth(admin, path) for path in queues.values()))
+    except (AzureError, OSError, TimeoutError):
+        return None
+    return sum(depth.messages for depth in depths)
+
+
+async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The engines of this user on this machine that move messages out of these queues, and those that do not say."""
+    namespaces = (primary.casefold(), secondary.casefold())
+    syphons: list[str] = []
+    unknown: list[str] = []
+    for standing in await query_engines(local_engines()):
+        snapshot = standing.snapshot
+        if snapshot is None:
+            unknown.append(f"the engine of {standing.pairing} is not known to rest ({standing.trouble})")
+        elif (snapshot.primary.casefold(), snapshot.secondary.casefold()) == namespaces and (
+            snapshot.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED)
+        ):
+            syphons.append(snapshot.engine)
+    return tuple(syphons), tuple(unknown)
+
+
+async def _is_read_only(plan: DrainPlan) -> bool:
+    """As the pairing's engine here says, which may have been switched; where none runs, as pairing.toml does."""
+    for standing in await query_engines(one for one in local_engines() if one.name == plan.places.name):
+        if standing.snapshot is not None:
+            return standing.snapshot.read_only
+    return plan.config.read_only
+
+
+def would(plan: DrainPlan, found: DrainTargets) -> tuple[str, ...]:
+    """What a drain would do, for who has not named the pairing yet; lines."""
+    lying = "not known how many" if found.lying is None else f"{found.lying:,}"
+    beside = f"engines that move the same messages here: {', '.join(found.syphons) or 'none'}"
+    return (
+        f"messages parked in {len(found.queues)} backlog queues: {lying}",
+        f"moved by tasks of Spark on {plan.master}, to where they were sent; order may change",
+        beside,
+    )
+
+
+def refusal(found: DrainTargets) -> str:
+    """Why a drain would be beside a syphon; empty if none is known."""
+    if not found.syphons:
+        return ""
+    names = ", ".join(found.syphons)
+    return (
+        f"{names} syphons the same backlog queues: pause it with `paired syphon pause`, or say --beside-syphon "
+        "(nothing is lost then, but both take turns at every queue)"
+    )
+
+
+class _Drain:
+    """One run."""
+
+    def __init__(self, plan: DrainPlan, bar: Bar) -> None:
+        self._plan = plan
+        self._bar = bar
+        self._tally = ReceiptTally()
+        self._stops = 0
+
+    async def run(self) -> DrainOutcome:
+        """Raises PairedError."""
+        plan = self._plan
+        if await _is_read_only(plan):
+            raise DrainError(f"refused: the pairing {plan.config.name} is read-only, and a drain changes something")
+        found = await look(plan.config, plan.places)
+        if not typed_right(plan.yes, plan.config.name):
+            print_lines(would(plan, found))
+            raise DrainError(f"nothing was done: drain needs --yes {plan.config.name}")
+        if found.syphons and not plan.beside_syphon:
+            raise DrainError(refusal(found))
+        for text in (*found.unknown, CANNOT_KNOW):
+            self._bar.say(text)
+        order = self._order(found)
+        try:
+            await asyncio.to_thread(self._prepare, order)
+            return await self._drained(order, found)
+        except OSError as error:
+            raise DrainError(f"the journal's folder {plan.spool} cannot be used: {error}") from error
+
+    def _order(self, found: DrainTargets) -> DrainOrder:
+        plan = self._plan
+        local = plan.master.startswith("local")
+        return DrainOrder(
+            run=f"{int(time.time())}-{uuid.uuid4().hex[:8]}",
+            pairing=plan.config.name,
+            config=str(plan.config.path.absolute()),
+            spool=str(plan.spool),
+            queues=list(found.queues.values()),
+            master=retrying(plan.master),
+            parallelism=plan.parallelism or ((os.cpu_count() or 1) if local else len(found.queues)),
+            rate=plan.rate,
+            in_hand=plan.in_hand,
+            wave_seconds=plan.wave_seconds,
+            wave_messages=plan.wave_messages,
+        )
+
+    def _prepare(self, order: DrainOrder) -> None:
+        self._plan.places.prepare()
+        spool.prepare(self._plan.spool)
+        if files := left_by_others(self._plan.spool):
+            self._bar.say(f"{files} files of receipts, left by a drain that was killed, were moved into the journal")
+        order.folder.parent.mkdir(mode=0o700, exist_ok=True)
+        refuse_foreign(self._plan.spool, order.folder.parent)
+        order.folder.mkdir(mode=0o700)
+        write(order.folder / "order.json", order)
+
+    async def _drained(self, order: DrainOrder, found: DrainTargets) -> DrainOutcome:
+        async with Receipts(order.folder, order.pairing) as receipts:
+            target = f"{len(order.queues)} backlog queues on {order.master}"
+            by = audit_name(user_name(), claimed="", sudo_user=sudo_user())
+            commanded = Commanded(at=time.time(), command="drain", target=target, by=by, why=self._plan.why)
+            number = receipts.record(commanded)
+            said = "failed"
+            try:
+                outcome = await self._watched(order, found)
+                said = _for_a_person(outcome)
+            finally:
+                receipts.record(CommandEnded(at=time.time(), command_seq=number, outcome=said))
+        await asyncio.to_thread(self._clear_away, order)
+        return outcome
+
+    async def _watched(self, order: DrainOrder, found: DrainTargets) -> DrainOutcome:
+        """Start the process with Spark, and look after it until it has ended."""
+        log = self._plan.places.logs / f"drain-{order.run}.log"
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop, order)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, order)
+        try:
+            with _process(order, self._plan.settings, log) as process, self._bar.shown(found.lying):
+                told = await self._until_told(order, process, log)
+                await self._until_ended(process)
+        except TimeoutError:
+            self._bar.say("the process with Spark did not end by itself, and was ended")
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().remove_signal_handler(number)
+            await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
+            drain_progress.clear_progress(self._plan.spool)
+        if told.outcome is None:
+            raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
+        return counted(told.outcome, self._tally)
+
+    async def _until_ended(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises TimeoutError: not within END. Told to stop twice, it is not waited for."""
+        async with asyncio.timeout(END):
+            while True:
+                if process.poll() is not None or self._stops > 1:
+                    return
+                await asyncio.sleep(LOOK)
+
+    async def _until_told(self, order: DrainOrder, process: subprocess.Popen[bytes], log: Path) -> Told:
+        gathered_at = 0.0
+        while True:
+            await asyncio.sleep(LOOK)
+            has_ended = process.poll() is not None
+            if self._stops > 1:
+                return Told(phase="failed", wave=0, progress=progress_of(order.folder, self._tally), trouble="killed")
+            if time.monotonic() - gathered_at >= GATHER:
+                gathered_at = time.monotonic()
+                await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
+            told = read_told(order.folder)
+            if told is not None:
+                self._show(order, told)
+                if told.outcome is not None or told.trouble:
+                    return told
+            if has_ended:
+                raise DrainError(f"the process with Spark ended before the drain did; its log is {log}")
+
+    def _show(self, order: DrainOrder, told: Told) -> None:
+        progress = progress_of(order.folder, self._tally)
+        self._bar.show(msgspec.structs.replace(told, progress=progress), stopping=self._stops > 0)
+        text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
+        drain_progress.write_progress(self._plan.spool, drain_progress.DrainProgress(at=time.time(), text=text))
+
+    def _stop(self, order: DrainOrder) -> None:
+        self._stops += 1
+        (order.folder / "stop").touch()
+
+    def _clear_away(self, order: DrainOrder) -> None:
+        if not gather(order.folder, self._plan.spool, self._tally):
+            shutil.rmtree(order.folder)
+
+
+def refuse_foreign(*folders: Path) -> None:
+    """Refuse folders in which another user could replace the order: executors follow it with the pairing's keys.
+
+    Raises:
+        DrainError: another user can change one of them.
+    """
+    for folder in folders:
+        how = foreign_access(folder)
+        if how:
+            raise DrainError(
+                f"the journal's folder {folder} {how}, and executors obey what stands there: chmod go-w it, or name "
+                "another with --journal"
+            )
+
+
+def counted(outcome: DrainOutcome, tally: ReceiptTally) -> DrainOutcome:
+    """The outcome with what the receipts say: a task that was killed reported nothing."""
+    return msgspec.structs.replace(outcome, moved=tally.moved, dead_lettered=tally.dead_lettered)
+
+
+def retrying(master: str) -> str:
+    """A local master that tries a task again, as clusters do: local[2] alone would not."""
+    if master == "local":
+        return "local[1,4]"
+    if master.startswith("local[") and "," not in master:
+        return master.replace("]", ",4]")
+    return master
+
+
+@contextmanager
+def _process(order: DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process with Spark, and all that it started, gone in the end."""
+    work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            python_command("paired_servicebus.pipeline.drain.drain_main", str(order.folder), str(work)),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,  # Ctrl-C is ours
+            env=python_environment(),
+        )
+    assert process.stdin is not None
+    try:
+        with suppress(BrokenPipeError):  # it has ended already, and its log says why
+            process.stdin.write(msgspec.json.encode(settings) + b"\n")
+            process.stdin.flush()
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,224 @@
+"""The process of a drain that holds Spark: `python -m paired_servicebus.pipeline.drain.drain_main RUN WORK`, started by command.py.
+
+Its standard output and error are a log file; what it has to say stands in the run's progress.json. The first line of
+its standard input holds a person's settings of Spark, which may be secret; the end of it ends the drain in order:
+whoever started it has gone. Its tasks are in drain_task.py, its decisions in waves.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from azure.core.exceptions import AzureError
+
+from paired_servicebus.config import PairingConfig, load_config
+from paired_servicebus.core.errors import DrainError, PairedError
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.engine.clients.client_factory import open_admin
+from paired_servicebus.engine.instance.logs import log_to
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pipeline.drain import drain_task as drain_task
+from paired_servicebus.pipeline.drain.drain_files import (
+    AttemptProgress,
+    DrainOrder,
+    DrainOutcome,
+    TaskReport,
+    Told,
+    is_stopped,
+    read_order,
+    write,
+)
+from paired_servicebus.pipeline.drain.waves import Depths, QueueDepth, WaveActions, Waves
+from paired_servicebus.pipeline.processes.parent_watch import watch_parent
+from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+
+LAST_RESORT: Final = 120.0
+"""Seconds that a drain has to end in order once nobody waits for it."""
+
+log = logging.getLogger("paired_servicebus.pipeline.drain.drain_main")
+
+
+def main(folder: Path, work: Path) -> int:
+    """Drain as the order in `folder` says; the exit status."""
+    log_to(sys.stderr)
+    private = msgspec.json.decode(sys.stdin.buffer.readline() or b"{}", type=dict[str, str])
+    watch_parent((folder / "stop").touch, within=LAST_RESORT)
+    began = time.time()
+    told = _Teller(folder)
+    try:
+        waves, reason = _drain(read_order(folder), private, work, told)
+    except PairedError as error:
+        log.exception("the drain failed")
+        told.failed(masked(str(error)))
+        return 2
+    moved = sum(one.moved for one in told.reports)
+    dead = sum(one.dead_lettered for one in told.reports)
+    told.ended(
+        DrainOutcome(
+            moved=moved,
+            dead_lettered=dead,
+            set_aside=waves.set_aside,
+            seconds=time.time() - began,
+            waves=waves.count,
+            complete=not reason,
+            text=reason,
+        )
+    )
+    return 0
+
+
+class _Teller:
+    """What is said of the run, in its progress.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reports: list[TaskReport] = []
+        self._folder = folder
+        self._wave = 0
+
+    def wave(self, number: int, text: str) -> None:
+        """A wave begins."""
+        self._wave = number
+        log.info("wave %d: %s", number, text)
+        self._say(Told(phase=text, wave=number, progress=AttemptProgress()))
+
+    def heard(self, reports: list[TaskReport]) -> list[TaskReport]:
+        """A wave has ended; its reports."""
+        self.reports += reports
+        for one in reports:
+            log.info("queue %d: %s", one.queue, one)
+        return reports
+
+    def starting(self, text: str) -> None:
+        """Nothing is moved yet."""
+        self._say(Told(phase=text, wave=0, progress=AttemptProgress()))
+
+    def failed(self, text: str) -> None:
+        """It is over, and why."""
+        self._say(Told(phase="failed", wave=self._wave, progress=AttemptProgress(), trouble=text))
+
+    def ended(self, outcome: DrainOutcome) -> None:
+        """It is over."""
+        log.info("ended: %s", outcome)
+        self._say(Told(phase="ended", wave=self._wave, progress=AttemptProgress(), outcome=outcome))
+
+    def _say(self, told: Told) -> None:
+        write(self._folder / "progress.json", told)
+
+
+def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller) -> tuple[Waves, str]:
+    """Raises PairedError: it could not begin, or could not go on."""
+    config = load_config(Path(order.config))
+    told.starting(f"starting Spark on {order.master}")
+    java = find_java(shims=work)
+    with open_session(
+        app="drain",
+        work=work,
+        java=java,
+        master=order.master,
+        settings=_cluster_settings(order),
+        private=private,
+        whole_environment=order.master.startswith("local"),
+    ) as spark:
+        world = WaveActions(
+            run=lambda deals: told.heard(wave(spark, order, deals)),
+            depths=lambda: _depths(config, order.by_index),
+            clock=time.time,
+            sleep=time.sleep,
+            is_stopped=lambda: is_stopped(order.folder),
+            tell=told.wave,
+        )
+        waves = Waves(world, queues=order.by_index, parallelism=order.parallelism)
+        return waves, waves.run()
+
+
+def wave(spark: Any, order: DrainOrder, deals: tuple[int, ...]) -> list[TaskReport]:
+    """One Spark job, a task for each of `deals`.
+
+    Raises:
+        DrainError: a task failed as often as Spark tries it, or the executors are gone.
+    """
+    work = partial(drain_task.partition, str(order.folder), deals)
+    count = len(deals)
+    try:
+        rows = spark.range(0, count, 1, count).mapInArrow(work, drain_task.ROWS).collect()
+    except Exception as error:  # whatever py4j, the JVM or a task said
+        raise DrainError(f"a wave of {count} tasks failed: {_said(error)}") from error
+    return [msgspec.json.decode(bytes(row["report"]), type=TaskReport) for row in rows]
+
+
+def _said(error: Exception) -> str:
+    """Of a failure in a task the last line of its traceback; else the first line of what Spark says."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    ours = [line for line in lines if ": " in line and line.split(":", 1)[0].endswith(("Error", "Exception"))]
+    of_python = [line for line in ours if not line.startswith(("org.", "py4j.", "java.", "Caused"))]
+    return masked((of_python or [first_line(error)])[-1][:400])
+
+
+def _depths(config: PairingConfig, queues: Mapping[int, str]) -> Depths:
+    """Nothing is raised: what is not told is not known."""
+
+    async def asked() -> list[QueueDepth | None]:
+        async with open_admin(config.secondary) as admin:
+            return list(
+                await asyncio.gather(*(_depth(partial(backlog_queues.depth, admin, path)) for path in queues.values()))
+            )
+
+    try:
+        return dict(zip(queues, asyncio.run(asked()), strict=True))
+    except (PairedError, ValueError, OSError) as error:
+        log.warning("the counts of the queues cannot be read: %s", error)
+        return dict.fromkeys(queues)
+
+
+async def _depth(ask: Callable[[], Any]) -> QueueDepth | None:
+    try:
+        found = await ask()
+    except (AzureError, OSError, TimeoutError) as error:
+        log.warning("%s", masked(str(error)))
+        return None
+    return QueueDepth(found.messages, found.scheduled)
+
+
+def _cluster_settings(order: DrainOrder) -> dict[str, object]:
+    """What a cluster's executors need to find us, and how much of it is wanted."""
+    if order.master.startswith("local"):
+        return {}
+    settings: dict[str, object] = {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}
+    host = urlsplit(order.master.removeprefix("k8s://").split(",")[0]).hostname
+    if host is not None and not _is_loopback(host):  # its ports listen where the cluster can reach us, and nowhere else
+        address = _own_address(host)
+        settings |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _own_address(towards: str) -> str:
+    """This machine's, as seen on the way to a host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, 9))
+        except OSError:
+            return socket.getfqdn()
+        return str(probe.getsockname()[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,61 @@
+"""What a batch's file of events holds, seen once it is written: its numbers as spans, its rows, its newest record.
+
+Spark wrote it; duckdb looks into it, in the pipeline's own process. A batch is some 128 MB of the journal at most, and
+another job of Spark's, however small, costs more than this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
+
+THREADS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Of one file of events.
+
+    `rows` are all of it, `numbered` those that have a number; `last_ts` is the newest record's, None where none has a
+    time; `troubled` are the journal files whose lines without a number it has.
+    """
+
+    rows: int
+    numbered: int
+    last_ts: int | None
+    troubled: tuple[str, ...]
+    spans: tuple[RecordSpan, ...]
+
+    def repeats(self, manifest: Manifest) -> bool:
+        """Whether a record is in it twice, or in the tables already."""
+        once = held(self.spans) == self.numbered
+        new = held(merged(manifest.seen + self.spans)) == held(manifest.seen) + held(self.spans)
+        return not (once and new and set(self.troubled).isdisjoint(manifest.troubled))
+
+
+def look_into(place: Path) -> Contents:
+    """A folder of Parquet files of schema.EVENTS."""
+    with duckdb.connect(config={"threads": THREADS}) as connection:
+        connection.read_parquet(f"{place}/*.parquet").create_view("events")
+        whole = connection.execute(_WHOLE).fetchone()
+        assert whole is not None, "a count has a row"
+        spans = connection.execute(_SPANS).fetchall()
+    rows, numbered, last_ts, troubled = whole
+    return Contents(rows, numbered, last_ts, tuple(troubled or ()), merged(tuple(RecordSpan(*span) for span in spans)))
+
+
+_WHOLE: Final = """
+select count(*), count(seq), max(ts), list(distinct file) filter (seq is null) from events
+"""
+_SPANS: Final = """
+select engine, boot, min(seq), max(seq) from (
+    select engine, boot, seq, seq - dense_rank() over (partition by engine, boot order by seq) as island
+    from events where seq is not null
+) group by engine, boot, island
+"""
+"""Numbers that follow each other are as far from their ranks."""

@@ -1,0 +1,147 @@
+"""What Spark is shown of a journal: the files that are not in the tables yet, as links in a folder of its own.
+
+Spark's file source lists its whole folder at each look, and never forgets a file that it saw: with 50,000 files in a
+journal, a week of it, that alone took more than a core. So it sees deliveries. A delivery is a folder of links that
+appears at once and goes when its records are in the tables; there is one at a time, so that what a batch took is known.
+Each has a file of its own, an empty one: should the journal give up all of the others before Spark looks, there is
+still something new, and a batch that takes it.
+
+`taken` has the names of the journal's files that are in the tables. It spares work and decides nothing: what is shown
+again, after a crash or a lost folder, is known by the numbers of its records (manifest.py). So a name is written into
+it last, and without waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.engine.journal.spool import SUFFIX
+
+log = logging.getLogger(__name__)
+
+MOST_FILES: Final = 2000
+"""Of one delivery that is one batch: Spark takes some 5 ms for each."""
+EMPTY: Final = f"delivery{SUFFIX}"
+"""A delivery's own file; an engine's names are longer."""
+
+
+class Inbox:
+    """For one journal and one life of the tables. For any threads; every method may raise OSError.
+
+    Args:
+        folder: where the deliveries are, and the names of what was taken.
+        files: the folder of whole journal files.
+    """
+
+    def __init__(self, folder: Path, files: Path) -> None:
+        self.shown = folder / "shown"
+        self._making = folder / "making"
+        self._record = folder / "taken"
+        self._files = files
+        self._lock = threading.Lock()
+        self._taken: set[str] = set()
+        self._delivered: tuple[str, ...] = ()
+        self._refused: set[str] = set()
+        self._number = 0
+        self._files_shown = 0
+        self._next: int | None = None
+
+    def begin(self) -> None:
+        """Takes back what was shown, for a Spark that remembers nothing; forgets files that the journal has no more."""
+        with self._lock:
+            shutil.rmtree(self.shown, ignore_errors=True)
+            self.shown.mkdir(mode=0o700, parents=True)
+            self._delivered, self._next, self._files_shown = (), None, 0
+            self._taken = self._recorded() & {entry.name for entry in os.scandir(self._files)}
+            new = self._record.with_name(".taken")
+            new.write_text("".join(f"{line}\n" for line in (self._files.resolve(), *sorted(self._taken))))
+            new.replace(self._record)
+
+    def deliver(self, most_bytes: int | None = None) -> None:
+        """Shows what is new, the oldest first; `most_bytes`: no more than is one batch. While something is shown, that
+        waits until it is taken."""
+        with self._lock:
+            if self._delivered:
+                self._next = most_bytes
+            else:
+                self._show(self._new(most_bytes))
+
+    def settle(self) -> None:
+        """What was shown is in the tables."""
+        with self._lock:
+            with self._record.open("a") as record:
+                record.writelines(f"{name}\n" for name in self._delivered)
+            self._taken.update(self._delivered)
+            self._delivered, following, self._next = (), self._next, None
+            shutil.rmtree(self._place(), ignore_errors=True)
+            if following is not None:
+                self._show(self._new(following))
+
+    def is_idle_after(self, files: int) -> bool:
+        """Whether nothing is shown, after so many files at least."""
+        with self._lock:
+            return not self._delivered and self._files_shown >= files
+
+    def _place(self) -> Path:
+        return self.shown / f"d{self._number:08d}"
+
+    def _recorded(self) -> set[str]:
+        try:
+            journal, *names = self._record.read_text().splitlines()
+        except (FileNotFoundError, ValueError, UnicodeDecodeError):  # lost, or of another kind
+            return set()
+        return set(names) if journal == str(self._files.resolve()) else set()
+
+    def _new(self, most_bytes: int | None) -> tuple[str, ...]:
+        found: list[tuple[int, str, int]] = []
+        for entry in os.scandir(self._files):
+            if not entry.name.endswith(SUFFIX) or entry.name.startswith((".", "_")) or entry.name in self._taken:
+                continue
+            if not entry.name.isprintable():  # neither Spark nor the record of what was taken can have it
+                self._refuse(entry.name)
+                continue
+            try:
+                told = entry.stat()
+            except FileNotFoundError:  # the journal had no room for it any more
+                continue
+            found.append((told.st_mtime_ns, entry.name, told.st_size))
+        names = [name for _, name, _ in sorted(found)]
+        if most_bytes is None:
+            return tuple(names)
+        sizes = [size for _, _, size in sorted(found)]
+        return tuple(names[: _that_fit(sizes[:MOST_FILES], most_bytes)])
+
+    def _refuse(self, name: str) -> None:
+        """Say, once, that a file is not read."""
+        if name not in self._refused:
+            self._refused.add(name)
+            log.warning("the journal file %s is not read: its name is no text; rename it", repeated(name))
+
+    def _show(self, names: tuple[str, ...]) -> None:
+        if not names:
+            return
+        shutil.rmtree(self._making, ignore_errors=True)
+        self._making.mkdir(mode=0o700)
+        (self._making / EMPTY).touch(mode=0o600)
+        for name in names:
+            (self._making / name).symlink_to(self._files.resolve() / name)
+        self._number += 1
+        self._making.rename(self._place())
+        self._delivered = names
+        self._files_shown += len(names) + 1
+
+
+def _that_fit(sizes: list[int], most: int) -> int:
+    """How many of them; one at least."""
+    total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if total > most:
+            return max(1, index)
+    return len(sizes)

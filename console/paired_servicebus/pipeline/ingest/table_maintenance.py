@@ -1,0 +1,165 @@
+"""Judging: from receipts, what became of each message; and what many small files come to, in few.
+
+Done at the end of `--once` and now and then while following a journal: when as much is new as a quarter of what is
+known, so that each message is looked at a few times and not at every judgement. The SQL is audit_sql.py's, run by Spark.
+Batches may be taken meanwhile (maintenance_thread.py): a work is of the manifest that it began with, and what came since stays.
+
+What is older than KEPT is forgotten: events, and messages that are settled. Messages that are not (parked, in doubt,
+undelivered) stay until they are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from paired_servicebus.pipeline.ingest import partial_aggregates
+from paired_servicebus.pipeline.table_store import audit_sql
+from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store.schema import AUDIT, EVENTS, VERDICTS, spark_ddl
+
+KEPT: Final = 30 * 24 * 3600 * 1_000_000
+"""Microseconds, back from the newest record, or from now if that claims to be later."""
+MOST_FILES: Final = 100
+"""Files of a table that are read one by one before they are made one."""
+LARGE: Final = 100_000
+"""Rows of a file of events that is left alone."""
+NEW_SHARE: Final = 4
+_KEPT: Final = """
+with latest as (select *, max(received_ts) over (partition by lower(entity)) as last_received from judged),
+kept as (
+    select lower(entity) as kept_entity, message_id as kept_id from latest
+    where last_ts >= {horizon} or status not in ('delivered', 'dead-lettered', 'accepted', 'refused', 'unexpected')
+       or received_ts = last_received
+)
+select merged.* from merged left semi join kept on lower(merged.entity) = kept_entity and message_id = kept_id
+"""
+"""The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
+
+
+def due(manifest: Manifest) -> bool:
+    """Whether it is time for a judgement while a journal is followed."""
+    new = manifest.unjudged()
+    known = sum(file.rows for file in manifest.of("audit"))
+    return len(new) >= MOST_FILES and sum(file.rows for file in new) * NEW_SHARE >= known
+
+
+def crowded(manifest: Manifest) -> bool:
+    """Whether a table has so many files that they are better made one."""
+    many = (manifest.of(table) for table in partial_aggregates.MERGED)
+    return any(len(files) >= 2 * MOST_FILES for files in (*many, _small(manifest.unjudged())))
+
+
+def judge(spark: Any, lake: Lake) -> None:
+    """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
+    began = lake.manifest
+    name = _name(began)
+    end = began.end(time.time())
+    horizon = end - KEPT
+    recent = tuple(file for file in began.of("events") if file.last_ts >= horizon)
+    new = {
+        **_audited(spark, lake, began, name, end),
+        "events": _fewer(spark, lake, recent, name),
+        **{table: _merged(lake, began, table, name) for table in partial_aggregates.MERGED},
+    }
+    lake.commit(lambda now: {"files": replaced(now, began, new), "judged": began.batch})
+
+
+def tidy(spark: Any, lake: Lake) -> None:
+    """Make fewer files, and judge nothing: what is not judged stays apart from what is. Raises what Spark says."""
+    began = lake.manifest
+    name = _name(began)
+    unjudged = began.unjudged()
+    judged = tuple(file for file in began.of("events") if file not in unjudged)
+    new = {
+        "events": (*judged, *_fewer(spark, lake, unjudged, name)),
+        **{table: _merged(lake, began, table, name) for table in partial_aggregates.MERGED},
+    }
+    lake.commit(lambda now: {"files": replaced(now, began, new)})
+
+
+def _name(began: Manifest) -> str:
+    """What the files of a work are called: a batch that is taken meanwhile has the next number."""
+    return f"j{began.batch:010d}"
+
+
+def replaced(now: Manifest, began: Manifest, new: dict[str, tuple[File, ...]]) -> dict[str, tuple[File, ...]]:
+    """All tables' files: the new ones in place of those that the work began with, and what came since."""
+    since = {table: tuple(file for file in now.of(table) if file not in began.of(table)) for table in new}
+    return {**now.files, **{table: (*files, *since[table]) for table, files in new.items()}}
+
+
+def _audited(spark: Any, lake: Lake, began: Manifest, name: str, end: int) -> dict[str, tuple[File, ...]]:
+    from pyspark.sql import functions as f
+
+    whole = _merged_receipts(spark, lake, began, lake.place("audit", name))
+    whole.createOrReplaceTempView("merged")
+    spark.sql(audit_sql.JUDGED.format(merged="merged", now=end)).createOrReplaceTempView("judged")
+    by_entity = audit_sql.VERDICT.format(entity="max(entity)", judged="judged", group="group by lower(entity)")
+    verdicts = partial_aggregates.with_all(spark.sql(by_entity).select(*VERDICTS).toArrow())
+    rows, last, oldest = whole.select(f.count("*"), f.max("last_ts"), f.min("last_ts")).first()
+    if oldest is not None and oldest < end - KEPT:
+        kept = spark.sql(_KEPT.format(horizon=end - KEPT))
+        kept.select(*AUDIT).write.mode("overwrite").parquet(str(lake.place("audit", f"{name}-kept")))
+        shutil.rmtree(lake.place("audit", name), ignore_errors=True)
+        name = f"{name}-kept"
+        rows = spark.read.schema(spark_ddl(AUDIT)).parquet(str(lake.place("audit", name))).count()
+    written = write_arrow(verdicts, lake.place("verdicts", f"{name}.parquet"))
+    batch = began.batch + 1
+    return {
+        "audit": (File(name, rows, last or 0, batch),) if rows else (),
+        "verdicts": (File(written.name, verdicts.num_rows, last or 0, batch),),
+    }
+
+
+def _merged_receipts(spark: Any, lake: Lake, began: Manifest, place: Path) -> Any:
+    """All receipts by message, written once: the rest reads what was written."""
+    known = _frame(spark, lake, "audit", began.of("audit"), spark_ddl(AUDIT))
+    _frame(spark, lake, "events", began.unjudged(), spark_ddl(EVENTS)).createOrReplaceTempView("new_events")
+    known.unionByName(spark.sql(audit_sql.PARTIAL.format(events="new_events"))).createOrReplaceTempView("receipts")
+    merged = spark.sql(audit_sql.MERGE.format(partials="receipts")).select(*AUDIT)
+    merged.write.mode("overwrite").parquet(str(place))
+    return spark.read.schema(spark_ddl(AUDIT)).parquet(str(place))
+
+
+def _small(files: tuple[File, ...]) -> tuple[File, ...]:
+    return tuple(file for file in files if file.rows < LARGE)
+
+
+def _fewer(spark: Any, lake: Lake, files: tuple[File, ...], name: str) -> tuple[File, ...]:
+    """Of many small files of events one."""
+    small = _small(files)
+    if len(small) < MOST_FILES:
+        return files
+    frame = _frame(spark, lake, "events", small, spark_ddl(EVENTS))
+    frame.coalesce(1).write.mode("overwrite").parquet(str(lake.place("events", name)))
+    rows, last = sum(file.rows for file in small), max(file.last_ts for file in small)
+    one = File(name, rows, last, max(file.batch for file in small))
+    return (*(file for file in files if file not in small), one)
+
+
+def _merged(lake: Lake, manifest: Manifest, table: str, name: str) -> tuple[File, ...]:
+    files = manifest.of(table)
+    if len(files) < MOST_FILES:
+        return files
+    rows = partial_aggregates.merge(table, [str(lake.place(table, file.name)) for file in files])
+    written = write_arrow(rows, lake.place(table, f"{name}.parquet"))
+    return (File(written.name, rows.num_rows, max(file.last_ts for file in files), manifest.batch + 1),)
+
+
+def _frame(spark: Any, lake: Lake, table: str, files: Any, ddl: str) -> Any:
+    paths = [str(lake.place(table, file.name)) for file in files]
+    if not paths:
+        return spark.createDataFrame([], ddl)
+    return spark.read.schema(ddl).parquet(*paths)
+
+
+def write_arrow(rows: Any, path: Path) -> Path:
+    """An Arrow table as one Parquet file. Raises OSError."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(rows, path, compression="zstd")
+    return path

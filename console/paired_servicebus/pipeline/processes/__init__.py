@@ -1,0 +1,1 @@
+"""Starts and ends the processes that run Spark; loads no Spark itself."""

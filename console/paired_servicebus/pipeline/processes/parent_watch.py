@@ -1,0 +1,30 @@
+"""Whoever started a process with Spark: when that has gone, in whatever way, the process ends too.
+
+The starter holds the other end of our standard input, and says nothing more through it than, perhaps, an order. No
+Spark here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+ORPHANED: Final = 3
+"""Exit status of a process that did not end in order in time."""
+
+
+def watch_parent(end: Callable[[], object], *, within: float) -> None:
+    """Once standard input has ended, call `end`, from a thread of its own; after `within` more seconds the process is
+    ended without order, and Spark's JVM with it."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        end()
+        time.sleep(within)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, name="the end of standard input", daemon=True).start()

@@ -1,0 +1,257 @@
+"""A journal's records to a RecordedHistory: what they say of outages, of the load, of people and of crashes.
+
+Every answer of the primary is a sighting: a second of sends, a failure, a ping. Between the last good sighting and the
+first bad one an outage began; it ended between the last bad one and the first good one. A request that was not
+answered says no more than that it was lost when it was asked. While an entity is failed over only pings see anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import (
+    EngineStarted,
+    EngineStopped,
+    Event,
+    FailuresCounted,
+    Forced,
+    InDoubt,
+    PingAccepted,
+    PingFailed,
+    Pinned,
+    QueuePulled,
+    QueueRestored,
+    Record,
+    Released,
+    SendsCounted,
+    StateChanged,
+    SyphonPaused,
+    SyphonResumed,
+)
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.engine.journal.spool import CLOSED, read_records
+from paired_servicebus.pipeline.rehearsal.histories.observations import EntityObservations, Observation
+from paired_servicebus.pipeline.rehearsal.histories.offered_load import bounds, insistence, loads_of, refusal
+from paired_servicebus.pipeline.rehearsal.histories.outages import outages_of
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    OfferedLoad,
+    Outage,
+    RecordedHistory,
+    TimeBounds,
+    kind_of_reason,
+)
+from paired_servicebus.simulation.run_plan import Crash, OperatorAct, Verb
+
+PRIMARY: Final = "primary"
+_STATES: Final = frozenset(state.value for state in State)
+VERBS: Final[dict[type[Event], Verb]] = {
+    Forced: "force",
+    Pinned: "pin",
+    Released: "release",
+    SyphonPaused: "pause",
+    SyphonResumed: "resume",
+}
+
+
+def read_history(folder: Path, policy: Policy) -> RecordedHistory:
+    """The history in a journal's folder.
+
+    Args:
+        policy: what was in force; says how long a send waited for its answer.
+
+    Raises:
+        ConfigurationError: there is no journal, or nothing in it.
+    """
+    if not (folder / CLOSED).is_dir():
+        raise ConfigurationError(f"there is no journal in {folder}: name the folder that has {CLOSED}/ in it")
+    reader = read_records(folder)
+    history = history_of(reader, policy, source=str(folder))
+    skipped = reader.unread.count + reader.unknown
+    if not skipped:
+        return history
+    unread = f"what {skipped} lines of the journal said, which could not be read"
+    return replace(history, unknown=(*history.unknown, "; ".join((unread, *reader.unread.tell()))))
+
+
+def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> RecordedHistory:
+    """The history that records tell.
+
+    Raises:
+        ConfigurationError: they tell of no entity.
+    """
+    reading = HistoryReader(policy)
+    for record in records:
+        reading.read(record)
+    return reading.history(source)
+
+
+class HistoryReader:
+    """Takes records one by one. Times are absolute until the end."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._seen: dict[str, EntityObservations] = {}
+        self._first: float | None = None
+        self._last = 0.0
+        self._queues = 1
+        self._pulled: dict[int, tuple[float, str]] = {}
+        self._queue_outages: list[Outage] = []
+        self._acts: list[OperatorAct] = []
+        self._crashes: list[tuple[float, float]] = []
+        self._boots: dict[tuple[str, str], tuple[float, bool]] = {}
+        """By engine and boot: its latest record, and whether it ended in order."""
+        self._single_acts = 0
+        self._strange = 0
+
+    def read(self, record: Record) -> None:
+        """One record."""
+        event = record.event
+        at = event.at
+        self._first = at if self._first is None else min(at, self._first)
+        self._last = max(self._last, at)
+        self._boot(record)
+        match event:
+            case SendsCounted():
+                self._sends(event)
+            case StateChanged():
+                self._changed(event)
+            case FailuresCounted(route="primary"):
+                self._entity(event.entity).kinds.append((at, event.failure))
+            case InDoubt(route="primary"):
+                self._doubt(event)
+            case PingAccepted():
+                self._entity(event.entity).sightings.append(Observation(at - event.took, at, 1, 0))
+            case PingFailed():
+                self._entity(event.entity).sightings.append(Observation(at - event.took, at, 0, 1, event.reason))
+            case QueuePulled():
+                self._pulled.setdefault(event.queue, (at, event.reason))
+            case QueueRestored():
+                self._restored(event.queue, at)
+            case Forced() | Pinned() | Released():
+                self._acts.append(OperatorAct(at, 0, VERBS[type(event)], event.entity))
+            case SyphonPaused() | SyphonResumed():
+                self._syphon(event)
+            case _:
+                pass
+
+    def _entity(self, path: str) -> EntityObservations:
+        return self._seen.setdefault(path.casefold(), EntityObservations(path))
+
+    def _boot(self, record: Record) -> None:
+        key, event = (record.engine, record.boot), record.event
+        if isinstance(event, EngineStarted):
+            self._queues = max(self._queues, event.backlog_queues)
+            earlier = [found for (engine, boot), found in self._boots.items() if engine == record.engine]
+            if earlier and key not in self._boots and not earlier[-1][1]:
+                self._crashes.append((earlier[-1][0], event.at))
+        self._boots[key] = (event.at, isinstance(event, EngineStopped))
+
+    def _sends(self, event: SendsCounted) -> None:
+        seen, since = self._entity(event.entity), event.at - event.seconds
+        if event.accepted:
+            seen.accepted.append((since, event.at, event.accepted))
+            seen.served(since)
+        if event.route == PRIMARY and (event.accepted or event.failed):
+            seen.sightings.append(Observation(since, event.at, event.accepted, event.failed, window=True))
+
+    def _changed(self, event: StateChanged) -> None:
+        if not {event.was, event.now} <= _STATES:
+            self._strange += 1
+            return
+        seen, now = self._entity(event.entity), State(event.now)
+        if now is State.SUSPECT:
+            seen.sightings.append(self._bad(event.at, event.why))
+            seen.refusing.append([event.at, inf])
+        elif now is State.HEALTHY:
+            seen.served(event.at)
+        if now is State.HEALTHY and not event.by and State(event.was) in (State.SUSPECT, State.UNKNOWN):
+            seen.sightings.append(Observation(event.at, event.at, 1, 0))
+
+    def _bad(self, at: float, reason: str) -> Observation:
+        timed_out = kind_of_reason(reason) is FailureKind.TIMEOUT
+        return Observation(at - self._policy.send_timeout * timed_out, at, 0, 1, reason)
+
+    def _doubt(self, event: InDoubt) -> None:
+        seen = self._entity(event.entity)
+        seen.sightings.append(self._bad(event.at, event.reason))
+        seen.doubts.setdefault(event.message_id, []).append(event.at)
+
+    def _restored(self, queue: int, at: float) -> None:
+        pulled = self._pulled.pop(queue, None)
+        if pulled is not None:
+            kind = kind_of_reason(pulled[1]) or FailureKind.UNEXPLAINED
+            self._queue_outages.append(Outage(queue, kind, TimeBounds(pulled[0], pulled[0]), TimeBounds(at, at)))
+
+    def _of_queues(self) -> list[Outage]:
+        """The queues' outages. A replay counts its queues from 0, and recorded indices may have gaps: the queues that
+        were out are then the first ones, since one is as good as another."""
+        out = sorted({int(outage.target) for outage in self._queue_outages})
+        self._queues = max(self._queues, len(out))
+        if not out or (out[0] >= 0 and out[-1] < self._queues):
+            return self._queue_outages
+        return [outage._replace(target=out.index(int(outage.target))) for outage in self._queue_outages]
+
+    def _syphon(self, event: SyphonPaused | SyphonResumed) -> None:
+        if event.queue is None and not event.destination:
+            self._acts.append(OperatorAct(event.at, 0, VERBS[type(event)]))
+        else:
+            self._single_acts += 1
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def history(self, source: str) -> RecordedHistory:
+        """What was read so far."""
+        seen = [one for one in self._seen.values() if one.sightings or one.accepted]
+        if self._first is None or not seen:
+            raise ConfigurationError(f"the journal in {source} tells of no sends: there is nothing to replay")
+        for queue in tuple(self._pulled):
+            self._restored(queue, self._last)
+        first, seconds = self._first, self._last - self._first
+        outages = [outage for one in seen for outage in outages_of(one, self._last)] + self._of_queues()
+        insists = insistence(seen)
+        loads = tuple(load for one in seen for load in loads_of(one, first, seconds, waits=insists is not None))
+        return RecordedHistory(
+            source=source,
+            began_at=first,
+            seconds=seconds,
+            entities=tuple(one.path for one in seen),
+            queues=self._queues,
+            loads=loads,
+            outages=tuple(sorted((_since(outage, first) for outage in outages), key=lambda one: (one.began, str(one)))),
+            crashes=tuple(Crash(at - first, back - first, 0) for at, back in self._crashes),
+            acts=tuple(act._replace(at=act.at - first) for act in self._acts),
+            refusal=refusal(seen),
+            insists=insists,
+            unknown=tuple(self._unknown(outages, loads)),
+        )
+
+    def _unknown(self, outages: Sequence[Outage], loads: Sequence[OfferedLoad]) -> Iterable[str]:
+        wide = [outage.ended.width for outage in outages if isinstance(outage.target, str)]
+        if any(width > 1.0 for width in wide):
+            yield (
+                f"when outages ended, up to {max(wide):.0f} s in one case: while an entity is failed over, "
+                "its pings alone ask the primary"
+            )
+        doubtful = {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION, FailureKind.DETACHED}
+        if any(outage.failure in doubtful for outage in outages):
+            yield "whether a message arrived whose send was not answered: duplicates are bounds"
+        if outages and (said := bounds(loads)):
+            yield said
+        if len({engine for engine, _ in self._boots}) > 1:
+            yield "how several engines share the load: they are replayed as one"
+        if self._strange:
+            yield f"what {self._strange} changes of state mean: no entity has such a state"
+        if self._single_acts:
+            yield f"{self._single_acts} pauses of single queues or destinations, which are not replayed"
+
+
+def _since(outage: Outage, first: float) -> Outage:
+    began, ended = (TimeBounds(span.earliest - first, span.latest - first) for span in (outage.began, outage.ended))
+    return outage._replace(began=began, ended=ended)

@@ -1,0 +1,116 @@
+"""Runs to figures: for each policy the middle of its runs and the ends, and which policy is recommended, and why.
+
+What is weighed is said with the result: a second in which a sender was refused counts as one, a failover as FAILOVER
+of them, since it parks messages, costs order and may make duplicates. The mean of all readings decides; among equals
+the fewest parked, then the cheapest, then the one that comes first, which is the one in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.pipeline.rehearsal.policy_grid import Order, Row, outcome_of
+from paired_servicebus.pipeline.rehearsal.policy_replay import COLUMNS, RunOutcome
+
+FAILOVER: Final = 10.0
+"""Seconds of refused sends that one failover is worth avoiding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure over all readings of the record: the middle one, the least and the greatest."""
+
+    middle: int
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFigures:
+    """What came of one policy."""
+
+    policy: Policy
+    figures: dict[str, Figure]
+    score: float
+    """Mean seconds, failovers counted in; less is better."""
+
+    def __getitem__(self, name: str) -> Figure:
+        return self.figures[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalResult:
+    """Every policy's line, the one in force first; and the index of the recommended one."""
+
+    lines: tuple[PolicyFigures, ...]
+    best: int
+    reason: str
+
+    @property
+    def recommended(self) -> Policy:
+        """The policy."""
+        return self.lines[self.best].policy
+
+
+def rehearsed(order: Order, rows: Sequence[Row]) -> RehearsalResult:
+    """The figures of all rows, in whatever order they came."""
+    runs: list[list[RunOutcome]] = [[] for _ in order.policies]
+    for row in sorted(rows):
+        runs[row[0]].append(outcome_of(row))
+    lines = tuple(_line(policy, found) for policy, found in zip(order.policies, runs, strict=True))
+    best = min(range(len(lines)), key=lambda index: _rank(lines[index], index))
+    return RehearsalResult(lines=lines, best=best, reason=_reason(lines, best))
+
+
+def _line(policy: Policy, runs: Sequence[RunOutcome]) -> PolicyFigures:
+    figures = {name: _figure([getattr(run, name) for run in runs]) for name in COLUMNS}
+    weighed = sum(run.unavailable_ms for run in runs) / 1000.0 + FAILOVER * sum(run.failovers for run in runs)
+    return PolicyFigures(policy=policy, figures=figures, score=round(weighed / len(runs), 3))
+
+
+def _figure(values: list[int]) -> Figure:
+    values.sort()
+    return Figure(middle=values[len(values) // 2], least=values[0], greatest=values[-1])
+
+
+def _rank(line: PolicyFigures, index: int) -> tuple[int, float, int, int, int]:
+    """A policy under which a rule was broken is never recommended."""
+    wrong = line["broken"].greatest + line["lost"].greatest
+    return wrong, round(line.score, 1), line["parked"].middle, line["operations"].middle, index
+
+
+def _reason(lines: Sequence[PolicyFigures], best: int) -> str:
+    now, then = lines[0], lines[best]
+    if not any(line["unavailable_ms"].greatest or line["failovers"].greatest for line in lines):
+        return "under every policy nothing failed over and no sender was refused: there is nothing to choose by"
+    if best == 0:
+        return f"no other policy does better: {_weight(now)} weighed"
+    told = "; ".join(_change(what, now, then) for what in ("unavailable_ms", "failovers", "parked", "duplicates"))
+    sure = "" if _apart(now, then) else "; the record leaves readings in which the policy in force does as well"
+    return f"{told}; {_weight(then)} weighed instead of {_weight(now)}{sure}"
+
+
+def _weight(line: PolicyFigures) -> str:
+    return f"{line.score:,.0f} s"
+
+
+def _apart(now: PolicyFigures, then: PolicyFigures) -> bool:
+    """Whether even its worst reading is better than the best one of the policy in force."""
+    return _bound(then, "greatest") < _bound(now, "least")
+
+
+def _bound(line: PolicyFigures, end: str) -> float:
+    seconds: int = getattr(line["unavailable_ms"], end)
+    failovers: int = getattr(line["failovers"], end)
+    return seconds / 1000.0 + FAILOVER * failovers
+
+
+def _change(name: str, now: PolicyFigures, then: PolicyFigures) -> str:
+    before, after = now[name].middle, then[name].middle
+    if name == "unavailable_ms":
+        return f"senders are refused for {after / 1000:,.0f} s instead of {before / 1000:,.0f} s"
+    what = {"failovers": "failovers", "parked": "messages parked", "duplicates": "duplicates"}[name]
+    return f"{after:,} {what} as before" if after == before else f"{after:,} {what} instead of {before:,}"

@@ -1,0 +1,333 @@
+"""One run: a RecordedHistory read one way, under one policy, through the shipped rules in paired_servicebus.simulation's World.
+
+A seed says how the record is read where it leaves a choice. Seed 1 takes every outage at its longest, seed 2 at its
+shortest, every other draws between. It also draws what the network leaves open.
+
+Quiet times are skipped: an entity that is healthy, meets no fault and has nothing parked takes its messages as if we
+were not there (SPEC.md section 6), so they are counted and not played until something is about to happen to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Final
+
+from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
+from paired_servicebus.core.accounting.ledger import SendOutcome
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_events import StateChanged
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    CONDITIONS,
+    FOREVER,
+    OfferedLoad,
+    Outage,
+    RecordedHistory,
+    TimeBounds,
+    calls_before,
+)
+from paired_servicebus.pipeline.rehearsal.world_parts import PARTS, CountedSending, CountingQueue
+from paired_servicebus.simulation.run_plan import (
+    LOCK,
+    RESCAN,
+    EntityPlan,
+    InjectedCondition,
+    InjectedFault,
+    Plan,
+    PlannedCall,
+    QueuePlan,
+)
+from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
+from paired_servicebus.simulation.virtual_clock import Steps
+from paired_servicebus.simulation.world import World
+
+LONGEST: Final = 1
+SHORTEST: Final = 2
+MARGIN: Final = 1.0
+"""Seconds before something happens from which on messages are played again."""
+FLAP: Final = 600.0
+"""Seconds within which a failback that is followed by another failover of the same entity was a flap."""
+LEAST_OUTAGE: Final = 0.001
+CAPACITY: Final = 10_000_000
+"""Messages: how full queues were is not recorded; an outage says "full" where one was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What came of one run. Whole numbers, so that sums are the same in any order; times are milliseconds."""
+
+    failovers: int
+    flaps: int
+    failed_over_ms: int
+    unavailable_ms: int
+    """Summed over entities: from the first call that failed to the next that was accepted."""
+    accepted: int
+    refused: int
+    """Messages whose callers were told no, or were told nothing, in the end."""
+    parked: int
+    duplicates: int
+    out_of_order: int
+    pings: int
+    operations: int
+    """Billed on top of a healthy day: pings, and what a parked message costs more than one that is not."""
+    lost: int
+    broken: int
+    """Rules of the simulation that did not hold; any but zero is a defect of ours."""
+
+
+COLUMNS: Final = tuple(field.name for field in fields(RunOutcome))
+
+
+def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
+    """Run it."""
+    return Replay(history, policy, seed).outcome()
+
+
+# -- reading the record --------------------------------------------------------------------------------------------
+
+
+def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
+    """The plan of one reading of the record."""
+    random = Random(f"reading {seed}")
+    quiet = 2 * LOCK + 3 * RESCAN
+    plan = Plan(
+        policy=policy,
+        entities=tuple(EntityPlan(path=path, capacity=CAPACITY) for path in history.entities),
+        queues=(QueuePlan(capacity=CAPACITY),) * history.queues,
+        syphons=(True,),
+        calls=(),
+        faults=tuple(_read(outage, seed, random) for outage in history.outages),
+        crashes=history.crashes,
+        acts=history.acts,
+        heals_at=history.seconds,
+        ends_at=history.seconds + quiet,
+    )
+    within = plan.back_within + 9 * policy.ping_primary_interval
+    return replace(plan, ends_at=plan.ends_at + within)
+
+
+def _read(outage: Outage, seed: int, random: Random) -> InjectedFault:
+    """Draws the same number of times whatever the seed, so that readings differ in nothing else."""
+    began, ended, draw = random.random(), random.random(), random.random()
+    if seed == LONGEST:
+        began, ended = 0.0, 1.0
+    elif seed == SHORTEST:
+        began, ended = 1.0, 0.0
+    at = _between(outage.began, began)
+    ends = max(at + LEAST_OUTAGE, _between(outage.ended, ended))
+    conditions = CONDITIONS.get(outage.failure, (InjectedCondition.INTERNAL,))
+    return InjectedFault(at, ends, (_key(outage.target),), conditions[int(draw * len(conditions))], outage.share)
+
+
+def _key(target: str | int) -> str | int:
+    return target.casefold() if isinstance(target, str) else target
+
+
+def _between(span: TimeBounds, draw: float) -> float:
+    return span.earliest + draw * span.width
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+class Replay(World):
+    """One run of a RecordedHistory."""
+
+    def __init__(self, history: RecordedHistory, policy: Policy, seed: int) -> None:
+        plan = plan_of(history, policy, seed)
+        super().__init__(plan, seed, parts=PARTS)
+        self.history = history
+        self.network.refusal = history.refusal
+        self.lying: Counter[str] = Counter()
+        self.queues = [
+            CountingQueue(index, queue, self.clock, self._lock_ended(index), self.lying)
+            for index, queue in enumerate(plan.queues)
+        ]
+        self.pings = 0
+        self.is_ever_paused = any(act.verb == "pause" for act in plan.acts)
+        self.refused_since: dict[str, float] = {}
+        self._served_at: dict[str, float] = {}
+        self._unavailable = 0.0
+        self._left: dict[str, float] = {}
+        self._returned: dict[str, float] = {}
+        self._failed_over = 0.0
+        self._failovers = 0
+        self._flaps = 0
+        self._skipped = 0
+        self._skipping: defaultdict[str, dict[CallFlow, None]] = defaultdict(dict)
+        """By entity: what leaves out calls that are yet to come, or were not told."""
+        self._incidents = {path: _incidents(plan, path) for path in self.destinations}
+
+    @property
+    def past_the_end(self) -> bool:
+        """Whether the record has ended; what follows only comes to rest."""
+        return self.clock.now >= BEGAN + self.history.seconds
+
+    def outcome(self) -> RunOutcome:
+        """Run it, and what came of it."""
+        result = self.run()
+        end = self.clock.now
+        for path in tuple(self.refused_since):
+            self.served(path)
+        failed_over = self._failed_over + sum(end - at for at in self._left.values())
+        parked = sum(queue.taken for queue in self.queues if isinstance(queue, CountingQueue))
+        return RunOutcome(
+            failovers=self._failovers,
+            flaps=self._flaps,
+            failed_over_ms=round(failed_over * 1000),
+            unavailable_ms=round(self._unavailable * 1000),
+            accepted=result.ledger.accepted + self._skipped,
+            refused=sum(1 for answer in self.watch.answers.values() if answer is not SendOutcome.ACCEPTED),
+            parked=parked,
+            duplicates=result.ledger.duplicates,
+            out_of_order=result.ledger.out_of_order,
+            pings=self.pings,
+            operations=self.pings + parked * (PARKED_MESSAGE_OPERATIONS - 2),
+            lost=result.ledger.lost,
+            broken=len(result.broken),
+        )
+
+    # -- load -------------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        super()._lay_out()
+        for number, load in enumerate(self.history.loads):
+            for since, until, rate in load.spans(self.history.seconds):
+                CallFlow(self, load, number, since, until, rate).start()
+
+    def _letter(self, path: str, sessions: int) -> SimMessage:
+        self._letters += 1
+        body = f"m{self._letters}"
+        return SimMessage(body, body, path, path.casefold(), self._letters)
+
+    def skip(self, calls: int, flow: CallFlow) -> None:
+        """Count calls that need not be played: each was accepted by the primary."""
+        self._skipped += calls
+        self._letters += calls
+        self._skipping[flow.key][flow] = None
+
+    def last_skipped(self, key: str) -> float | None:
+        """When the latest call to an entity was due that was not played; None: there is none that was not told."""
+        now, flows = self.clock.now - BEGAN, self._skipping[key]
+        found = {flow: flow.last_skipped(now) for flow in flows}
+        for flow in found:
+            if not flow.is_skipping(now):
+                del flows[flow]
+        return max((BEGAN + at for at in found.values() if at is not None), default=None)
+
+    def quiet_until(self, path: str) -> float | None:
+        """Up to when (seconds since the beginning) nothing happens to an entity that takes its messages as always; None
+        if it does not."""
+        now, key = self.clock.now - BEGAN, path.casefold()
+        entity = self.engines[0].machine.entity(path, at=self.clock.now)
+        if (
+            entity.state is not State.HEALTHY
+            or not entity.primary_good
+            or self.destinations[key].faults
+            or key in self.refused_since
+            or self.lying[key]
+        ):
+            return None
+        return next((at for at in self._incidents[key] if at >= now), self.history.seconds + MARGIN) - MARGIN
+
+    # -- counted ----------------------------------------------------------------------------------------------------
+
+    def refused(self, path: str, began: float) -> None:
+        """A call that began then failed; others may have been accepted meanwhile."""
+        self.refused_since.setdefault(path, max(began, self._served_at.get(path, began)))
+
+    def served(self, path: str) -> None:
+        """A call was accepted, by whichever route."""
+        self._served_at[path] = self.clock.now
+        since = self.refused_since.pop(path, None)
+        if since is not None:
+            self._unavailable += max(0.0, min(self.clock.now, BEGAN + self.history.seconds) - since)
+
+    def changed(self, change: StateChanged) -> None:
+        """An entity's state."""
+        path, was, now = change.entity.casefold(), State(change.was), State(change.now)
+        if now in DIVERTING and was not in DIVERTING:
+            self._failovers += 1
+            self._flaps += change.at - self._returned.get(path, -FOREVER) < FLAP
+            self._left[path] = change.at
+        elif was in DIVERTING and now not in DIVERTING:
+            self._failed_over += change.at - self._left.pop(path, change.at)
+            self._returned[path] = change.at
+
+
+def _incidents(plan: Plan, path: str) -> list[float]:
+    """When something happens to an entity from outside."""
+    times = [fault.at for fault in plan.faults if path in fault.targets]
+    times += [act.at for act in plan.acts if act.path.casefold() in ("", path)]
+    times += [time for crash in plan.crashes for time in (crash.at, crash.back)]
+    return sorted(times)
+
+
+class CallFlow:
+    """The calls of one step of one load."""
+
+    def __init__(self, world: Replay, load: OfferedLoad, sender: int, since: float, until: float, rate: float) -> None:
+        self._world = world
+        self._load = load
+        self._sender = sender
+        self._since, self._until, self._rate = since, until, rate
+        self._phase = world.random.random()
+        self._next = 0
+        self._in_hand = 0
+        self._skipped_to = 0
+        self.key = load.path.casefold()
+
+    def last_skipped(self, now: float) -> float | None:
+        """When the latest of the calls was due that were not played; None: they are yet to come."""
+        number = min(calls_before(now - self._since, self._rate, self._phase), self._skipped_to) - 1
+        return self._time_of(number) if number >= 0 else None
+
+    def is_skipping(self, now: float) -> bool:
+        """Whether calls that are not played are yet to come."""
+        return self._time_of(self._skipped_to - 1) > now
+
+    def _time_of(self, number: int) -> float:
+        return self._since + (number + self._phase) / self._rate
+
+    def start(self) -> None:
+        """Arrange the first call."""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        due = self._time_of(self._next)
+        if due < self._until:
+            self._world.clock.at(BEGAN + due, self._due)
+
+    def _due(self) -> None:
+        world, path = self._world, self._load.path
+        quiet = world.quiet_until(path)
+        first = 0
+        if quiet is not None:
+            first = calls_before(min(quiet, self._until) - self._since, self._rate, self._phase)
+        if first > self._next:
+            world.skip(first - self._next, self)
+            self._next = self._skipped_to = first
+        else:
+            self._play(path)
+            self._next += 1
+        self._arrange()
+
+    def _play(self, path: str) -> None:
+        if self._load.waits and self._in_hand:
+            return  # it has no time for this one
+        world, engine = self._world, self._world.engines[0]
+        if not engine.alive:
+            return
+        letters = [world._letter(path, 0)]
+        world.watch.offered(letters)
+        call = PlannedCall(world.clock.now - BEGAN, 0, self._sender, path, 1)
+        sending = CountedSending(engine, self._sender, path)
+        steps = self._alone(sending, call, letters) if self._load.waits else sending.call(call, letters)
+        world.clock.start(steps, engine.processes)
+
+    def _alone(self, sending: CountedSending, call: PlannedCall, letters: list[SimMessage]) -> Steps:
+        self._in_hand += 1
+        yield from sending.call(call, letters)
+        self._in_hand -= 1

@@ -1,0 +1,1 @@
+"""Spark itself: Java, session, environment, restarted queries and their checkpoints."""

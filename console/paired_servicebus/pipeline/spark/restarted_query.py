@@ -1,0 +1,106 @@
+"""A query of Spark's that is begun again where it ends with an error: a Python worker that was killed or did not start
+in time ends it, and so does whatever else passes. Where its checkpoint is not whole, it begins without one, once.
+
+Spark tries a task four times, but not the batch around it, and for the worker by which it prepares a batch it waits ten
+seconds, once. What a query had begun it does again under the same number; see streaming_queries.py for why that is no harm.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from paired_servicebus.core.text.untrusted_text import one_line
+from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE
+from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
+from paired_servicebus.pipeline.spark.spark_session import first_line
+
+TRIES: Final = 4
+"""In a row, of one batch: then the error is no passing one."""
+PAUSE: Final = 1.0
+"""Seconds before the next try."""
+
+
+class Query:
+    """A query that goes on.
+
+    Args:
+        name: what it is called.
+        checkpoint: the folder of its checkpoint.
+        start: starts it, with that.
+        place: how far it is; what changes with each batch that is done.
+    """
+
+    def __init__(self, name: str, checkpoint: Path, start: Callable[[], Any], place: Callable[[], object]) -> None:
+        self._name = name
+        self._checkpoint = checkpoint
+        self._is_anew = False
+        self._start = start
+        self._place = place
+        self._failed_at: object = None
+        self._failures = 0
+        if lacking := missing(checkpoint):
+            self._give_up_checkpoint(f"{lacking} is missing")
+        self._running = start()
+
+    def finish(self) -> None:
+        """Wait until it has done what was there. Raises what Spark says at last."""
+        while not self._done():
+            pass
+
+    def keep_up(self) -> None:
+        """Begin it again, should it have ended. Raises what Spark says at last."""
+        if not self._running.isActive:
+            self._done()
+
+    def begin_anew(self) -> None:
+        """End it in order, and start it again."""
+        self._running.stop()
+        self._running = self._start()
+
+    def stop(self) -> None:
+        """In order."""
+        self._running.stop()
+
+    def _done(self) -> bool:
+        try:
+            self._running.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: the last is raised
+            self._begin_again(error)
+            return False
+        return True
+
+    def _begin_again(self, error: Exception) -> None:
+        reason = first_line(error)
+        if is_blamed(reason) and not self._is_anew:
+            self._give_up_checkpoint(reason)
+        else:
+            self._count(error)
+            _tell(f"{self._name} is begun again ({self._failures} of {TRIES - 1}): {reason}")
+            time.sleep(PAUSE)
+        self._running = self._start()
+
+    def _count(self, error: Exception) -> None:
+        place = self._place()
+        self._failures = self._failures + 1 if place == self._failed_at else 1
+        self._failed_at = place
+        if self._failures >= TRIES:
+            raise error
+
+    def _give_up_checkpoint(self, why: str) -> None:
+        self._is_anew = True
+        _tell(
+            f"{NOTE}Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why}): it is "
+            "removed, and everything is read again; the tables keep what they hold, and take nothing twice"
+        )
+        shutil.rmtree(self._checkpoint, ignore_errors=True)  # somebody may have removed it
+
+
+def _tell(line: str) -> None:
+    """In the log, whatever Spark wrote before."""
+    sys.stdout.write(f"\n{one_line(line)}\n")
+    sys.stdout.flush()

@@ -1,0 +1,166 @@
+"""A Spark session as this project runs it: on loopback, in UTC, silent, out of other people's way.
+
+Only for processes of their own (launch.py): Spark takes over SIGINT, and the JVM and its Python workers write to the
+terminal whatever is configured. No `sparkContext`, RDD or `_jvm` is used anywhere, so that a session of Spark Connect
+serves as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from paired_servicebus.core.errors import SparkFailedError, SparkMissingError
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.pipeline.spark.java import Java
+from paired_servicebus.pipeline.spark.spark_environment import withheld, write_defaults
+
+STOP: Final = 10.0
+"""Seconds that a session has to stop in."""
+HEAP: Final = "1g"
+LOCAL: Final = "local[2,4]"
+"""Two tasks at a time, each tried four times: plain local[2] would not try again."""
+
+
+@contextmanager
+def open_session(
+    *,
+    app: str,
+    work: Path,
+    java: Java,
+    master: str = LOCAL,
+    settings: Mapping[str, object] | None = None,
+    private: Mapping[str, str] | None = None,
+    whole_environment: bool = False,
+) -> Iterator[Any]:
+    """A session, stopped in the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
+
+    Args:
+        app: what it is called, in Spark's logs and pages.
+        work: a folder of ours for logs and scratch.
+        master: whatever Spark accepts.
+        settings: Spark's own, on top of the usual ones.
+        private: a person's, on top of all: in no argument of a process.
+        whole_environment: its tasks get into namespaces by this process's environment.
+    """
+    if find_spec("pyspark") is None:
+        raise SparkMissingError(
+            "Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it, with a Java"
+        )
+    loopback = master.startswith("local") or "127.0.0.1" in master or "localhost" in master
+    _set_up(work, java, loopback=loopback)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"paired {app}").master(master)
+    write_defaults(work / "conf", private or {})
+    own = {**_settings(work), **(_LOOPBACK if loopback else {}), **(settings or {})}
+    for name in own.keys() - (private or {}).keys():
+        builder = builder.config(name, str(own[name]))
+    try:
+        with nullcontext() if whole_environment else withheld():
+            spark = builder.getOrCreate()
+    except Exception as error:  # whatever py4j, the JVM or the master said
+        raise SparkFailedError(f"Spark did not start on {master}: {first_line(error)}") from error
+    try:
+        yield spark
+    finally:
+        _stop(spark)
+
+
+def first_line(error: BaseException) -> str:
+    """Why Spark failed, without its pages of stack: the innermost cause that it names, else what it says first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [found.group(1) for line in lines if (found := _CAUSE.match(line))]
+    said = causes[-1] if causes else _QUERY.sub("", lines[0]) if lines else ""
+    return f"{type(error).__name__}: {masked(said)[:400]}" if said else type(error).__name__
+
+
+def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
+    """The environment that the JVM and its Python workers inherit."""
+    conf = work / "conf"
+    conf.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))
+    (conf / "fairscheduler.xml").write_text(_FAIR)
+    os.environ.update(
+        JAVA_HOME=str(java.home),
+        SPARK_CONF_DIR=str(conf),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYTHONSAFEPATH="1",  # the JVM starts `python -m pyspark.daemon`
+        TZ="UTC",
+    )
+    if loopback:  # otherwise its ports listen on the network
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.pop("SPARK_HOME", None)  # another Spark of this machine's
+    time.tzset()
+
+
+def _settings(work: Path) -> dict[str, object]:
+    return {
+        "spark.driver.memory": HEAP,
+        "spark.driver.extraJavaOptions": f'{_SHORT} -Duser.timezone=UTC "-Djava.io.tmpdir={work}"',
+        "spark.sql.files.ignoreMissingFiles": "true",  # a journal's oldest files give way to newer ones
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.local.dir": work / "scratch",
+        "spark.sql.warehouse.dir": work / "warehouse",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
+    }
+
+
+def _stop(spark: Any) -> None:
+    """Stops it, and does not wait for ever: what does not stop dies with this process."""
+    stopping = threading.Thread(target=spark.stop, name="stopping Spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP)
+
+
+_CAUSE: Final = re.compile(r"(?:Caused by: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
+
+_QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
+"""What every query says that has failed, around the reason."""
+
+_SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""
+
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_FAIR: Final = """<?xml version="1.0"?>
+<allocations><pool name="default">
+  <schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare>
+</pool></allocations>
+"""
+"""Jobs take turns: otherwise a short one waits until a long one that began before it has no more tasks to give out."""
+
+_LOG4J: Final = """rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}}{{UTC}} %p %c{{1}}: %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 4MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""

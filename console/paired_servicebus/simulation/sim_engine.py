@@ -1,0 +1,235 @@
+"""One engine in the World: the shipped machine, and around it what paired_servicebus.pairing does with asyncio: the timer, the
+hands that ping and probe, waking those who wait for a change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.failover.send_router import SenderMemory
+from paired_servicebus.core.model.entity_state import Entity as Standing
+from paired_servicebus.core.model.entity_state import State, Trigger
+from paired_servicebus.core.model.pairing_events import (
+    Event,
+    Forced,
+    PingAccepted,
+    PingFailed,
+    Pinned,
+    QueueProbed,
+    QueuePulled,
+    Released,
+    SendAccepted,
+    SendFailed,
+    StateChanged,
+    SyphonPaused,
+    SyphonResumed,
+    Ticked,
+)
+from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement, Verdict
+from paired_servicebus.simulation.run_plan import OperatorAct
+from paired_servicebus.simulation.state_invariants import StateInvariantChecker
+from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, kill
+
+if TYPE_CHECKING:
+    from paired_servicebus.simulation.world import World
+
+JUDGEMENTS = {kind: Judgement(kind, VERDICTS[kind], str(kind)) for kind in FailureKind}
+Reached = set[tuple[State, Trigger]]
+
+
+class CountingMachine(PairingMachine):
+    """The machine as it is shipped, counting which lines of its table were reached."""
+
+    reached: Reached
+
+    def _move(self, entity: Standing, trigger: Trigger, at: float, why: str, by: str = "") -> Any:
+        effects = super()._move(entity, trigger, at, why, by)
+        self.reached.add((entity.state, trigger))
+        return effects
+
+
+class SimEngine:
+    """One engine; a crash ends it where it stands, and `start` is another boot in its place.
+
+    Overridden by planted bugs: `judge`, `tell`, `ping`, `probe`.
+    """
+
+    def __init__(self, world: World, index: int, *, syphon: bool) -> None:
+        self.world = world
+        self.clock = world.clock
+        self.index = index
+        self.syphon = syphon
+        self.boot = 0
+        self.name = ""
+        """Of this boot, in traces."""
+        self.alive = False
+        self.processes: dict[SimProcess, None] = {}
+        self.calls = 0
+        """In hand."""
+        self._waiters: list[tuple[SimProcess, int]] = []
+        self._arms = 0
+        """Timers that were set: over all boots, since one of a boot that crashed is still to come."""
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Pair, and set the pumps to work."""
+        world = self.world
+        self.boot += 1
+        self.name = f"engine {self.index}.{self.boot}"
+        self.alive = True
+        self.machine = world.parts.pairing(world.plan.policy, queues=range(len(world.queues)))
+        self.machine.reached = world.reached
+        self.state_watch = StateInvariantChecker(self.name, world.watch)
+        self.memories: dict[tuple[int, str], SenderMemory] = {}
+        self._armed: float | None = None
+        world.watch.say(f"{self.name} starts")
+        for entity in world.plan.entities:  # as the console's own engine lists what it is told to
+            self.machine.entity(entity.path, at=self.clock.now)
+        if self.syphon:
+            for queue in world.queues:
+                self.clock.start(world.parts.moving(self, queue).run(), self.processes)
+
+    def crash(self) -> None:
+        """Die: what is in hand is never told to anybody."""
+        if not self.alive:
+            return
+        self.world.watch.say(f"{self.name} crashes")
+        self.state_watch.all_on_time(self.clock.now)
+        self.alive = False
+        self._arms += 1
+        self._waiters = []
+        self.world.watch.open_calls -= self.calls
+        self.calls = 0
+        kill(self.processes)
+
+    def memory(self, sender: int, path: str) -> SenderMemory:
+        """What one paired sender remembers."""
+        return self.memories.setdefault((sender, path), SenderMemory())
+
+    # -- the machine ------------------------------------------------------------------------------------------------
+
+    def judge(self, failure: FailureKind) -> Judgement:
+        """The verdict on a failure."""
+        return JUDGEMENTS[failure]
+
+    def tell(self, event: Event) -> None:
+        """Step the machine and do what it asks for."""
+        machine = self.machine
+        for effect in machine.step(event):
+            if isinstance(effect, Announce):
+                self._announced(effect.event)
+            elif isinstance(effect, SendPing):
+                self.clock.start(self.ping(effect), self.processes)
+            elif isinstance(effect, ProbeQueue):
+                self.clock.start(self.probe(effect), self.processes)
+        due = machine.next_deadline
+        if due != self._armed:
+            self._armed = due
+            self._arms += 1
+            if due is not None:
+                self.clock.at(due, self._tick, self._arms)
+
+    def _tick(self, arm: int) -> None:
+        if arm == self._arms:
+            self._armed = None
+            self.tell(Ticked(at=self.clock.now))
+
+    def _announced(self, event: Event) -> None:
+        watch = self.world.watch
+        if watch.trace is not None:
+            watch.say(f"{self.name}: {event}")
+        if isinstance(event, StateChanged):
+            self.state_watch.changed(event)
+        elif isinstance(event, QueuePulled):
+            watch.pulled_for(FailureKind(event.reason), f"backlog/{event.queue}")
+        waiters, self._waiters = self._waiters, []
+        for process, turn in waiters:
+            self.clock.wake(self.clock.now, process, turn)
+
+    def change(self, until: float) -> Steps:
+        """Wait for the next change, at most until `until`."""
+        process = self.clock.current
+        self._waiters.append((process, process.turn))
+        self.clock.wake(until, process, process.turn)
+        yield
+
+    def operate(self, act: OperatorAct) -> None:
+        """What an operator does; what cannot be is refused by the machine and changes nothing."""
+        if not self.alive:
+            return
+        at = self.clock.now
+        events: dict[str, Event] = {
+            "force": Forced(at=at, entity=act.path, by="anna", why="a drill"),
+            "pin": Pinned(at=at, entity=act.path, by="anna", why="a drill"),
+            "release": Released(at=at, entity=act.path, by="anna", why="over"),
+            "pause": SyphonPaused(at=at, by="anna"),
+            "resume": SyphonResumed(at=at, by="anna"),
+        }
+        try:
+            self.tell(events[act.verb])
+        except IllegalEventError as error:
+            self.world.watch.say(f"{self.name} refuses to {act.verb} {act.path}: {error}")
+
+    # -- what the machine knows of sends ------------------------------------------------------------------------------
+
+    def accepted(self, path: str, queue: int | None, messages: int) -> None:
+        """An attempt was accepted."""
+        self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
+
+    def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:
+        """An attempt failed."""
+        self.tell(
+            SendFailed(
+                at=self.clock.now,
+                entity=path,
+                queue=queue,
+                failure=judgement.kind,
+                reason=judgement.reason,
+                messages=messages,
+            )
+        )
+
+    # -- hands ------------------------------------------------------------------------------------------------------
+
+    def ping(self, effect: SendPing) -> Steps:
+        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        world, path, began = self.world, effect.entity, self.clock.now
+        destination = world.destinations[path.casefold()]
+        who = (self.name, "ping")
+        world.watch.attempted(who, destination.name, "a ping", diverting=False)
+        self.state_watch.ping_leaves(path, began)
+        condition = destination.met(world.random)
+        timeout = world.plan.policy.ping_timeout
+        failure, _ = yield from world.network.request(destination, condition, timeout, destination.ping)
+        now = self.clock.now
+        world.watch.answered(who, destination.name, failure)
+        self.state_watch.ping_answered(path, began, now, failure)
+        took = now - began
+        if failure is None:
+            self.tell(PingAccepted(at=now, entity=path, number=effect.number, took=took))
+            return
+        judgement = self.judge(failure)
+        throttled = judgement.verdict is Verdict.THROTTLED
+        self.tell(
+            PingFailed(
+                at=now, entity=path, number=effect.number, reason=judgement.reason, took=took, throttled=throttled
+            )
+        )
+
+    def probe(self, effect: ProbeQueue) -> Steps:
+        """Attach to a pulled backlog queue; one that is full or busy can be attached to."""
+        world = self.world
+        queue = world.queues[effect.queue]
+        condition = queue.met(world.random)
+        failure, _ = yield from world.network.request(queue, condition, world.plan.policy.ping_timeout, _nothing)
+        accepted = failure is None or failure in (FailureKind.FULL, FailureKind.BUSY)
+        reason = "" if failure is None else str(failure)
+        self.tell(QueueProbed(at=self.clock.now, queue=effect.queue, accepted=accepted, reason=reason))
+
+
+def _nothing() -> None:
+    """What attaching does to a queue."""

@@ -1,0 +1,271 @@
+"""What requests reach: destinations in the primary, backlog queues in the secondary. No rule of ours is in here.
+
+A deleted destination takes nothing while it is gone; what it held was received before. Backlog queues are never
+deleted: what they hold would be their owner's to lose.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.simulation.run_plan import LATEST, LOCK, EntityPlan, InjectedCondition, InjectedFault, QueuePlan
+from paired_servicebus.simulation.sim_messages import SimMessage
+from paired_servicebus.simulation.virtual_clock import VirtualClock
+
+
+class RequestTarget:
+    """Something that requests go to, and the faults on the way."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.faults: list[InjectedFault] = []
+        self.fault: InjectedFault | None = None
+        """The latest of them, which is the one that is met."""
+
+    def begin(self, fault: InjectedFault) -> None:
+        """A fault begins."""
+        self.faults.append(fault)
+        self.fault = fault
+
+    def end(self, fault: InjectedFault) -> None:
+        """A fault ends."""
+        self.faults.remove(fault)
+        self.fault = self.faults[-1] if self.faults else None
+
+    def met(self, random: Random) -> InjectedCondition | None:
+        """The condition that one request meets."""
+        fault = self.fault
+        if fault is None or (fault.share < 1.0 and random.random() >= fault.share):
+            return None
+        return fault.condition
+
+
+class SimDestination(RequestTarget):
+    """An entity of the primary, with its receivers.
+
+    Args:
+        landed: told of each letter that was taken; not of those that duplicate detection drops.
+        received: told of each letter that a receiver got.
+        expired: told of each letter that was not received in its time to live.
+    """
+
+    def __init__(
+        self,
+        plan: EntityPlan,
+        clock: VirtualClock,
+        *,
+        landed: Callable[[SimDestination, SimMessage], None],
+        received: Callable[[SimMessage], None],
+        expired: Callable[[SimMessage], None],
+    ) -> None:
+        super().__init__(plan.path)
+        self.plan = plan
+        self.depth = 0
+        self.full_at = 0.0
+        """When it last refused something for want of room, which scheduled messages and hidden ones take too."""
+        self._clock = clock
+        self._landed, self._received, self._expired = landed, received, expired
+        self._seen: set[str] = set()
+        self._waiting: list[tuple[SimMessage, float | None]] = []
+
+    @property
+    def away(self) -> bool:
+        """Whether its receivers are away."""
+        return any(fault.condition is InjectedCondition.AWAY for fault in self.faults)
+
+    def end(self, fault: InjectedFault) -> None:
+        """A fault ends; receivers that come back read what waits."""
+        super().end(fault)
+        if not self.away:
+            waiting, self._waiting = self._waiting, []
+            for letter, expires in waiting:
+                self._read(letter, expires)
+
+    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+        """Take all of them or none; `hidden` seconds pass before they can be seen."""
+        if any(letter.poison for letter in letters):
+            return FailureKind.ARGUMENT
+        if self.depth + len(letters) > self.plan.capacity:
+            self.full_at = self._clock.now
+            return FailureKind.FULL
+        for letter in letters:
+            if self.plan.detects_duplicates:
+                if letter.message_id in self._seen:
+                    continue
+                self._seen.add(letter.message_id)
+            self._landed(self, letter)
+            self._enqueue(letter, hidden)
+        return None
+
+    def ping(self) -> FailureKind | None:
+        """Take a ping, which nobody receives."""
+        if self.depth < self.plan.capacity:
+            return None
+        self.full_at = self._clock.now
+        return FailureKind.FULL
+
+    def _enqueue(self, letter: SimMessage, hidden: float) -> None:
+        self.depth += 1
+        visible = self._clock.now
+        if letter.scheduled is not None:
+            visible = max(visible, letter.scheduled.timestamp())
+        expires = None if letter.time_to_live is None else visible + letter.time_to_live.total_seconds()
+        self._clock.at(visible + hidden + 0.1, self._read, letter, expires)
+
+    def _read(self, letter: SimMessage, expires: float | None) -> None:
+        if expires is not None and expires <= self._clock.now:
+            self._expired(letter)
+        elif self.away:
+            self._waiting.append((letter, expires))
+            return
+        else:
+            self._received(letter)
+        self.depth -= 1
+
+
+@dataclass(slots=True)
+class HeldMessage:
+    """A message in a backlog queue."""
+
+    number: int
+    letter: SimMessage
+    enqueued_at: float
+    lock: int = 0
+    """Zero: not locked; else which lock."""
+    deferred: bool = False
+    deliveries: int = 0
+
+
+EVERY_DELIVERY_LIMIT: Final = "the delivery limit"
+
+
+class SimBacklogQueue(RequestTarget):
+    """A backlog queue: peek-lock, deferral, dead letters, a quota, perhaps a delivery limit.
+
+    `expired_lock` is told of every lock that ended unsettled.
+    """
+
+    def __init__(
+        self, index: int, plan: QueuePlan, clock: VirtualClock, expired_lock: Callable[[HeldMessage], None]
+    ) -> None:
+        super().__init__(f"backlog/{index}")
+        self.index = index
+        self.plan = plan
+        self.held: dict[int, HeldMessage] = {}
+        self.dead: list[tuple[SimMessage, str]] = []
+        self.waiters: list[Callable[[], None]] = []
+        """Woken when something can be received."""
+        self._clock = clock
+        self._expired_lock = expired_lock
+        self._ready: list[int] = []
+        self._numbers = 0
+        self._locks = 0
+
+    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+        """Take all of them or none; `hidden` seconds pass before they can be seen."""
+        if len(self.held) + len(letters) > self.plan.capacity:
+            return FailureKind.FULL
+        for letter in letters:
+            self._numbers += 1
+            self.held[self._numbers] = HeldMessage(self._numbers, letter, self._clock.now)
+            if hidden:
+                self._clock.at(self._clock.now + hidden, self._show, self._numbers)
+            else:
+                self._show(self._numbers)
+        return None
+
+    def _show(self, number: int) -> None:
+        heapq.heappush(self._ready, number)
+        waiters, self.waiters = self.waiters, []
+        for wake in waiters:
+            wake()
+
+    @property
+    def readable(self) -> bool:
+        """Whether a receive would give something."""
+        return bool(self._ready)
+
+    def receive(self, most: int) -> list[tuple[HeldMessage, int]]:
+        """Lock the oldest messages: each with the lock it was given."""
+        ready = self._ready
+        found: list[HeldMessage] = []
+        while ready and len(found) < most:
+            found.append(self.held[heapq.heappop(ready)])
+        return self._lock(found)
+
+    def _lock(self, found: list[HeldMessage]) -> list[tuple[HeldMessage, int]]:
+        if not found:
+            return []
+        self._locks += 1
+        for held in found:
+            held.lock = self._locks
+        self._clock.at(self._clock.now + LOCK, self._unlock, found, self._locks)
+        return [(held, self._locks) for held in found]
+
+    def _unlock(self, locked: list[HeldMessage], lock: int) -> None:
+        for held in locked:
+            if held.lock == lock and held.number in self.held:
+                self._expired_lock(held)
+                self._give_back(held)
+
+    def _give_back(self, held: HeldMessage) -> None:
+        held.lock = 0
+        held.deliveries += 1
+        if held.deliveries >= self.plan.delivery_limit:
+            self._bury(held, EVERY_DELIVERY_LIMIT)
+        elif not held.deferred:
+            self._show(held.number)
+
+    def _bury(self, held: HeldMessage, reason: str) -> None:
+        del self.held[held.number]
+        self.dead.append((held.letter, reason))
+
+    # -- settlements: what was locked, and whether each was still ---------------------------------------------------
+
+    def complete(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
+        """Remove them."""
+        return [self._settle(held, lock, lambda one: self.held.pop(one.number)) for held, lock in locked]
+
+    def dead_letter(self, locked: Sequence[tuple[HeldMessage, int]], reason: str) -> list[bool]:
+        """Put them into the dead-letter queue."""
+        return [self._settle(held, lock, lambda one: self._bury(one, reason)) for held, lock in locked]
+
+    def defer(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
+        """Set them aside: received by number from now on."""
+        return [self._settle(held, lock, _defer) for held, lock in locked]
+
+    def abandon(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
+        """Give them back, which counts as a delivery."""
+        return [self._settle(held, lock, self._give_back) for held, lock in locked]
+
+    def _settle(self, held: HeldMessage, lock: int, act: Callable[[HeldMessage], object]) -> bool:
+        if held.lock != lock or held.number not in self.held:
+            return False
+        held.lock = 0
+        act(held)
+        return True
+
+    # -- what was set aside ----------------------------------------------------------------------------------------
+
+    def receive_deferred(self, numbers: Sequence[int]) -> list[tuple[HeldMessage, int]] | None:
+        """Lock deferred messages: all of them, or none if one is gone or locked."""
+        found = [held for held in map(self.held.get, numbers) if held is not None and held.deferred and not held.lock]
+        return self._lock(found) if len(found) == len(numbers) else None
+
+    def peek_deferred(self) -> list[HeldMessage]:
+        """Everything that is set aside."""
+        return [held for held in self.held.values() if held.deferred]
+
+
+def _defer(held: HeldMessage) -> None:
+    held.deferred = True
+
+
+def hidden_for(random: Random, condition: InjectedCondition | None) -> float:
+    """How long what is accepted now stays invisible; mostly short, at most 15 minutes."""
+    return random.random() ** 3 * LATEST if condition is InjectedCondition.HIDDEN else 0.0

@@ -1,0 +1,147 @@
+"""The rules of SPEC.md section 6, looked at from outside: what an engine's machine announces is held against what the
+World's primary really answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paired_servicebus.core.failover.inactivity import QUIET_AFTER
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_events import StateChanged
+from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
+from paired_servicebus.simulation.invariants import CLOSE, InvariantChecker
+
+
+@dataclass(slots=True)
+class SeenEntity:
+    """One entity of one engine, from outside."""
+
+    state: State = State.UNKNOWN
+    since: float = 0.0
+    failure: FailureKind | None = None
+    """The latest answer to a send, None: accepted or none yet."""
+    heard: float | None = None
+    """When the latest send or ping of this engine ended; None: none has."""
+    ping_due: float | None = None
+    """When the next ping has to leave."""
+    ping_began: float | None = None
+    """When the one under way left."""
+    pings_rest_until: float = 0.0
+    """After a throttled one, whatever a person does meanwhile."""
+    good_pings: int = 0
+    """Accepted in a row."""
+
+
+@dataclass(slots=True)
+class StateInvariantChecker:
+    """Looks after the entities of one engine, from one boot to its end."""
+
+    engine: str
+    watch: InvariantChecker
+    seen: dict[str, SeenEntity] = field(default_factory=dict)
+
+    def of(self, path: str) -> SeenEntity:
+        """What is known of an entity."""
+        key = path.casefold()
+        found = self.seen.get(key)
+        if found is None:
+            found = self.seen[key] = SeenEntity()
+        return found
+
+    def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
+        """The primary answered a send, or did not."""
+        seen = self.of(path)
+        self._not_quiet_for_long(seen, path, at)
+        seen.failure, seen.heard = failure, at
+
+    def changed(self, change: StateChanged) -> None:
+        """The machine says that an entity changed."""
+        seen, now = self.of(change.entity), State(change.now)
+        if not change.by:
+            self._by_itself(seen, now, change)
+        elif now is State.HEALTHY and seen.heard is None:
+            self.watch.fail("healthy by evidence", f"{self.engine}: {change.entity} was never asked and is {now}")
+        if now in DIVERTING and seen.state not in DIVERTING:
+            seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
+            seen.ping_began, seen.good_pings = None, 0
+        elif now not in DIVERTING:
+            self._on_time(seen, change.entity, change.at)
+            seen.ping_due = seen.ping_began = None
+        seen.state, seen.since = now, change.at
+
+    def _by_itself(self, seen: SeenEntity, now: State, change: StateChanged) -> None:
+        fail, policy = self.watch.fail, self.watch.plan.policy
+        what = f"{self.engine}: {change.entity} from {seen.state} to {now}"
+        if seen.state in (State.FORCED, State.PINNED):
+            fail("only an operator releases", what)
+        elif now is State.SUSPECT:
+            if seen.failure is None or VERDICTS[seen.failure] is not Verdict.COUNTS:
+                fail("verdict", f"{what} for {seen.failure or 'no failure'}")
+        elif now is State.UNKNOWN:
+            self._fell_quiet(seen, what, change.at)
+        elif now is State.FAILED_OVER:
+            late = change.at - seen.since - policy.failover_interval
+            if seen.state is not State.SUSPECT or abs(late) > CLOSE:
+                fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
+        elif seen.state is State.FAILED_OVER:
+            if seen.good_pings < policy.failback_pings:
+                fail("failback", f"{what} after {seen.good_pings} accepted pings of {policy.failback_pings}")
+            if change.at - seen.since < policy.cool_down - CLOSE:
+                fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
+        elif seen.failure is not None:
+            fail("healthy by a send", f"{what} after {seen.failure}")
+
+    # -- silence ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _quiet_at(seen: SeenEntity) -> float | None:
+        """When it may be called healthy no longer; None: it is not."""
+        return max((seen.heard or 0.0) + QUIET_AFTER, seen.since) if seen.state is State.HEALTHY else None
+
+    def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
+        due = self._quiet_at(seen)
+        if due is None or abs(at - due) > CLOSE:
+            self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
+
+    def _not_quiet_for_long(self, seen: SeenEntity, path: str, at: float) -> None:
+        due = self._quiet_at(seen)
+        if due is not None and due < at - CLOSE:
+            self.watch.fail("quiet", f"{self.engine}: {path} is healthy though quiet for {at - due:.3f} s too long")
+
+    # -- pings ------------------------------------------------------------------------------------------------------
+
+    def ping_leaves(self, path: str, at: float) -> None:
+        """One an interval, the first an interval after failover, none while sends go to the primary."""
+        seen = self.of(path)
+        what = f"{self.engine}: {path} is {seen.state}"
+        if seen.state not in DIVERTING:
+            self.watch.fail("ping", f"{what} and is pinged")
+        elif seen.ping_began is not None:
+            self.watch.fail("ping", f"{what} and two pings are under way")
+        elif seen.ping_due is None or abs(at - seen.ping_due) > CLOSE:
+            self.watch.fail("ping", f"{what} and is pinged {at - (seen.ping_due or 0):+.3f} s from when it was due")
+        seen.ping_due, seen.ping_began = None, at
+
+    def ping_answered(self, path: str, began: float, at: float, failure: FailureKind | None) -> None:
+        """An answer that a failback has overtaken says nothing of what is under way now."""
+        seen = self.of(path)
+        if seen.ping_began != began:
+            return
+        policy = self.watch.plan.policy
+        rest = policy.throttle_wait if failure is FailureKind.BUSY else 0.0
+        seen.pings_rest_until = at + rest
+        seen.good_pings = 0 if failure else seen.good_pings + 1
+        seen.ping_began = None
+        seen.heard = at
+        seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
+
+    def _on_time(self, seen: SeenEntity, path: str, at: float) -> None:
+        if seen.ping_due is not None and seen.ping_due < at - CLOSE:
+            self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
+
+    def all_on_time(self, at: float) -> None:
+        """At the end of a boot: no ping is overdue, and nothing is called healthy that has long been quiet."""
+        for path, seen in self.seen.items():
+            self._on_time(seen, path, at)
+            self._not_quiet_for_long(seen, path, at)

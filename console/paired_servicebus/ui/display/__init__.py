@@ -1,0 +1,1 @@
+"""Output to a terminal: profiles, themes, writing only changed cells, ASCII and monochrome, the crash log."""

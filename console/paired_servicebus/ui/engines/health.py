@@ -1,0 +1,245 @@
+"""How engines stand, without a screen: a table for people, one JSON object for programs, an exit status for both.
+
+Healthy is an engine that answers, with figures of now, and nothing that a person should look at: no alarm, no entity
+that is suspect, failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck.
+An entity that nothing was sent to is unknown, which is no illness. An engine that knows of no healthy entity is unknown
+itself. Warnings are said and degrade nothing.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.discovery import EngineStatus
+from paired_servicebus.ui.render.number_format import count, plural, rate, when
+from paired_servicebus.ui.render.spans import fit
+from paired_servicebus.ui.state.backlog_totals import empty_at, parked
+
+OLD: Final = 5.0
+"""Seconds after which a snapshot, which comes once a second, is not of now."""
+WIDTH: Final = 100
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+UNKNOWN: Final = "unknown"
+
+
+class Health(IntEnum):
+    """The exit status; 2 is bad input."""
+
+    HEALTHY = 0
+    DEGRADED = 1
+    UNREACHABLE = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+def health(standings: Sequence[EngineStatus], now: float) -> Health:
+    """The worst of all; without any engine there is nothing that could be reached."""
+    return max((health_of(standing, now) for standing in standings), default=Health.UNREACHABLE)
+
+
+def health_of(standing: EngineStatus, now: float) -> Health:
+    """How one engine is."""
+    if standing.snapshot is None:
+        return Health.UNREACHABLE
+    return Health.DEGRADED if complaints(standing.snapshot, now) else Health.HEALTHY
+
+
+def word_for(standing: EngineStatus, now: float) -> str:
+    """How one engine is, in a word: "unknown" where it answers, complains of nothing and knows of no healthy entity."""
+    found, known = health_of(standing, now), standing.snapshot
+    if found is Health.HEALTHY and known is not None and not _healthy_entities(known):
+        return UNKNOWN
+    return str(found)
+
+
+def _healthy_entities(snapshot: Snapshot) -> int:
+    return sum(entity.state is State.HEALTHY for entity in snapshot.entities)
+
+
+def _title_word(standing: EngineStatus, snapshot: Snapshot, now: float) -> str:
+    """With the number of unknown entities beside healthy ones."""
+    word, total = word_for(standing, now), len(snapshot.entities)
+    unknown = sum(entity.state is State.UNKNOWN for entity in snapshot.entities)
+    return f"{word}, {unknown} of {total} entities unknown" if unknown and _healthy_entities(snapshot) else word
+
+
+def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
+    """What a person should look at, a sentence each; empty where all is well."""
+    old = abs(now - snapshot.at) > OLD
+    said = [f"these figures are of {clock(snapshot.at)}: the engine makes no new ones"] if old else []
+    said += snapshot.alarms
+    said += [f"{entity.path} {entity.state}: {entity.why}" for entity in snapshot.entities if entity.state not in QUIET]
+    said += [
+        f"backlog/{queue.index} is out of the rotation: {queue.pulled_reason}"
+        for queue in snapshot.queues
+        if not queue.in_rotation
+    ]
+    if snapshot.syphon.status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
+        said.append(f"syphon {snapshot.syphon.status}: {snapshot.syphon.text}")
+    if snapshot.syphon.paused_parts:
+        said.append(f"syphon {snapshot.syphon.paused_parts}")
+    return tuple(said)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def as_lines(standings: Sequence[EngineStatus], now: float) -> list[str]:
+    """A block for each engine, plain text, times in UTC."""
+    if not standings:
+        return ["no engine runs here: start one with paired up"]
+    blocks = [_block(standing, now) for standing in standings]
+    return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
+
+
+def _block(standing: EngineStatus, now: float) -> list[str]:
+    found = standing.snapshot
+    if found is None:
+        return [f"{standing.pairing}: {Health.UNREACHABLE}", *_indented(standing.trouble)]
+    environment = f", {found.environment}" if found.environment else ""
+    read_only = ", read-only" if found.read_only else ""
+    word = _title_word(standing, found, now)
+    title = f"{found.engine}: {word} ({found.primary} with {found.secondary}{environment}{read_only})"
+    lines = [f"{title}, {clock(found.at)}"]
+    for complaint in complaints(found, now):
+        lines += _indented(f"! {complaint}")
+    for warning in found.warnings:
+        lines += _indented(f"? {warning}")
+    said = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
+    return [*lines, *_entities(found, now), *(f"  {line}" for line in said)]
+
+
+def _indented(sentence: str) -> list[str]:
+    first, others = "  ", "    "
+    return textwrap.wrap(
+        sentence, WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )
+
+
+_COLUMNS: Final = (("state", 11), ("since", 8), ("route", 10), ("send/s", 7), ("accepted", 11), ("diverted", 11))
+_NUMBERS: Final = 3
+"""Of the columns, those at the right are numbers."""
+
+
+def _entities(snapshot: Snapshot, now: float) -> list[str]:
+    if not snapshot.entities:
+        return ["  entities  none known yet"]
+    width = min(40, max(len("entity"), *(len(entity.path) for entity in snapshot.entities)))
+    heads = tuple(name for name, _ in _COLUMNS)
+    return [_row("entity", heads, width), *(_row(each.path, _cells(each, now), width) for each in snapshot.entities)]
+
+
+def _cells(entity: EntityView, now: float) -> tuple[str, ...]:
+    sent = (rate(entity.sends_per_second), count(entity.accepted), count(entity.diverted))
+    return (entity.state, when(entity.since, now), entity.route, *sent)
+
+
+def _row(first: str, cells: Sequence[str], width: int) -> str:
+    texts = [
+        fit(cell, size, "right" if place >= len(_COLUMNS) - _NUMBERS else "left")
+        for place, (cell, (_, size)) in enumerate(zip(cells, _COLUMNS, strict=True))
+    ]
+    return f"  {fit(first, width)}  {'  '.join(texts)}".rstrip()
+
+
+def _backlog(snapshot: Snapshot) -> str:
+    sums = parked(snapshot)
+    if not sums.is_known:
+        return f"backlog   {plural(sums.queues, 'queue')}, parked messages not known"
+    if not sums.known:
+        return f"backlog   at least {count(sums.messages)} parked in {plural(sums.queues, 'queue')}, not read yet"
+    of = f"{sums.known} of {plural(sums.queues, 'queue')}" if sums.known < sums.queues else plural(sums.queues, "queue")
+    read = f", read {clock(sums.read_at)}" if sums.read_at is not None else ""
+    dead = f", {count(sums.dead_lettered)} dead-lettered" if sums.dead_lettered else ""
+    return f"backlog   {count(sums.messages)} parked{dead} in {of}{read}"
+
+
+def _oldest(snapshot: Snapshot, now: float) -> list[str]:
+    """The message that waits longest, by the latest peeks."""
+    filled = [queue for queue in snapshot.queues if queue.depth != 0]
+    waiting = [(at, queue.index) for queue in filled if (at := queue.oldest.enqueued_at) is not None]
+    return [f"oldest    parked since {when(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
+
+
+def _dead(snapshot: Snapshot) -> list[str]:
+    """Why dead letters are dead, by the latest peeks."""
+    return [
+        f"dead      backlog/{each.index}: " + ", ".join(f"{number:,} {harmless(why)}" for why, number in reasons)
+        for each in snapshot.queues
+        if (reasons := each.dead_letters.reasons)
+    ]
+
+
+def _syphon(snapshot: Snapshot) -> str:
+    syphon, eta = snapshot.syphon, empty_at(snapshot)
+    if syphon.status is SyphonStatus.OFF:
+        return f"syphon    {', '.join(syphon.elsewhere) or UNKNOWN} (this engine runs none)"
+    empty = f", empty about {clock(eta)}" if eta else ""
+    moving = f", {rate(syphon.per_second)} msg/s{empty}" if syphon.status is SyphonStatus.RUNNING else ""
+    return f"syphon    {syphon.status}{moving}, moved {count(syphon.moved)}"
+
+
+def _ready(snapshot: Snapshot) -> str:
+    found = snapshot.readiness
+    if found is None:
+        return "failover  not looked yet whether it would work"
+    notes = [f"{number} {words}" for number, words in _notes(found) if number]
+    answer = "would work" if found.ready else "would NOT work"
+    return f"failover  {answer}{', ' if notes else ''}{', '.join(notes)}, looked {clock(found.at)} (paired check)"
+
+
+def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
+    return (len(found.of(FindingVerdict.WARN)), "to look at"), (len(found.of(FindingVerdict.UNKNOWN)), "not known")
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def as_json(standings: Sequence[EngineStatus], now: float) -> str:
+    """One object. `status` and `exit` are the worst of all; each engine has its own `status`, `complaints`, the sums of
+    its backlog, and its whole snapshot, whose names are those of paired_servicebus.core.model.snapshot and only grow. Times are seconds
+    since the epoch; null is not known."""
+    worst = health(standings, now)
+    words = [word_for(each, now) for each in standings]
+    word = UNKNOWN if worst is Health.HEALTHY and UNKNOWN in words else str(worst)
+    said = {"status": word, "exit": int(worst), "at": now, "engines": [_object(each, now) for each in standings]}
+    return msgspec.json.encode(said).decode()
+
+
+def _object(standing: EngineStatus, now: float) -> dict[str, Any]:
+    found = standing.snapshot
+    said: dict[str, Any] = {"pairing": standing.pairing, "status": word_for(standing, now)}
+    if found is None:
+        no = {"engine": None, "complaints": [standing.trouble], "warnings": (), "backlog": None, "snapshot": None}
+        return said | no
+    return said | {
+        "engine": found.engine,
+        "complaints": complaints(found, now),
+        "warnings": found.warnings,
+        "backlog": _sums(found),
+        "snapshot": found,
+    }
+
+
+def _sums(snapshot: Snapshot) -> dict[str, Any]:
+    sums = parked(snapshot)
+    return {
+        "parked": sums.messages if sums.is_known else None,
+        "dead_lettered": sums.dead_lettered if sums.known else None,
+        "queues": sums.queues,
+        "queues_read": sums.known,
+        "read_at": sums.read_at,
+        "old": sums.old,
+        "oldest_at": min((at for each in snapshot.queues if (at := each.oldest.enqueued_at) is not None), default=None),
+        "empty_at": empty_at(snapshot),
+    }

@@ -1,0 +1,115 @@
+"""Numbers and times as a person reads them, each in a known number of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.text.time_format import clock, is_possible, written
+
+NOT_KNOWN: Final = "–"
+DAY: Final = 24 * 3600.0
+BARS: Final = "▁▂▃▄▅▆▇█"
+_UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def when(at: float | None, now: float) -> str:
+    """A clock time (UTC) in 8 cells, or the day if it is older than a day; a dash if there is none, or it is none."""
+    if at is None or not is_possible(at):
+        return NOT_KNOWN
+    if abs(now - at) < DAY:
+        return clock(at)
+    return written(at, "%d %b")
+
+
+def count(number: int | None) -> str:
+    """With thousands separated; a dash if it is not known."""
+    return NOT_KNOWN if number is None else f"{number:,}"
+
+
+def short(number: int | None, width: int) -> str:
+    """In at most `width` cells (4 or more): in full if that fits, else in thousands, millions, …"""
+    full = count(number)
+    if number is None or len(full) <= width:
+        return full
+    for size, unit in _UNITS:
+        if number >= size:
+            for digits in (1, 0):
+                text = f"{number / size:.{digits}f}{unit}"
+                if len(text) <= width:
+                    return text
+    return full
+
+
+def rate(per_second: float) -> str:
+    """A rate: whole from 10 on, one decimal below, so that a slow trickle is told from nothing."""
+    if per_second >= 9.95:
+        return f"{per_second:,.0f}"
+    return "0" if per_second < 0.05 else f"{per_second:.1f}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: "3 min 12 s"."""
+    whole = round(seconds)
+    if seconds < 10 and seconds != whole:
+        return f"{seconds:.1f} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    parts = [(hours, "h"), (minutes, "min"), (left, "s")]
+    largest = next((place for place, (number, _) in enumerate(parts) if number), 2)
+    return " ".join(f"{number} {unit}" for number, unit in parts[largest : largest + 2] if number) or "0 s"
+
+
+def in_time(seconds: float) -> str:
+    """A length of time that is only guessed: in days from two days on, in years it is "years"."""
+    days = seconds / DAY
+    return duration(seconds) if days < 2 else f"{days:.0f} days" if days < 1000 else "years"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A short time: `12 ms`, `1.2 s`; a dash if it is not known."""
+    if seconds is None:
+        return NOT_KNOWN
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """A part of a whole in percent, with more digits where it is small; a dash if either is not known."""
+    if part is None or not whole:
+        return NOT_KNOWN
+    percent = 100 * part / whole
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
+
+
+def size(number: float | None) -> str:
+    """Bytes: `1.2 GB`, in powers of 1024; a dash if it is not known."""
+    if number is None:
+        return NOT_KNOWN
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if abs(number) >= 1024**power:
+            return f"{number / 1024**power:.1f} {unit}"
+    return f"{number:.0f} B"
+
+
+def ahead(seconds: float | None, now: float) -> str:
+    """A time to come, after so many seconds: a clock time, from a day on how long; a dash if it is not known."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds < DAY:
+        return clock(now + seconds)
+    days = seconds / DAY
+    return f"in {days:.0f} d" if days < 1000 else "in years"
+
+
+def plural(number: int, noun: str, many: str = "") -> str:
+    """`1 message`, `2 messages`; `many` where an s is not enough."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last `width` values as bars, newest on the right. Nothing known is blank, nothing moved is the lowest bar,
+    and whatever moved stands above it."""
+    shown = values[-width:] if width > 0 else ()
+    top = max(shown, default=0.0)
+    bars = (BARS[0] if value <= 0 else BARS[max(1, round(value / top * (len(BARS) - 1)))] for value in shown)
+    return "".join(bars).rjust(max(0, width))

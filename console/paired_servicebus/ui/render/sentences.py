@@ -1,0 +1,159 @@
+"""An event as a sentence for a person: whom it is about, and what happened. Screen and headless output share them.
+
+Every journalled kind has its sentence. ROUTINE names those that a person following along does not read one by one:
+receipts, counts, and the second half of what another event already tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.ui.render.number_format import duration, milliseconds, plural
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.render.state_looks import LOOKS
+
+
+class Sentence(NamedTuple):
+    """`subject` is an entity, a queue, or who spoke; `text` goes on from there."""
+
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.text}"
+
+
+ROUTINE: Final[frozenset[type[e.Event]]] = frozenset(
+    {
+        e.PingSent,
+        e.SendsCounted,
+        e.Diverted,
+        e.Delivered,
+        e.InDoubt,
+        e.Moved,
+        e.Refused,
+        e.Received,
+        e.FailuresCounted,
+        e.OperationsCounted,
+        e.QueueRead,
+        e.Forced,  # the change of state says it, with who and why
+        e.Pinned,
+        e.Released,
+    }
+)
+
+
+def sentence(event: e.Event) -> Sentence:
+    """What happened, in words.
+
+    Raises:
+        KeyError: the event is not of a journalled kind.
+    """
+    return _SENTENCES[type(event)](event)
+
+
+def role(event: e.Event) -> Role:
+    """How loudly the sentence is shown."""
+    if isinstance(event, e.StateChanged):
+        state = next((state for state in State if state == event.now), State.UNKNOWN)
+        return LOOKS[state].role
+    return _ROLES.get(type(event), Role.TEXT)
+
+
+_ROLES: Final[dict[type[e.Event], Role]] = {
+    e.PingAccepted: Role.HEALTHY,
+    e.QueuePulled: Role.SUSPECT,
+    e.QueueRestored: Role.HEALTHY,
+    e.DeadLettered: Role.SUSPECT,
+    e.DestinationFailed: Role.SUSPECT,
+    e.DestinationHealed: Role.HEALTHY,
+    e.PumpStopped: Role.SUSPECT,
+    e.Warned: Role.SUSPECT,
+    e.Commanded: Role.KEY,
+    e.SyphonPaused: Role.FORCED,
+    e.SyphonResumed: Role.HEALTHY,
+}
+
+
+def _started(event: e.EngineStarted) -> Sentence:
+    queues = plural(event.backlog_queues, "backlog queue")
+    syphon = "with" if event.syphon else "without"
+    return Sentence(
+        "engine", f"started {event.version}: {event.primary} with {event.secondary}, {queues}, {syphon} a syphon"
+    )
+
+
+def _changed(event: e.StateChanged) -> Sentence:
+    by = f" by {event.by}" if event.by and event.by not in event.why else ""
+    return Sentence(event.entity, f"{event.now}{by}: {event.why}")
+
+
+def _commanded(event: e.Commanded) -> Sentence:
+    target = f" {event.target}" if event.target else ""
+    return Sentence(event.by, f"ordered {event.command}{target}{_reason(event.why)}")
+
+
+def _counted(event: e.SendsCounted) -> Sentence:
+    failed = f", {event.failed:,} failed" if event.failed else ""
+    accepted = f"{event.accepted:,} accepted{failed}"
+    return Sentence(event.entity, f"{accepted} by {event.route} in {duration(event.seconds)}")
+
+
+def _part(event: e.SyphonPaused | e.SyphonResumed) -> str:
+    """Which queue or destination, where not all of it is meant."""
+    part = f"backlog/{event.queue}" if event.queue is not None else event.destination
+    return f"{part}: " if part else ""
+
+
+def _reason(why: str) -> str:
+    return f' "{why}"' if why else ""
+
+
+def _queue(index: int) -> str:
+    return f"backlog/{index}"
+
+
+_SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
+    e.EngineStarted: _started,
+    e.EngineStopped: lambda it: Sentence("engine", f"ended: {it.reason}"),
+    e.StateChanged: _changed,
+    e.PingSent: lambda it: Sentence(it.entity, f"ping {it.number} sent"),
+    e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {milliseconds(it.took)}"),
+    e.PingFailed: lambda it: Sentence(
+        it.entity, f"ping {it.number} not accepted: {it.reason} ({milliseconds(it.took)})"
+    ),
+    e.SendsCounted: _counted,
+    e.FailuresCounted: lambda it: Sentence(it.entity, f"{it.count:,} failed by {it.route}: {it.failure}"),
+    e.OperationsCounted: lambda it: Sentence("cost", f"{it.sends + it.parked:,} sends, {it.moves:,} moves billed"),
+    e.QueueRead: lambda it: Sentence(_queue(it.queue), f"holds {it.depth:,}, {it.dead_lettered:,} dead-lettered"),
+    e.QueuePulled: lambda it: Sentence(_queue(it.queue), f"pulled from the rotation: {it.reason}"),
+    e.QueueRestored: lambda it: Sentence(_queue(it.queue), "in the rotation again"),
+    e.Diverted: lambda it: Sentence(it.entity, f"message {it.message_id} parked in {_queue(it.queue)}"),
+    e.Delivered: lambda it: Sentence(it.entity, f"message {it.message_id} accepted by the primary"),
+    e.InDoubt: lambda it: Sentence(it.entity, f"message {it.message_id} in doubt at {it.route}: {it.reason}"),
+    e.Moved: lambda it: Sentence(it.entity, f"message {it.message_id} moved here from {_queue(it.queue)}"),
+    e.Refused: lambda it: Sentence(it.entity, f"message {it.message_id} refused: {it.reason}"),
+    e.Received: lambda it: Sentence(it.entity, f"message {it.message_id} received"),
+    e.DeadLettered: lambda it: Sentence(
+        it.entity, f"message {it.message_id} dead-lettered in {_queue(it.queue)}: {it.reason}"
+    ),
+    e.DestinationFailed: lambda it: Sentence(
+        it.entity, f"takes nothing from the syphon: {it.reason}; tried again {clock(it.retry_at)}"
+    ),
+    e.DestinationHealed: lambda it: Sentence(it.entity, "takes messages from the syphon again"),
+    e.PumpStopped: lambda it: Sentence(
+        _queue(it.queue), f"pump stopped: {it.reason}; starts again {clock(it.retry_at)}"
+    ),
+    e.Commanded: _commanded,
+    e.CommandEnded: lambda it: Sentence("command", f"{it.command_seq} ended: {it.outcome}"),
+    e.Forced: lambda it: Sentence(it.entity, f"forced by {it.by}{_reason(it.why)}"),
+    e.Pinned: lambda it: Sentence(it.entity, f"pinned by {it.by}{_reason(it.why)}"),
+    e.Released: lambda it: Sentence(it.entity, f"released by {it.by}{_reason(it.why)}"),
+    e.SyphonPaused: lambda it: Sentence("syphon", f"{_part(it)}paused by {it.by}{_reason(it.why)}"),
+    e.SyphonResumed: lambda it: Sentence("syphon", f"{_part(it)}resumed by {it.by}{_reason(it.why)}"),
+    e.Warned: lambda it: Sentence(it.about, it.text),
+}

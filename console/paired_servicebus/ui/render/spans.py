@@ -1,0 +1,174 @@
+"""What the screen is made of: a line is spans of plain text, and each span has a role.
+
+Rules: a role says what a text means, a theme says how that looks (widgets/lines.py joins the two); colour only repeats
+what words and glyphs say. Text is measured in cells. Whatever text goes into a span is made harmless there, in that
+one place: names, errors and sentences from outside are shown as they are, never as markup or control sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+from paired_servicebus.core.text.untrusted_text import harmless
+
+ELLIPSIS: Final = "…"
+RULE: Final = "─"
+MOST_IN_A_CELL: Final = 8
+"""Characters that may be drawn into one cell: a letter and what stands above and below it."""
+
+
+class Role(StrEnum):
+    """What a span, or the ground of a whole line, means."""
+
+    TEXT = "text"
+    MUTED = "muted"
+    """Less important, not available now, or old."""
+    TITLE = "title"
+    KEY = "key"
+    ENVIRONMENT = "environment"
+    PRODUCTION = "production"
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed-over"
+    FORCED = "forced"
+    PINNED = "pinned"
+    SELECTED = "selected"
+    """Ground of the selected row."""
+    STATEMENT = "statement"
+    """Ground of a full-width statement that nobody may overlook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Text in one role."""
+
+    text: str
+    role: Role = Role.TEXT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", harmless(self.text))
+
+    @property
+    def width(self) -> int:
+        """In cells."""
+        return cell_len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Spans from left to right, on a ground that fills the whole line when there is one."""
+
+    spans: tuple[Span, ...] = ()
+    ground: Role | None = None
+
+    @property
+    def width(self) -> int:
+        """In cells."""
+        return sum(span.width for span in self.spans)
+
+    @property
+    def text(self) -> str:
+        """What a reader without colours sees."""
+        return "".join(span.text for span in self.spans)
+
+    def greyed(self) -> Line:
+        """The same words, as something old."""
+        return Line(tuple(Span(span.text, Role.MUTED) for span in self.spans), self.ground)
+
+
+BLANK: Final = Line()
+
+
+def line(*spans: Span | str, ground: Role | None = None) -> Line:
+    """A line of spans; a bare string is plain text."""
+    return Line(tuple(span if isinstance(span, Span) else Span(span) for span in spans), ground)
+
+
+def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
+    """The text in exactly `width` cells, cut with an ellipsis or padded."""
+    longest = width * MOST_IN_A_CELL
+    text = harmless(text if len(text) <= longest else text[:longest] + ELLIPSIS)
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
+    padding = " " * (width - size)
+    return padding + text if align == "right" else text + padding
+
+
+def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
+    """As much of the spans as `width` cells hold, an ellipsis at the end if something is missing."""
+    kept: list[Span] = []
+    room = width
+    for span in spans:
+        if span.width > room:
+            if room == 0 and kept:  # the ellipsis takes the place of the last character kept
+                span = kept.pop()
+                room = span.width
+                span = Span(span.text + ELLIPSIS, span.role)
+            kept.append(Span(fit(span.text, room), span.role))
+            break
+        if span.text:
+            kept.append(span)
+        room -= span.width
+    return tuple(kept)
+
+
+def shorten(text: str, width: int) -> str:
+    """A sentence in at most `width` cells. Its last clause, which says what comes next, is kept if there is room for it
+    and some of the rest."""
+    text = harmless(text)
+    if cell_len(text) <= width:
+        return text
+    head, mark, last = text.rpartition("; ")
+    room = width - cell_len(mark + last)
+    whole = mark and last.count("(") == last.count(")")  # not the rest of a reason in brackets
+    return fit(head, room) + mark + last if whole and room >= width // 3 else fit(text, width)
+
+
+def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: Role | None = None) -> Line:
+    """Left and right apart in `width` cells; the right side is whole, the left is cut if it must be."""
+    right = tuple(right)
+    room = max(0, width - sum(span.width for span in right))
+    kept = cut(left, room - 1)
+    gap = room - sum(span.width for span in kept)
+    return Line((*kept, Span(" " * gap), *right), ground)
+
+
+def rule(title: str, width: int, *, note: Span | None = None) -> Line:
+    """A rule across the screen with a title on its left and, if there is one, a note on its right."""
+    left = (Span(f"{RULE * 2} ", Role.MUTED), Span(title, Role.TITLE), Span(" ", Role.MUTED))
+    used = sum(span.width for span in left)
+    if note is None:
+        return Line((*left, Span(RULE * max(0, width - used), Role.MUTED)))
+    room = max(0, width - used - 6)
+    text = fit(note.text, room).rstrip()
+    end = (Span(f" {text} ", note.role), Span(RULE, Role.MUTED))
+    gap = max(0, width - used - sum(span.width for span in end))
+    return Line((*left, Span(RULE * gap, Role.MUTED), *end))
+
+
+def wrap(text: str, width: int, *, lines: int) -> list[str]:
+    """The text in exactly `lines` lines of at most `width` cells, broken at spaces; what is too much is cut."""
+    words = harmless(text).split(" ")
+    wrapped: list[str] = []
+    while len(wrapped) < lines - 1:
+        taken = _words_that_fit(words, width)
+        wrapped.append(fit(" ".join(words[:taken]), width).rstrip())
+        words = words[taken:]
+    wrapped.append(fit(" ".join(words), width).rstrip())
+    return wrapped
+
+
+def _words_that_fit(words: list[str], width: int) -> int:
+    used = -1
+    for count, word in enumerate(words):
+        used += 1 + cell_len(word)
+        if used > width:
+            return max(1, count)
+    return len(words)

@@ -1,0 +1,277 @@
+"""The question before a dangerous act: what it would do, from the newest snapshot, and Cancel in focus.
+
+The engine armed it before the question was shown; it is fired by typing what the engine asks for, until its time is
+over. The data behind stay alive: every line is recomputed from each view, and an act that became impossible meanwhile
+cannot be fired. In a small terminal the facts scroll; title, what is to be typed, and both answers stay in sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input
+
+from paired_servicebus.core.operator.action_table import typed_right
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.protocol import Armed
+from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.consequences import facts, title
+from paired_servicebus.ui.engines.feed import FireRequest
+from paired_servicebus.ui.engines.other_engines import EngineReply
+from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, spread, wrap
+from paired_servicebus.ui.screens.view_protocol import Newest
+from paired_servicebus.ui.state.view import EngineLink, Neighbour, View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+LABEL: Final = 13
+ROWS_EACH: Final = 2
+"""Lines kept for each fact, so that nothing moves when its text grows."""
+NARROW: Final = 70
+"""In fewer columns a fact takes as many lines as it needs, so that nothing of it is cut."""
+MOST_ROWS: Final = 6
+
+
+ARM_CSS: Final = """
+    ArmDialog { align: center middle; background: transparent; }
+    ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
+    ArmDialog Facts { height: 14; overflow-y: auto; scrollbar-size-vertical: 1; }
+    ArmDialog.-tiny Facts { height: 8; }
+    ArmDialog.-narrow Armament { height: 2; }
+    ArmDialog .asked { height: 1; width: 100%; background: $background; }
+    ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
+    ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
+    ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
+    ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
+    ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
+    ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
+"""
+"""The app's own, since some of it says otherwise than what the library's buttons and fields say of themselves."""
+
+
+class ArmDialog(ModalScreen[FireRequest | None]):
+    """Armed, not fired. Ends with how it was fired, or with None.
+
+    Args:
+        action: what would be done.
+        aim: what it would be done to.
+        armed: what the engine wants typed, and until when.
+        newest: gives the newest view.
+        others: what the other engines said that it is for, too; empty: it is for the one that is shown.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", show=False),
+        Binding("left,right", "other_button", show=False),
+        Binding("down", "scroll(1)", show=False),
+        Binding("up", "scroll(-1)", show=False),
+        Binding("pagedown", "scroll(6)", show=False),
+        Binding("pageup", "scroll(-6)", show=False),
+    ]
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - declared so by Textual
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - declared so by Textual
+    AUTO_FOCUS = "#cancel"
+
+    def __init__(
+        self, action: Action, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
+    ) -> None:
+        super().__init__()
+        self.others = tuple(others)
+        self.to_type = asked_for(armed, others)
+        self.act = action
+        self.aim = aim
+        self.armed = armed
+        self._newest = newest
+        self._view = newest()
+        self._over = False
+
+    def compose(self) -> ComposeResult:
+        """Facts, then what is to be typed, then the two answers."""
+        with Vertical(id="box"):
+            yield Title(self)
+            if unreached(self.others):
+                yield Unreached(self)
+            yield Facts(self)
+            yield Armament(self)
+            with Horizontal(classes="asked"):
+                yield Input(id="typed", placeholder=harmless(self.to_type), select_on_focus=False)
+            if self.needs_reason:
+                with Horizontal(classes="asked"):
+                    yield Input(id="why", placeholder="why (a reason is required here)", select_on_focus=False)
+            with Horizontal(id="buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button("Fire", id="fire", compact=True)
+
+    def on_mount(self) -> None:
+        """Shows what is known already; the time it is armed for runs by a clock that does not jump."""
+        for field in self.query(Input):
+            field.cursor_blink = False  # each blink costs bytes on a slow link
+        self.set_timer(self.armed.seconds, self._time_over)
+        self.show(self._newest())
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether the engine takes no act without a reason."""
+        return self._view.snapshot is not None and self._view.snapshot.require_reason
+
+    def show(self, view: View) -> None:
+        """Recomputes everything from the view; its aim stays, whatever is selected behind."""
+        self._view = view
+        for lines in self.query(Lines):
+            lines.show(view)
+        fire = self.query_one("#fire", Button)
+        if fire.has_focus and self.why_not():
+            self.query_one("#cancel", Button).focus()
+        fire.disabled = bool(self.why_not())
+
+    def why_not(self) -> str:
+        """Why it cannot be fired now; empty if it can."""
+        return self.impossible() or self._not_typed()
+
+    def impossible(self) -> str:
+        """Why it could not be fired whatever is typed."""
+        if self._over:
+            return f"its {self.armed.seconds:g} s are over; cancel, and arm it again"
+        return self.act.why_not(self._view, self.aim)
+
+    def _not_typed(self) -> str:
+        if not typed_right(self.query_one("#typed", Input).value, self.to_type):
+            return f"type {self.to_type}"
+        return "say why" if self.needs_reason and not self._why() else ""
+
+    def _why(self) -> str:
+        return self.query_one("#why", Input).value.strip() if self.needs_reason else ""
+
+    def _time_over(self) -> None:
+        self._over = True
+        self.show(self._view)
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while a button is in focus goes where it is wanted."""
+        if isinstance(self.focused, Button) and event.is_printable and event.character:
+            field = self.query_one("#typed", Input)
+            field.focus()
+            field.insert_text_at_cursor(event.character)
+            event.stop()
+
+    def action_cancel(self) -> None:
+        """Nothing is done."""
+        self.dismiss(None)
+
+    def action_other_button(self) -> None:
+        """Moves the focus to the other answer."""
+        self.focus_next("Button")
+
+    def action_scroll(self, rows: int) -> None:
+        """To the facts that have no room."""
+        self.query_one(Facts).scroll_relative(y=rows, animate=False)
+
+    @on(Input.Changed)
+    def typing(self) -> None:
+        """Fire is possible from the last right letter on."""
+        self.show(self._view)
+
+    @on(Button.Pressed, "#cancel")
+    def cancelled(self) -> None:
+        """Nothing is done."""
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#fire")
+    @on(Input.Submitted)
+    def fired(self) -> None:
+        """It is done, unless it is impossible or not typed yet."""
+        if not self.why_not():
+            typed = self.query_one("#typed", Input).value
+            alone = self.to_type == self.armed.to_type
+            self.dismiss(
+                FireRequest(token=self.armed.token, typed=typed if alone else self.armed.to_type, why=self._why())
+            )
+
+
+def asked_for(armed: Armed, others: Sequence[EngineReply]) -> str:
+    """What a person types: what every engine asks for where that is the same, else how many engines there are."""
+    wanted = {armed.to_type, *(one.armed.to_type for one in others if one.armed is not None)}
+    return armed.to_type if len(wanted) == 1 else str(1 + sum(one.armed is not None for one in others))
+
+
+def unreached(others: Sequence[EngineReply]) -> str:
+    """The full-width statement about the engines that it does not reach; empty if it reaches all."""
+    missing = [f"{one.name}: {one.text}" for one in others if one.armed is None]
+    return f" ✗ {len(missing)} of {1 + len(others)} engines not reached: {'; '.join(missing)}" if missing else ""
+
+
+class ArmPart(Lines):
+    """A part of the question."""
+
+    ages: ClassVar[bool] = False  # it says by itself how old its figures are
+
+    def __init__(self, dialog: ArmDialog) -> None:
+        super().__init__()
+        self.dialog = dialog
+
+
+class Title(ArmPart):
+    """The act, and what it is done to."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        dialog = self.dialog
+        asked = f" {title(dialog.act.id, dialog.act.label.capitalize(), view.snapshot, dialog.aim, view.pairing)}"
+        hidden = self.dialog.query_one(Facts).max_scroll_y > 0
+        return (spread([Span(asked, Role.SUSPECT)], [Span("↑ ↓ all of it " if hidden else "", Role.MUTED)], width),)
+
+
+class Unreached(ArmPart):
+    """Which of the engines that it is for it does not reach."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line, that nobody may overlook."""
+        return (line(fit(unreached(self.dialog.others), width), ground=Role.STATEMENT),)
+
+
+class Facts(ArmPart):
+    """What it would mean. They scroll where they have no room."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Two lines each; in a narrow terminal as many as it takes."""
+        told = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys, self._others(view))
+        wide = width >= NARROW
+        bar = 0 if wide and len(told) * ROWS_EACH <= height else 1
+        lines: list[Line] = []
+        for label, text in told:
+            for number, part in enumerate(wrap(text, width - LABEL - 1 - bar, lines=ROWS_EACH if wide else MOST_ROWS)):
+                if number == 0 or part or wide:
+                    lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
+        return lines
+
+    def _others(self, view: View) -> list[Neighbour]:
+        """As they stand now; those that did not arm it have no part in it."""
+        now = {one.name: one for one in view.neighbours}
+        return [
+            now.get(one.name, Neighbour(one.name, "gone")) if one.armed is not None else Neighbour(one.name, one.text)
+            for one in self.dialog.others
+        ]
+
+
+class Armament(ArmPart):
+    """What is to be typed and until when, or why it cannot be fired."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One sentence."""
+        text, role = self._said(view)
+        return [line(Span(f" {part}", role)) for part in wrap(text, width - 2, lines=height)]
+
+    def _said(self, view: View) -> tuple[str, Role]:
+        reason = self.dialog.impossible()
+        if reason:
+            return f"Cannot be fired now: {reason}.", Role.FAILED_OVER
+        if view.link is EngineLink.SILENT and view.snapshot:
+            return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
+        text = f"To fire, type {self.dialog.to_type} and enter; escape cancels."
+        return text, Role.MUTED

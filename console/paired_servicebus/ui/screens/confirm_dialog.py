@@ -1,0 +1,162 @@
+"""The question before an act that stops something: what stops, and Cancel in focus. No letter answers it with yes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input
+
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.confirmations import Choice, Question, question
+from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
+from paired_servicebus.ui.screens.view_protocol import Newest
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+ROWS_EACH = 2
+"""Lines kept for a sentence."""
+LONGEST_LABEL = 24
+
+
+class ConfirmResult(NamedTuple):
+    """What is ordered, and why."""
+
+    aim: ActionTarget
+    why: str
+
+
+class ConfirmDialog(ModalScreen[ConfirmResult | None]):
+    """Ends with what was chosen, or with None.
+
+    Args:
+        action: what would be done.
+        aim: what it would be done to.
+        newest: gives the newest view.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", show=False),
+        Binding("right", "other_button(1)", show=False),
+        Binding("left", "other_button(-1)", show=False),
+    ]
+    DEFAULT_CSS = """
+    ConfirmDialog { align: center middle; background: transparent; }
+    ConfirmDialog #box { width: 100%; max-width: 90; height: auto; border: round $state-suspect;
+                         background: $background; }
+    ConfirmDialog ConfirmText { height: 8; }
+    ConfirmDialog Input { height: 1; width: 100%; border: none; padding: 0 1; background: $panel;
+                          color: $foreground; }
+    ConfirmDialog Input:focus { border: none; background: $panel; text-style: bold; }
+    ConfirmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
+    ConfirmDialog Button { margin: 0 2 0 0; background: $panel; color: $foreground; text-style: none; }
+    ConfirmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
+    ConfirmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
+    """
+    AUTO_FOCUS = "#cancel"
+
+    def __init__(self, action: Action, aim: ActionTarget, newest: Newest) -> None:
+        super().__init__()
+        self.act = action
+        self.aim = aim
+        self._newest = newest
+        self._view = newest()
+        self._choices: Sequence[Choice] = self.asked().choices
+
+    def asked(self) -> Question:
+        """Return the question as things stand now."""
+        snapshot = self._view.snapshot
+        assert snapshot is not None, "without one no command is possible"
+        return question(self.act, self.aim, snapshot, self._view.keys)
+
+    def compose(self) -> ComposeResult:
+        """What stops, the reason, and the answers."""
+        needed = self._view.snapshot is not None and self._view.snapshot.require_reason
+        with Vertical(id="box"):
+            yield ConfirmText(self)
+            yield Input(id="why", placeholder="why (a reason is required here)" if needed else "why (optional)")
+            with Horizontal(id="buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                for number, choice in enumerate(self._choices):
+                    yield Button(harmless(choice.label)[:LONGEST_LABEL], id=f"choice-{number}", compact=True)
+
+    def on_mount(self) -> None:
+        """Shows what is known already."""
+        self.query_one(Input).cursor_blink = False  # each blink costs bytes on a slow link
+        self.show(self._newest())
+
+    def show(self, view: View) -> None:
+        """Recomputes everything from the view; what it is for stays."""
+        self._view = view
+        for lines in self.query(Lines):
+            lines.show(view)
+        for number, choice in enumerate(self._choices):
+            button = self.query_one(f"#choice-{number}", Button)
+            impossible = bool(self.why_not(choice))
+            if button.has_focus and impossible:
+                self.query_one("#cancel", Button).focus()
+            button.disabled = impossible
+
+    def why_not(self, choice: Choice) -> str:
+        """Return why that cannot be chosen now; empty if it can."""
+        missing = self._view.snapshot is not None and self._view.snapshot.require_reason and not self._why()
+        return self.act.why_not(self._view, choice.aim) or ("a reason is required here" if missing else "")
+
+    def _why(self) -> str:
+        return self.query_one("#why", Input).value.strip()
+
+    def action_other_button(self, way: int) -> None:
+        """Moves the focus to the next answer, or to the one before."""
+        if way > 0:
+            self.focus_next("Button")
+        else:
+            self.focus_previous("Button")
+
+    def action_cancel(self) -> None:
+        """Nothing is done."""
+        self.dismiss(None)
+
+    @on(Input.Changed)
+    def typing(self) -> None:
+        """A reason that is required makes the answers possible."""
+        self.show(self._view)
+
+    @on(Input.Submitted)
+    def typed(self) -> None:
+        """Enter in the field leads to the answers; it is none."""
+        self.focus_next("Button")
+
+    @on(Button.Pressed)
+    def answered(self, event: Button.Pressed) -> None:
+        """Cancel, or one of the choices."""
+        number = next((n for n, _ in enumerate(self._choices) if event.button.id == f"choice-{n}"), None)
+        if number is None:
+            self.dismiss(None)
+        elif not self.why_not(self._choices[number]):
+            self.dismiss(ConfirmResult(self._choices[number].aim, self._why()))
+
+
+class ConfirmText(Lines):
+    """The title, then each sentence."""
+
+    ages: ClassVar[bool] = False
+
+    def __init__(self, dialog: ConfirmDialog) -> None:
+        super().__init__()
+        self.dialog = dialog
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """As many lines whatever the sentences are."""
+        asked = self.dialog.asked()
+        impossible = self.dialog.act.why_not(view, self.dialog.aim)
+        said = [line(Span(f" {asked.title}?", Role.SUSPECT))]
+        for text in asked.sentences:
+            said += [line(Span(f" {part}")) for part in wrap(text, width - 2, lines=ROWS_EACH)]
+        said.append(line(Span(f" Not possible now: {impossible}." if impossible else "", Role.FAILED_OVER)))
+        return said

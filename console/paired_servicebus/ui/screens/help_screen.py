@@ -1,0 +1,106 @@
+"""The help: keys from the table of actions, states from the table of looks. Nothing in it is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from paired_servicebus.ui.commands.action_table import Action, by_key
+from paired_servicebus.ui.commands.confirmations import ASKED
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
+from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.screens.view_protocol import Newest
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+KEY: Final = 6
+LABEL: Final = 20
+
+
+class HelpScreen(ModalScreen[None]):
+    """Closed by escape, `?` or `q`; arrows scroll."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "close", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(18)", show=False),
+        Binding("pageup", "scroll(-18)", show=False),
+        Binding("end,G", "scroll(1000)", show=False),
+        Binding("home", "scroll(-1000)", show=False),
+    ]
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; background: $background; }
+    HelpScreen HelpText { width: 100%; max-width: 120; height: 100%; max-height: 40; border: round $role-muted;
+                          overflow-y: auto; scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, newest: Newest) -> None:
+        super().__init__()
+        self._newest = newest
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        yield HelpText()
+
+    def on_mount(self) -> None:
+        """Shows what is known already."""
+        self.show(self._newest())
+
+    def show(self, view: View) -> None:
+        """Which keys work now may have changed."""
+        self.query_one(HelpText).show(view)
+
+    def action_close(self) -> None:
+        """Back to the dashboard."""
+        self.dismiss(None)
+
+    def action_scroll(self, lines: int) -> None:
+        """Up or down."""
+        self.query_one(HelpText).scroll_relative(y=lines, animate=False)
+
+
+class HelpText(Lines):
+    """The whole help."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Keys, then states; a column is left to the scroll bar."""
+        width -= 1
+        states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
+        return [
+            _heading(" Keys (arrows and page keys scroll, escape closes)"),
+            *[one for action in by_key(view) for one in _key(action, view, width)],
+            BLANK,
+            _heading(" States of an entity"),
+            *[Line(cut(state, width)) for state in states],
+            BLANK,
+            Line(cut([Span(" Times are UTC. Grey figures are old. – means not known.", Role.MUTED)], width)),
+        ]
+
+
+def _heading(text: str) -> Line:
+    return Line((Span(text, Role.TITLE),))
+
+
+def _key(action: Action, view: View, width: int) -> list[Line]:
+    """What the key does, or why it cannot now; on a second line what has no room on the first."""
+    reason = action.why_not(view)
+    about = f"{action.help}; asks first" if action.dangerous or action.id in ASKED else action.help
+    first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
+    role = Role.SUSPECT if reason else Role.MUTED
+    spans = [
+        Span(f" {fit(view.keys.label(action), KEY)}", Role.MUTED if reason else Role.KEY),
+        Span(fit(action.label, LABEL), Role.MUTED if reason else Role.TEXT),
+        Span(first, role),
+    ]
+    return [Line(cut(spans, width)), *[line(" " * (1 + KEY + LABEL), Span(text, role)) for text in rest if text]]
+
+
+def _state_line(glyph: str, word: str, role: Role, meaning: str) -> list[Span]:
+    return [Span(f" {fit(f'{glyph} {word}', KEY + LABEL)}", role), Span(meaning, Role.MUTED)]

@@ -1,0 +1,1 @@
+"""The Textual app and its wiring: startup, command dispatch, prompts, palette, preferences, screenshots."""

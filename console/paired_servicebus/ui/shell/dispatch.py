@@ -1,0 +1,175 @@
+"""From an action to the engines: armed where it is dangerous, ordered, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from textual.worker import Worker
+
+from paired_servicebus.core.errors import ControlError
+from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
+from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog, ConfirmResult
+from paired_servicebus.ui.screens.page_frame import PageScreen
+from paired_servicebus.ui.state import selection
+from paired_servicebus.ui.state.view import CommandAnswer, View
+
+if TYPE_CHECKING:
+    from paired_servicebus.ui.shell.app import PairedApp
+
+
+class PendingQuestion(NamedTuple):
+    """A question that the engine was asked for: from which place on the screen."""
+
+    asked: str
+    place: tuple[object, ...]
+    worker: Worker[None]
+
+
+def _place(view: View) -> tuple[object, ...]:
+    """What a person is at; a question asked from elsewhere is not theirs any more."""
+    return (view.page, view.selected, view.queue, view.unused, view.on_unused, view.marks, view.chosen)
+
+
+class CommandDispatch:
+    """What the dashboard orders.
+
+    Args:
+        feed: the engine that is shown.
+        others: the other engines of this machine; None: the one that is shown alone.
+        by: who commands are given by.
+    """
+
+    def __init__(self, app: PairedApp, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
+        self._app = app
+        self._feed = feed
+        self._others = others
+        self._by = by
+        self._waiting: PendingQuestion | None = None
+
+    def ask(self, action: Action, aim: ActionTarget) -> None:
+        """Asks yes or no; what is answered is ordered."""
+        self._app.push_screen(ConfirmDialog(action, aim, self._app.newest), partial(self._chosen, action))
+
+    def _chosen(self, action: Action, chosen: ConfirmResult | None) -> None:
+        if chosen is not None:
+            self.order(action, chosen.aim, FireRequest(why=chosen.why))
+
+    def arm(self, action: Action, aim: ActionTarget) -> None:
+        """Says that the engine is asked, then asks it; the question opens when it answers."""
+        asked = f"{action.label} {aim}".rstrip()
+        worker = self._app.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
+        self._waiting = PendingQuestion(asked, _place(self._app.view), worker)
+        self._app.show(replace(self._app.view, asking=asked, answer=None))
+
+    def watched(self, view: View) -> View:
+        """The view, which waits for no question any more once the person turned to something else."""
+        waiting = self._waiting
+        if waiting is None or not view.asking or waiting.place == _place(view):
+            return view
+        self._stop_waiting()
+        text = f"{waiting.asked}: not asked any more, since the selection changed"
+        return replace(view, asking="", answer=CommandAnswer(text, good=False, at=self._app.now()))
+
+    def forget(self) -> None:
+        """Waits for no question any more."""
+        waiting = self._waiting
+        self._stop_waiting()
+        asked = waiting.asked if waiting is not None else self._app.view.asking
+        answer = CommandAnswer(f"{asked}: cancelled, nothing was ordered", good=True, at=self._app.now())
+        self._app.show(replace(self._app.view, asking="", answer=answer))
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.worker.cancel()
+            self._waiting = None
+
+    def _still_wanted(self) -> bool:
+        """Whether the question may open: nothing else was turned to or opened meanwhile."""
+        wanted = bool(self._app.view.asking) and isinstance(self._app.screen, PageScreen)
+        self._waiting = None
+        self._app.show(replace(self._app.view, asking=""))
+        return wanted
+
+    async def _arm(self, action: Action, aim: ActionTarget) -> None:
+        """Has the engines ready, then asks; what is answered is ordered."""
+        began, names = self._app.monotonic(), sorted(self._app.view.chosen)
+        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
+        try:
+            armed, ready = await asyncio.gather(
+                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
+            )
+        except ControlError as error:
+            if self._still_wanted():
+                self._app.answer(f"{action.label} {aim}".rstrip() + f": {error}", good=False)
+            return
+        if not self._still_wanted():
+            return
+        armed = msgspec.structs.replace(armed, seconds=armed.seconds - (self._app.monotonic() - began))
+        dialog = ArmDialog(action, aim, armed, self._app.newest, ready)
+        self._app.push_screen(dialog, partial(self._answered, action, aim, ready))
+
+    async def _arm_others(self, names: Sequence[str], verb: str, **order: Any) -> tuple[EngineReply, ...]:
+        return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
+
+    def _answered(
+        self, action: Action, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
+    ) -> None:
+        if fired is not None:
+            self.order(action, aim, fired, ready)
+            self._app.choose(partial(selection.spent, targets=aim.targets))
+
+    def order(
+        self, action: Action, aim: ActionTarget, fired: FireRequest = NOT_ARMED, ready: tuple[EngineReply, ...] = ()
+    ) -> None:
+        """Orders it of the engine, and of the others that are ready; what they say is shown when it comes."""
+        slow = action.order is not None and action.order.slow
+        asked = f"{action.label} {aim}".rstrip()
+        if slow:  # others may be ordered meanwhile: the timeline says what comes of it
+            self._app.answer(f"{asked}: ordered; its end is said here and in the timeline", good=True)
+        else:
+            self._app.show(replace(self._app.view, waiting_for=asked, answer=None))
+        if not action.dangerous:
+            ready = tuple(EngineReply(name=name, ok=True, text="") for name in sorted(self._app.view.chosen))
+        self._app.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
+
+    async def _command(
+        self, action: Action, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
+    ) -> None:
+        order = self._own(action, aim, fired)
+        if self._others is not None and ready:
+            elsewhere = self._others.command_at(
+                ready, action.id, scope=aim.scope, targets=aim.targets, by=self._by, why=fired.why
+            )
+            own, others = await asyncio.gather(order, elsewhere)
+        else:
+            own, others = await order, ()
+        answers = [(one.name, CommandAnswer(one.text, one.ok, self._app.now())) for one in (own, *others)]
+        waiting_for = self._app.view.waiting_for if slow else ""
+        answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
+        self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
+
+    async def _own(self, action: Action, aim: ActionTarget, fired: FireRequest) -> EngineReply:
+        try:
+            said = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
+        except ControlError as error:
+            return EngineReply(name=self._app.view.pairing, ok=False, text=str(error))
+        return EngineReply(name=self._app.view.pairing, ok=True, text=said)
+
+
+def _summed_up(asked: str, answers: Sequence[tuple[str, CommandAnswer]]) -> CommandAnswer:
+    """One answer of one engine, or of several: those first where it went wrong."""
+    if len(answers) == 1:
+        return replace(answers[0][1], text=f"{asked}: {answers[0][1].text}")
+    good = sum(answer.good for _, answer in answers)
+    each = "; ".join(f"{name}: {it.text}" for name, it in sorted(answers, key=lambda pair: pair[1].good))
+    return CommandAnswer(
+        f"{asked}: done by {good} of {len(answers)} engines; {each}", good == len(answers), answers[0][1].at
+    )

@@ -1,0 +1,107 @@
+"""A person's own choices for the screen, from console.toml in the config folder; every key may be left out:
+
+    theme = "light"
+    profile = "slow"        # full, slow or plain; else what the terminal's variables say
+    mouse = false
+    bell = false            # no sound when an entity fails over or comes back, or an alarm begins or is over
+    [prices]                # for the page "cost"; without it, operations are shown and no money
+    million_operations = 0.80
+    currency = "USD"
+    [keys]                  # actions as the help calls them, and other keys for them (keys.py)
+    "force failover" = "F"
+
+What cannot be used is left out and said in one notice: no mistake in it keeps anybody from the screen. A flag goes
+before it. Not here: what a theme looks like (theme.py), which actions there are (action_table.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.core.text.untrusted_toml import parse_toml
+from paired_servicebus.ui.display.profile import ProfileName
+from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap, keymap_of
+
+NAME: Final = "console.toml"
+_KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices", "keys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What console.toml says; None: nothing."""
+
+    theme: str | None = None
+    profile: ProfileName | None = None
+    mouse: bool | None = None
+    bell: bool | None = None
+    price: Price | None = None
+    keys: Keymap = DEFAULT_KEYMAP
+    notice: str = ""
+    """What is wrong with the file, as one sentence; empty if nothing is."""
+
+
+def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """$XDG_CONFIG_HOME/paired, or ~/.config/paired."""
+    given = Path(environ.get("XDG_CONFIG_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".config") / "paired"
+
+
+def load_preferences(folder: Path) -> Preferences:
+    """What the folder's console.toml says, as far as it can be used."""
+    path = folder / NAME
+    try:
+        values = parse_toml(path.read_bytes())
+    except FileNotFoundError:
+        return Preferences()
+    except (OSError, UnreadableError) as error:
+        return Preferences(notice=f"{path} cannot be read: {error}")
+    wrong: list[str] = [f"{repeated(key)} is no setting" for key in values if key not in _KNOWN]
+    theme, profile = values.get("theme"), values.get("profile")
+    if theme is not None and not isinstance(theme, str):
+        wrong.append("theme is the name of one")
+        theme = None
+    if profile is not None and profile not in list(ProfileName):
+        wrong.append(f"profile is one of {', '.join(ProfileName)}")
+        profile = None
+    return Preferences(
+        theme=theme,
+        profile=ProfileName(profile) if profile else None,
+        mouse=_flag(values, "mouse", wrong),
+        bell=_flag(values, "bell", wrong),
+        price=_price(values.get("prices"), wrong),
+        keys=_keys(values.get("keys", {}), wrong),
+        notice=f"{path}: {'; '.join(wrong)}" if wrong else "",
+    )
+
+
+def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | None:
+    value = values.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    wrong.append(f"{key} is true or false")
+    return None
+
+
+def _keys(values: object, wrong: list[str]) -> Keymap:
+    from paired_servicebus.ui.commands.action_table import ACTIONS  # with what measures text behind it
+
+    keymap, unusable = keymap_of(values, ACTIONS)
+    wrong.extend(f"[keys] {text}" for text in unusable)
+    return keymap
+
+
+def _price(values: object, wrong: list[str]) -> Price | None:
+    if values is None:
+        return None
+    match values:
+        case {"million_operations": float() | int() as number, "currency": str() as currency} if number >= 0:
+            return Price(million_operations=float(number), currency=currency[:4])
+    wrong.append('[prices] is million_operations = a number, and currency = a text such as "USD"')
+    return None

@@ -1,0 +1,89 @@
+"""What the event log holds: the newest sentences, oldest first, made from an engine's records.
+
+Rules: routine events are left out; the same sentence again right away is counted, not repeated; an act and its outcome
+are one line. Values only: the widget that shows them is widgets/event_log.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from paired_servicebus.core.model.pairing_events import CommandEnded, DeadLettered, Record
+from paired_servicebus.ui.render.number_format import plural
+from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, role, sentence
+from paired_servicebus.ui.render.spans import Role
+
+KEPT: Final = 5000
+"""Entries; about an hour of a busy outage. The journal has everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One line of the log. `at` is the newest of the `times` it happened in a row."""
+
+    at: float
+    sentence: Sentence
+    role: Role = Role.TEXT
+    times: int = 1
+    kind: str = ""
+    place: tuple[str, int] | None = None
+    """Boot and seq of the event, for an outcome that comes later."""
+    number: int = 0
+    """Counted from 1 in the order of arrival; the same sentence in a row keeps its first."""
+
+    @property
+    def text(self) -> str:
+        """The sentence after its subject, with how often."""
+        return f"{self.sentence.text} (×{self.times:,})" if self.times > 1 else self.sentence.text
+
+
+Log = tuple[LogEntry, ...]
+
+
+def append(log: Log, records: Iterable[Record]) -> Log:
+    """The log with the records that a person reads, at most KEPT entries."""
+    entries = list(log)
+    for record in records:
+        if isinstance(record.event, CommandEnded):
+            _add_outcome(entries, record, record.event)
+        elif type(record.event) not in ROUTINE:
+            _add(entries, _entry(record))
+    return tuple(entries[-KEPT:])
+
+
+def skipped(log: Log, count: int, *, at: float) -> Log:
+    """The log with a line that says how many events are missing here."""
+    missing = Sentence("console", f"{plural(count, 'event')} not shown: they came too fast, or too long ago")
+    return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-KEPT:]
+
+
+def _next(log: Sequence[LogEntry]) -> int:
+    return log[-1].number + 1 if log else 1
+
+
+def _entry(record: Record) -> LogEntry:
+    event = record.event
+    said = sentence(event)
+    if isinstance(event, DeadLettered):  # the id would keep a thousand of them apart; the journal has each
+        said = Sentence(event.entity, f"dead-lettered in backlog/{event.queue}: {event.reason}")
+    return LogEntry(at=event.at, sentence=said, role=role(event), kind=event.kind, place=(record.boot, record.seq))
+
+
+def _add(entries: list[LogEntry], new: LogEntry) -> None:
+    number = _next(entries)
+    if entries and (entries[-1].kind, entries[-1].sentence) == (new.kind, new.sentence):
+        before = entries.pop()
+        new, number = replace(new, times=before.times + 1), before.number
+    entries.append(replace(new, number=number))
+
+
+def _add_outcome(entries: list[LogEntry], record: Record, event: CommandEnded) -> None:
+    act = (record.boot, event.command_seq)
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if entry.place == act:
+            said = Sentence(entry.sentence.subject, f"{entry.sentence.text}: {event.outcome}")
+            entries[index] = replace(entry, sentence=said)
+            return

@@ -1,0 +1,79 @@
+"""Which rows there are, and in which order: entities worst first unless a person sorts otherwise. Pure.
+
+A live order follows the news. One that would move rows every second is taken once, and its title says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot, UnusedQueue
+from paired_servicebus.ui.render.state_looks import LOOKS
+
+WORST_FIRST: Final = "worst first"
+NOWHERE: Final = "nowhere"
+
+
+def weight(entity: EntityView) -> tuple[bool, int]:
+    """Return how bad it is for an entity to stand so: lost sends first, then its state."""
+    lost = entity.route == NOWHERE or entity.refused_per_second > 0
+    return (lost, LOOKS[entity.state].weight)
+
+
+@dataclass(frozen=True, slots=True)
+class SortOrder:
+    """One way to order rows. `key`: None for the engine's own order; the smallest comes first."""
+
+    key: Callable[[EntityView], Any] | None
+    live: bool = True
+    """Whether the order follows the news; otherwise it is of the moment at which it was asked for."""
+
+
+def _worst(entity: EntityView) -> tuple[bool, int]:
+    lost, heavy = weight(entity)
+    return (not lost, -heavy)
+
+
+SORTS: Final[dict[str, SortOrder]] = {
+    WORST_FIRST: SortOrder(_worst),
+    "name": SortOrder(lambda entity: entity.path.casefold()),
+    "busiest first": SortOrder(lambda entity: -entity.sends_per_second, live=False),
+    "latest change first": SortOrder(lambda entity: -entity.since),
+    "as listed": SortOrder(None),
+}
+"""In the order in which the key goes through them."""
+
+
+def listed(entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]) -> tuple[EntityView, ...]:
+    """Return the entities whose path or state has all the words, sorted; those that `order` does not name come last."""
+    if words:
+        wanted = words.casefold().split()
+        entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
+    way = SORTS[sort]
+    if way.key is not None and way.live:
+        return tuple(sorted(entities, key=way.key))
+    if order:
+        places = {path: place for place, path in enumerate(order)}
+        return tuple(sorted(entities, key=lambda one: places.get(one.path, len(places))))
+    return tuple(entities)
+
+
+def has_all(text: str, words: Sequence[str]) -> bool:
+    """Return whether a text has every word, and none of those that begin with an exclamation mark; in lower case."""
+    return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
+
+
+def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
+    """Return the entities by their state, the worst first."""
+    found: dict[State, list[EntityView]] = {}
+    for entity in sorted(entities, key=_worst):
+        found.setdefault(entity.state, []).append(entity)
+    return dict(sorted(found.items(), key=lambda pair: -LOOKS[pair[0]].weight))
+
+
+def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:
+    """Return the unused backlog queues, those that contain messages first."""
+    return tuple(sorted(snapshot.unused.queues, key=lambda one: not (one.messages or one.dead_lettered)))

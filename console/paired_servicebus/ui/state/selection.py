@@ -1,0 +1,138 @@
+"""What a person chooses on a screen: which row, which rows, in which order. Pure functions from a View to a View.
+
+A selection is kept by name, wherever its row goes. A filter is words; a row has to have all of them, and none that
+begins with an exclamation mark.
+
+Not here: how rows are ordered (row_order.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paired_servicebus.ui.state import timeline_reader
+from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.row_order import SORTS, unused_queues
+from paired_servicebus.ui.state.view import ROWLESS, Page, View
+
+
+def moved(view: View, steps: int) -> View:
+    """The page's selection `steps` rows further down, stopping at both ends."""
+    if view.page in ROWLESS:
+        return view
+    match view.page:
+        case Page.BACKLOG:
+            return _moved_queue(view, steps)
+        case Page.TIMELINE:
+            return replace(view, story=timeline_reader.moved(view.log, view.story, steps))
+        case Page.HISTORY:
+            return _moved_incident(view, steps)
+        case Page.ENGINES:
+            names = engine_rows(view)
+            return replace(view, engine=names[_within(names.index(view.engine) + steps, len(names))])
+        case _:
+            return _moved_entity(view, steps)
+
+
+def _moved_entity(view: View, steps: int) -> View:
+    paths = [entity.path for entity in view.listed]
+    if not paths:
+        return view
+    place = paths.index(view.selected) if view.selected in paths else 0
+    return replace(view, selected=paths[_within(place + steps, len(paths))])
+
+
+def queue_rows(view: View) -> list[tuple[bool, str]]:
+    """The backlog page's rows: whether it is an unused queue, and its index or path."""
+    if view.snapshot is None:
+        return []
+    unused = [(True, queue.path) for queue in unused_queues(view.snapshot)]
+    return [(False, str(queue.index)) for queue in view.snapshot.queues] + unused
+
+
+def _moved_incident(view: View, steps: int) -> View:
+    """Another incident; its report is read next."""
+    history = view.past.history if view.past else None
+    if history is None or not history.incidents:
+        return view
+    names = [incident.episode for incident in history.incidents]
+    place = names.index(history.chosen) if history.chosen in names else 0
+    chosen = names[_within(place + steps, len(names))]
+    report = history.report if chosen == history.chosen else ()
+    return replace(view, past=HistoryNews(replace(history, chosen=chosen, report=report)))
+
+
+def _moved_queue(view: View, steps: int) -> View:
+    rows = queue_rows(view)
+    if not rows:
+        return view
+    here = (True, view.unused) if view.on_unused else (False, view.queue)
+    place = rows.index(here) if here in rows else -1 if steps > 0 else 0
+    on_unused, name = rows[_within(place + steps, len(rows))]
+    return replace(view, on_unused=True, unused=name) if on_unused else replace(view, on_unused=False, queue=name)
+
+
+def engine_rows(view: View) -> list[str]:
+    """The rows of the page of engines: the one that is shown, then its neighbours by name."""
+    return ["", *(one.name for one in view.neighbours)]
+
+
+def turned_to(view: View, page: Page) -> View:
+    """The view on another page, with something selected there."""
+    view = replace(view, page=page)
+    return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
+
+
+def marked(view: View) -> View:
+    """The selected entity marked, or not any more; the selection goes on, so that marking many is one key each. On the
+    page of engines: the engine, which commands are for then."""
+    if view.page is Page.ENGINES:
+        chosen = view.chosen ^ {view.engine} if view.engine else view.chosen
+        return moved(replace(view, chosen=chosen), 1)
+    if not view.selected:
+        return view
+    return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
+
+
+def marked_all(view: View) -> View:
+    """Every entity marked that is listed; on the page of engines, every engine."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset(one.name for one in view.neighbours))
+    return replace(view, marks=frozenset(entity.path for entity in view.listed))
+
+
+def unmarked(view: View) -> View:
+    """Nothing marked; on the page of engines, commands are for the one that is shown alone."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset())
+    return replace(view, marks=frozenset())
+
+
+def filtered(view: View, words: str) -> View:
+    """Only the rows with these words; the selection stays if it is still listed."""
+    if view.page is Page.TIMELINE:
+        return replace(view, story=timeline_reader.filtered(view.log, view.story, words))
+    view = replace(view, filter=words)
+    paths = [entity.path for entity in view.listed]
+    return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
+
+
+def sorted_next(view: View) -> View:
+    """Sorted in the next way; one that is not live is of this moment."""
+    names = list(SORTS)
+    sort = names[(names.index(view.sort) + 1) % len(names)]
+    way, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
+    frozen = way.key is not None and not way.live
+    order = tuple(entity.path for entity in sorted(entities, key=way.key)) if frozen and way.key else ()
+    return replace(view, sort=sort, order=order, sorted_at=view.now)
+
+
+def spent(view: View, targets: tuple[str, ...]) -> View:
+    """What was just ordered for is not marked any more, so that the next command does not hit it unnoticed."""
+    if view.page is Page.ENGINES:
+        return replace(view, chosen=frozenset())
+    return replace(view, marks=view.marks - frozenset(targets))
+
+
+def _within(place: int, number: int) -> int:
+    return max(0, min(number - 1, place))

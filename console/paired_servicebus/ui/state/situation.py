@@ -1,0 +1,296 @@
+"""What a person in an incident asks, answered in this order: what is wrong and since when, why, whether callers fail,
+whether it heals by itself, and what to do. Each answer is a part of a line, in several wordings (packing.py).
+
+Not here: what is said when the engine itself does not answer (summary.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.state_outlook import pings_needed
+from paired_servicebus.core.text.time_format import age, clock, until
+from paired_servicebus.ui.render.number_format import count, plural, rate, when
+from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, named
+from paired_servicebus.ui.state.backlog_totals import empty_at, parked, stranded
+from paired_servicebus.ui.state.row_order import NOWHERE
+
+Entities = Sequence[EntityView]
+LOST_IN: tuple[State, ...] = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
+SHORTEST_CAUSE = 8
+
+
+# -- whose sends are lost to callers ---------------------------------------------------------------------------------
+
+
+def refused(snapshot: Snapshot) -> list[EntityView]:
+    """Return the entities whose sends end in an error at callers, and not only for what single messages are."""
+    return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
+
+
+def _is_refused(snapshot: Snapshot, entity: EntityView) -> bool:
+    return entity.refused_per_second > 0 or goes_nowhere(snapshot, entity)
+
+
+def goes_nowhere(snapshot: Snapshot, entity: EntityView) -> bool:
+    """Return whether a send of it can reach neither namespace."""
+    closed = bool(snapshot.queues) and not any(queue.in_rotation for queue in snapshot.queues)
+    return entity.route == NOWHERE or (closed and entity.state in DIVERTING)
+
+
+def refusal(entities: Entities, total: int, now: float) -> Part:
+    """Say that sends are lost, for how long, how many, and whose."""
+    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
+    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+    lasted = f" for {age(now - since)}" if since is not None else ""
+    who = _who(entities, total)
+    if per_second <= 0:
+        return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace takes {one}" for one in who)
+    said = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
+    return (*(f"{said} errors at callers, {one}" for one in who), *(f"{said} at callers, {one}" for one in who), said)
+
+
+def _who(entities: Entities, total: int) -> Part:
+    if len(entities) == total > 1:
+        return (f"all {total} entities",)
+    return named([one.path for one in entities])
+
+
+def callers(entities: Entities, now: float) -> Part:
+    """Say whether calls fail at callers now, and how many did."""
+    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
+    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+    if per_second > 0:
+        why = Counter[str]()
+        for one in entities:
+            why.update(dict(one.refusals))
+        lasted = f" for {age(now - since)}" if since is not None else ""
+        said = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} in all"
+        reason = why.most_common(1)[0][0] if why else ""
+        return (*(elastic(f"{said}: {reason}", least=len(said) + 8) if reason else ()), said)
+    if since is not None:
+        return (f"callers: the last call failed, {count(number)} errors in all", f"callers: {count(number)} errors")
+    if number:
+        before = f"{plural(number, 'error')} before"
+        return (f"callers ok: 0 refused now, {before}", f"callers ok, {before}")
+    return ("callers ok: 0 refused",)
+
+
+# -- what is wrong, since when, why ----------------------------------------------------------------------------------
+
+
+def began(entities: Entities) -> float:
+    """Return when the trouble of these entities began: with the first failure, where that is known."""
+    return min(one.first_failure_at if one.first_failure_at is not None else one.since for one in entities)
+
+
+def how_many(state: State, entities: Entities, total: int) -> str:
+    """Count the entities of a state."""
+    if len(entities) == total:
+        return f"all {total} entities {state}" if total > 1 else f"{entities[0].path} {state}"
+    return f"{len(entities)} of {total} {state}"
+
+
+def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
+    """Say which entities are in the worst state, and for how long."""
+    head = how_many(state, entities, total)
+    if state is State.UNKNOWN:
+        return (f"{head}: nothing sent to them, or not for long", head)
+    lasts = age(now - began(entities))
+    said = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
+    if len(entities) == total:
+        return (said,)
+    return (*named([one.path for one in entities], before=f"{said}: "), said)
+
+
+def cause(entities: Entities, now: float) -> Part:
+    """Say what failed first and when, as the engine words it; several causes with the most frequent first."""
+    reasons = Counter(_reason(one) for one in entities).most_common()
+    known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
+    first = f"first failure {when(min(known), now)}: " if known else "why: "
+    if len(reasons) == 1:
+        return tuple(first + text for text in elastic(reasons[0][0], least=SHORTEST_CAUSE))
+    said = ", ".join(f"{reason} ({number})" for reason, number in reasons)
+    return (first + said, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
+
+
+def primary_cause(entities: Entities, now: float) -> Part:
+    """Say what is wrong with the primary, and since when."""
+    reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
+    return elastic(f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began(entities), now))
+
+
+def _since(at: float, now: float) -> str:
+    return f" since {when(at, now)}"
+
+
+def _reason(entity: EntityView) -> str:
+    if entity.state is State.FAILED_OVER and entity.last_ping_good is False and entity.last_ping_text:
+        return entity.last_ping_text
+    return _first_clause(entity)
+
+
+def _first_clause(entity: EntityView) -> str:
+    """Return the head of its why-line, without the moment that stands beside it anyway."""
+    return entity.why.partition("; ")[0].removesuffix(f" {clock(entity.since)}")
+
+
+def why_now(entity: EntityView, now: float) -> str:
+    """Say why one entity is where it is, and what comes next as a countdown rather than a clock time."""
+    first = _first_clause(entity)
+    if entity.state is State.SUSPECT and entity.fails_over_at is not None:
+        return f"{first}; fails over {until(entity.fails_over_at, now)} unless a send succeeds"
+    if entity.state is State.FAILED_OVER:
+        failed = entity.last_ping_good is False
+        last = f"; last ping: {entity.last_ping_text or 'not accepted'}" if failed else ""
+        due = entity.next_ping_at
+        return f"{first}{last}; " + (f"next ping {until(due, now)}" if due is not None else "a ping is under way")
+    return entity.why
+
+
+# -- whether it heals ------------------------------------------------------------------------------------------------
+
+
+def healing(snapshot: Snapshot, state: State, entities: Entities, now: float) -> Part:
+    """Say what ends the state, and how soon that is tried."""
+    match state:
+        case State.SUSPECT:
+            due = [one.fails_over_at for one in entities if one.fails_over_at is not None]
+            soon = until(min(due), now) if due else "soon"
+            return (f"fails over {soon} unless a send succeeds", f"fails over {soon}")
+        case State.FAILED_OVER:
+            return _coming_home(snapshot, entities, now)
+        case State.FORCED:
+            return ("stays on the backlog until released", "stays until released")
+        case State.PINNED:
+            return ("stays on the primary until released: it does not fail over", "stays until released")
+        case _:
+            return ()
+
+
+def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
+    due = [one.next_ping_at for one in entities if one.next_ping_at is not None]
+    ping = f"next ping {until(min(due), now)}" if due else "a ping is under way"
+    needed = max(pings_needed(one, snapshot.policy) for one in entities)
+    home = f"home after {needed} accepted"
+    if any(goes_nowhere(snapshot, one) for one in entities):
+        return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}")
+    return (f"heals itself: {ping}, {home}", f"heals itself, {ping}")
+
+
+# -- the backlog -----------------------------------------------------------------------------------------------------
+
+
+def parked_text(snapshot: Snapshot, now: float) -> str:
+    """Say how much is parked; how old that is, once it is old."""
+    sums = parked(snapshot)
+    if not sums.is_known:
+        return "parked messages not known" if sums.queues else "no backlog queue"
+    if not sums.known:
+        return f"at least {count(sums.messages)} parked"
+    number = f"{count(sums.messages)} parked" if sums.messages else "nothing parked"
+    if sums.known < sums.queues:
+        number += f" in {sums.known} of {sums.queues} queues"
+    if sums.old and sums.read_at is not None:
+        return f"{number}, {age(now - sums.read_at)} old"
+    return number + _trend(sums.growth if sums.messages else None)
+
+
+def _trend(growth: float | None) -> str:
+    if growth is None or abs(growth) < 0.1:
+        return ""
+    return f" {'↑' if growth > 0 else '↓'}{rate(abs(growth))}/s"
+
+
+def syphon_text(snapshot: Snapshot, now: float) -> str:
+    """Say what the syphon does; when the backlog is empty, where that is no guess."""
+    status, eta = snapshot.syphon.status, empty_at(snapshot)
+    if status is SyphonStatus.OFF:
+        return "syphon elsewhere" if snapshot.syphon.elsewhere else "syphon unknown"
+    return f"syphon {status}, empty {until(eta, now)}" if eta is not None else f"syphon {status}"
+
+
+def stranded_text(snapshot: Snapshot) -> Part:
+    """Say what is stranded in unused queues, unless an alarm of the engine says it."""
+    counts = stranded(snapshot)
+    if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
+        return ()
+    where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
+    number = sum(counts.values())
+    return (f"{plural(number, 'message')} stranded in {where} (page 3)", f"{number:,} stranded in {where}")
+
+
+def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
+    """Say which backlog queues take nothing, since when and why; nothing while all do."""
+    out = [queue for queue in snapshot.queues if not queue.in_rotation]
+    if not out:
+        return ()
+    known = [queue.pulled_since for queue in out if queue.pulled_since is not None]
+    since = _since(min(known), now) if known else ""
+    which = f"all {len(out)}" if len(out) == len(snapshot.queues) else f"{len(out)} of {len(snapshot.queues)}"
+    said = f"{which} backlog queues refuse"
+    reason = out[0].pulled_reason
+    why = elastic(f"{said}{since} ({reason}", least=len(said + since) + 8, after=")") if reason else ()
+    return (*why, said + since, said)
+
+
+def readiness_text(snapshot: Snapshot) -> str:
+    """Say whether a failover would work now; nothing where that was not looked at."""
+    found = snapshot.readiness
+    if found is None:
+        return ""
+    warnings = len(found.of(FindingVerdict.WARN))
+    return (
+        "failover NOT ready"
+        if not found.ready
+        else "failover ready" + (f", {plural(warnings, 'warning')}" if warnings else "")
+    )
+
+
+# -- what to do ------------------------------------------------------------------------------------------------------
+
+
+def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
+    """Say what a person can do about it; the most urgent thing alone."""
+    urgent = _for_callers(snapshot) or _for_readiness(snapshot) or _for_syphon(snapshot)
+    if urgent:
+        return urgent
+    if state in (State.FORCED, State.PINNED):
+        return named([one.path for one in entities], before="do: release (b) when the work is done: ")
+    if stranded(snapshot) and state is None:
+        return _do("move what is stranded (page 3, m)")
+    if state is State.SUSPECT or refused(snapshot):
+        return _do("nothing yet")
+    return _do("nothing now") if state is State.FAILED_OVER else ()
+
+
+def _for_callers(snapshot: Snapshot) -> Part:
+    lost = refused(snapshot)
+    if any(goes_nowhere(snapshot, one) for one in lost):
+        return _do(f"check {snapshot.secondary} from here (paired check)", "tell senders to retry later")
+    pinned = [one.path for one in lost if one.state is State.PINNED]
+    return named(pinned, before="do: release (b), so that it can fail over: ") if pinned else ()
+
+
+def _for_readiness(snapshot: Snapshot) -> Part:
+    found = snapshot.readiness.of(FindingVerdict.NO) if snapshot.readiness is not None else ()
+    wanted = next((one.todo for one in found if one.todo), "")
+    return tuple(f"do: {text}" for text in elastic(wanted)) if wanted else ()
+
+
+def _for_syphon(snapshot: Snapshot) -> Part:
+    syphon = snapshot.syphon
+    if syphon.status is SyphonStatus.STUCK:
+        return _do("see the syphon's line and page 3 for what holds it")
+    if syphon.status is SyphonStatus.PAUSED:
+        return _do("resume the syphon (p), or what is parked stays parked")
+    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and parked(snapshot).messages:
+        return _do("check that a syphon runs elsewhere, or run one (paired up)")
+    return ()
+
+
+def _do(*texts: str) -> Part:
+    return tuple(f"do: {BETWEEN.join(texts[:number])}" for number in range(len(texts), 0, -1))

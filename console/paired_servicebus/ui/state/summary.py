@@ -1,0 +1,177 @@
+"""Is anything wrong? The first lines that the eye should find: a few rows, the worst first, in any width.
+
+Rows keep their places: what is wrong, then why and what callers see, then what heals it, then what to do. Sends that
+are refused come before everything else, and an alarm never takes the place of the states.
+
+Not here: the parts that a row is made of (situation.py), and how they fit a width (packing.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.number_format import plural
+from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, pack
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.state import situation
+from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.row_order import by_state
+from paired_servicebus.ui.state.view import EngineLink, View
+
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+REFUSED: Final = "sends are refused"
+"""How the engine's alarm about that begins; the first row says it already."""
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    WELL = 0
+    NOTABLE = 1
+    WRONG = 2
+    LOST = 3
+    """Sends end in errors at callers."""
+    BLIND = 4
+    """The engine's present state is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """One line of the summary."""
+
+    parts: tuple[Part, ...]
+    role: Role = Role.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How bad it is, its glyph, and the rows."""
+
+    level: Level
+    glyph: str
+    rows: tuple[SummaryRow, ...]
+
+    @property
+    def text(self) -> str:
+        """Everything, for a reader with all the room there is."""
+        return BETWEEN.join(part[0] for row in self.rows for part in row.parts if part and part[0])
+
+    def lines(self, width: int, height: int) -> list[tuple[str, Role]]:
+        """Return the first `height` rows in `width` cells, without the glyph."""
+        return [(pack(row.parts, width), row.role) for row in self.rows[:height]]
+
+
+def summary(view: View) -> Summary:
+    """Return the answer for how things stand, or that it is not known."""
+    if view.link is EngineLink.UNREACHABLE and view.snapshot is None:
+        since = clock(view.link_since)
+        return _said(Level.NOTABLE, "○", f"no engine of {view.pairing} yet, looked for since {since}")
+    if view.link is EngineLink.UNREACHABLE:
+        return _blind(view, f"engine unreachable since {clock(view.link_since)}")
+    if view.link is EngineLink.SILENT:
+        return _blind(view, f"no news from the engine since {clock(view.link_since)}")
+    if view.snapshot is None:
+        return _said(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
+    return _of_snapshot(view.snapshot, view.now)
+
+
+def _said(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
+    return Summary(level, glyph, (SummaryRow((elastic(text),)), *others))
+
+
+def _blind(view: View, lost: str) -> Summary:
+    """Why, then how old the figures are; below, what was last known, which is not the present."""
+    figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
+    lasted = f" ({age(view.clock - view.link_since)})" if view.clock > view.link_since else ""
+    text = f"{lost}{lasted}: {view.link_reason or 'it is connected and says nothing'}{figures}"
+    if view.snapshot is None:
+        return _said(Level.BLIND, "✗", text)
+    before = _of_snapshot(view.snapshot, view.now)
+    last, *others = (SummaryRow(row.parts, Role.MUTED) for row in before.rows)
+    return _said(
+        Level.BLIND, "✗", text, SummaryRow(((f"last known: {before.glyph}",), *last.parts), Role.MUTED), *others
+    )
+
+
+def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
+    groups = by_state(snapshot.entities)
+    worst = next(iter(groups), None)
+    if lost := situation.refused(snapshot):
+        return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
+    rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
+    glyph = LOOKS[worst].glyph if worst is not None else "○"
+    needs_eyes = snapshot.alarms or stranded(snapshot) or _errors(snapshot)
+    return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows)
+
+
+def _level(snapshot: Snapshot, worst: State | None) -> Level:
+    stuck = snapshot.syphon.status is SyphonStatus.STUCK
+    if snapshot.alarms or stuck or worst is State.FAILED_OVER:
+        return Level.WRONG
+    quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
+    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded(snapshot)
+    return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
+
+
+def _errors(snapshot: Snapshot) -> bool:
+    return any(entity.refused_per_second > 0 for entity in snapshot.entities)
+
+
+def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> tuple[SummaryRow, ...]:
+    total, groups = len(snapshot.entities), by_state(lost)
+    state, worst = next(iter(groups.items()))
+    healing = situation.healing(snapshot, state, worst, now)
+    keep = ("callers still own the messages", "")
+    states = tuple((situation.how_many(other, found, total),) for other, found in by_state(snapshot.entities).items())
+    return (
+        SummaryRow((situation.refusal(lost, total, now),), Role.STATEMENT),
+        SummaryRow((situation.primary_cause(lost, now), situation.out_of_rotation(snapshot, now))),
+        SummaryRow((healing, keep)),
+        SummaryRow((situation.todo(snapshot, state, worst), *states, *_alarms(snapshot))),
+    )
+
+
+def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
+    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    (state, worst), *others = groups.items()
+    rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
+    role = Role.FAILED_OVER if _level(snapshot, state) is Level.WRONG else Role.SUSPECT
+    backlog = (situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")
+    stays = situation.stranded_text(snapshot)
+    return (
+        SummaryRow((situation.verdict(state, worst, total, now), *rest), role),
+        SummaryRow((situation.cause(worst, now), situation.callers(snapshot.entities, now))),
+        SummaryRow((situation.healing(snapshot, state, worst, now), *backlog)),
+        SummaryRow((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot))),
+    )
+
+
+def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
+    """Rows while no entity needs a person: alarms, if there are any, are the next thing to read."""
+    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    states = [situation.how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
+    backlog = [(situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")]
+    role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))
+    stays = situation.stranded_text(snapshot)
+    first = SummaryRow((*((text,) for text in states), stays, *backlog), role or Role.SUSPECT)
+    callers = situation.callers(snapshot.entities, now)
+    fine = SummaryRow((callers, situation.out_of_rotation(snapshot, now), (situation.readiness_text(snapshot),)))
+    alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
+    todo = situation.todo(snapshot, None, ()) or ("nothing to do",)
+    return (first, *alarms, fine, SummaryRow((todo,)))
+
+
+def _alarms(snapshot: Snapshot) -> list[Part]:
+    """The first alarm and how many there are besides; none that the rows say already."""
+    lost = bool(situation.refused(snapshot))
+    alarms = [alarm for alarm in snapshot.alarms if not (lost and alarm.startswith(REFUSED))]
+    if not alarms:
+        return []
+    more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
+    return [elastic(f"! {alarms[0]}", after=more)]

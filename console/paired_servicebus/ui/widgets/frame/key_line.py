@@ -1,0 +1,30 @@
+"""The keys, from the table of actions. One that is not possible now is grey and in brackets; pressing it says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from paired_servicebus.ui.commands.action_table import BY_ID, for_key, in_key_line, label_width
+from paired_servicebus.ui.render.spans import Line, Role, Span, cut, fit
+from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+
+class KeyLine(Lines):
+    """The last line."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        spans: list[Span] = []
+        for name in in_key_line(view, width):
+            action = for_key(view.keys.names(BY_ID[name])[0], view)
+            key, label = view.keys.label(action), fit(action.label, label_width(action))
+            if action.why_not(view):
+                gap = " " * (len(label) - len(action.label))
+                spans += [Span(f"({key} {action.label}){gap}", Role.MUTED), Span(" ")]
+            else:
+                spans += [Span(f" {key}", Role.KEY), Span(f" {label} "), Span(" ")]
+        return (Line(cut(spans[:-1], width)),)

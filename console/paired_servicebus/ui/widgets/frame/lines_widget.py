@@ -1,0 +1,136 @@
+"""The one way anything is drawn: lines computed from the View, compared with those before, changed ones only.
+
+A subclass says what its lines are; they may be a lazy sequence, since only visible ones are asked for. A line that is
+as it was costs nothing; which cells of a changed one go to the terminal is decided behind it (frame_diff.py). Roles become
+colours here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from paired_servicebus.ui.render.spans import BLANK, Line, Role
+from paired_servicebus.ui.state.view import View
+
+ROLE_CLASSES: Final = frozenset(f"lines--{role}" for role in Role)
+ROLE_CSS: Final = """
+    .lines--text { color: $foreground; }
+    .lines--muted { color: $role-muted; }
+    .lines--title { color: $foreground; text-style: bold; }
+    .lines--key { color: $role-key; text-style: bold; }
+    .lines--environment { color: $foreground; text-style: bold reverse; }
+    .lines--production { color: $role-production; text-style: bold reverse; }
+    .lines--unknown { color: $state-unknown; }
+    .lines--healthy { color: $state-healthy; }
+    .lines--suspect { color: $state-suspect; }
+    .lines--failed-over { color: $state-failed-over; text-style: bold; }
+    .lines--forced { color: $state-forced; text-style: bold; }
+    .lines--pinned { color: $state-pinned; text-style: bold; }
+    .lines--selected { background: $ground-selected; }
+    .lines--statement { color: $state-failed-over; text-style: bold reverse; }
+"""
+"""How each role looks: worked out once for the app, which takes these two, and not for each widget of each page."""
+
+
+class Lines(ScrollView, can_focus=False):
+    """A block of lines. Subclasses implement `lines`."""
+
+    DEFAULT_CSS = "Lines { height: 1; overflow: hidden; background: $background; color: $foreground; }"
+
+    ages: ClassVar[bool] = True
+    """Whether what it shows turns grey when the engine's news stop."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._view: View | None = None
+        self._lines: Sequence[Line] = ()
+        self._painted: dict[int, Line] = {}
+        """What stands in each row of the screen, as last rendered."""
+        self._laid_out: Size | None = None
+        """The size that the lines were made for."""
+        self._styles_of: dict[Role, Style] = {}
+
+    def on_mount(self) -> None:
+        """Looks as the theme says, whichever it is."""
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._restyle())
+
+    def notify_style_update(self) -> None:
+        """Works out anew how roles look here."""
+        self._styles_of.clear()
+        super().notify_style_update()
+
+    def _restyle(self) -> None:
+        self._styles_of.clear()
+        self.refresh()
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """What to show of the view in `width` x `height` cells; more lines than `height` can be scrolled to."""
+        raise NotImplementedError
+
+    def show(self, view: View) -> None:
+        """Shows the view; repaints what differs."""
+        self._view = view
+        if self.size.width and self.size.height:
+            self._draw(view)
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Draws anew for the new size, unless that was done when it was painted first."""
+        if self._view is None:
+            return
+        known = self._laid_out == self.size
+        self._draw(self._view)
+        if not known:
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One row of the screen."""
+        if self._view is not None and self._laid_out != self.size:  # the library paints first, and tells sizes later
+            self._lay_out(self._view)
+        line = self._line_at(y)
+        self._painted[y] = line
+        ground = self._style(line.ground) if line.ground else self.rich_style
+        segments = [Segment(span.text, self._span_style(span.role, line, ground)) for span in line.spans]
+        return Strip(segments).adjust_cell_length(self.size.width, ground)
+
+    def _draw(self, view: View) -> None:
+        self._lay_out(view)
+        if self.virtual_size.height != len(self._lines):
+            self.virtual_size = Size(self.size.width, len(self._lines))
+        for y in range(self.size.height):
+            if self._painted.get(y) != self._line_at(y):
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def _lay_out(self, view: View) -> None:
+        if self._laid_out != self.size:
+            self._painted.clear()
+        self._laid_out = self.size
+        self._lines = self.lines(view, self.size.width, self.size.height)
+
+    def _line_at(self, y: int) -> Line:
+        place = y + self.scroll_offset.y
+        line = self._lines[place] if place < len(self._lines) else BLANK
+        old = self.ages and self._view is not None and self._view.snapshot is not None and not self._view.fresh
+        return line.greyed() if old else line
+
+    def _style(self, role: Role) -> Style:
+        """On the ground of this widget."""
+        style = self._styles_of.get(role)
+        if style is None:
+            own = self.app.get_component_styles(f"lines--{role}").partial_rich_style
+            style = self._styles_of[role] = self.rich_style + own
+        return style
+
+    def _span_style(self, role: Role, line: Line, ground: Style) -> Style:
+        if line.ground is None:
+            return self._style(role)
+        if line.ground is Role.STATEMENT:
+            return ground
+        return self._style(role) + Style(bgcolor=ground.bgcolor)

@@ -1,0 +1,100 @@
+"""What engines tell, as lines for a log or a pipe: one line a change, the sentences of the screen, no colour codes.
+
+Followed from now on, not from the beginning; what happened while an engine could not be reached is told when it is
+reached again. An engine that is started meanwhile is followed too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from paired_servicebus.core.model.pairing_events import Record
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.discovery import find_socket
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.render.sentences import sentence
+from paired_servicebus.ui.state.summary import summary
+from paired_servicebus.ui.state.view import EngineLink, Missed, News, Records, Unreachable, View
+
+LOOK_AROUND: Final = 2.0
+"""Seconds between two looks for engines that are new."""
+
+Say = Callable[[str], object]
+
+
+class Follower:
+    """One engine's news as lines.
+
+    Args:
+        pairing: what the engine is called until it says its own name.
+        say: takes a line.
+        named: whether each line names the engine, since there may be several.
+    """
+
+    def __init__(self, pairing: str, say: Say, *, named: bool, now: Callable[[], float] = time.time) -> None:
+        self._pairing = pairing
+        self._engine = pairing
+        self._say = say
+        self._named = named
+        self._now = now
+        self._began: Snapshot | None = None
+        self._lost = False
+
+    def tell(self, news: News) -> None:
+        """Says what changed, if anything did."""
+        match news:
+            case Snapshot():
+                self._found(news)
+            case Records(records):
+                for record in records:
+                    self._happened(record)
+            case Missed(count):
+                self._line(self._now(), f"engine {count} events are missing here")
+            case Unreachable(since, reason) if not self._lost:
+                self._lost = True
+                self._line(since, f"engine unreachable: {reason}")
+
+    def _found(self, snapshot: Snapshot) -> None:
+        if self._began is not None and not self._lost:
+            return
+        self._engine, self._lost = snapshot.engine, False
+        self._began = self._began or snapshot
+        view = View(pairing=snapshot.pairing, link=EngineLink.LIVE, snapshot=snapshot)
+        self._line(snapshot.at, f"engine reached: {summary(view).text}")
+
+    def _happened(self, record: Record) -> None:
+        began = self._began
+        if began is None:
+            is_news = True
+        elif record.boot == began.boot:
+            is_news = record.seq > began.seq
+        else:  # a later boot's, or what was told before the first that was met
+            is_news = record.event.at >= began.at
+        if is_news:
+            self._line(record.event.at, str(sentence(record.event)))
+
+    def _line(self, at: float, text: str) -> None:
+        name = f"{self._engine} " if self._named else ""
+        self._say(harmless(f"{clock(at)} {name}{text}"))
+
+
+async def follow(engines: Callable[[], Sequence[EnginePaths]], say: Say, *, named: bool) -> None:
+    """Follows the engines that `engines` finds, now and later, until cancelled."""
+    followed: set[str] = set()
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            for places in engines():
+                socket = find_socket(places)
+                if socket is not None and places.name not in followed:
+                    followed.add(places.name)
+                    tasks.create_task(EngineFeed(socket).run(Follower(places.name, say, named=named).tell))
+            if not followed:
+                say(f"{clock(time.time())} no engine runs here yet; it will be followed when it does")
+                followed.add("")
+            await asyncio.sleep(LOOK_AROUND)

@@ -1,0 +1,136 @@
+"""The verbs of what Spark does: drain, tables, reports and rehearsals. Each process with Spark in it is another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+
+from paired_servicebus.config import PairingConfig, find_config, load_config
+from paired_servicebus.core.errors import ConfigurationMissingError
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
+
+ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
+
+
+def drain(
+    *,
+    master: Annotated[str, Parameter(help="A Spark cluster, by whatever Spark accepts.")] = "local[*]",
+    parallelism: Annotated[
+        int | None, Parameter(help="Tasks at a time; else the processors here, or on a cluster one a backlog queue.")
+    ] = None,
+    rate: Annotated[
+        float | None, Parameter(help="Messages a second in all, so that live traffic has its share.")
+    ] = None,
+    journal: Annotated[
+        Path | None, Parameter(help="The journal's folder as every executor sees it; else this pairing's.")
+    ] = None,
+    beside_syphon: Annotated[bool, Parameter(help="Though an engine here moves the same messages.")] = False,
+    conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")] = (),
+    consent: Consent = Consent(),
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing. Ctrl-C ends it
+    in order."""
+    from paired_servicebus.pipeline.drain.drain_command import plan_of, run_drain  # with the SDK behind it
+
+    settings = load_config(find_config(config))
+    plan = plan_of(
+        settings,
+        engine_paths(settings.name),
+        master=master,
+        parallelism=parallelism,
+        rate=rate,
+        journal=journal,
+        beside_syphon=beside_syphon,
+        conf=conf,
+        why=consent.why,
+        yes=consent.yes or "",
+    )
+    return run_drain(plan, json_line=json)
+
+
+def pipeline(
+    *,
+    once: Annotated[bool, Parameter(help="Make the tables of what the journal holds, and end.")] = False,
+    journal: Annotated[Path | None, Parameter(help="A journal's folder; else the pairing.toml's engine's.")] = None,
+    tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the journal.")] = None,
+    master: Annotated[str | None, Parameter(help="Whatever Spark accepts; else this machine.")] = None,
+    trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
+    java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
+    config: Config = None,
+) -> int:
+    """The journal as tables, by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of messages."""
+    from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
+
+    found = journal or engine_paths(load_config(find_config(config)).name).spool
+    return run_pipeline(
+        journal=found,
+        tables=tables or found.parent / "tables",
+        once=once,
+        master=master,
+        trigger=trigger,
+        java_home=java_home,
+    )
+
+
+def rehearse(
+    *,
+    journal: Annotated[Path | None, Parameter(help="An engine's journal; else the pairing.toml's.")] = None,
+    failover_interval: Annotated[str, Parameter(help="The failover intervals to try.")] = "0s,5s,30s,60s",
+    failback_pings: Annotated[str, Parameter(help="How many accepted pings in a row to try.")] = "1,3",
+    ping_interval: Annotated[str, Parameter(help="The ping intervals to try.")] = "10s,60s",
+    seeds: Annotated[int, Parameter(help="Readings of the record, where it leaves a choice.")] = 200,
+    master: Annotated[str | None, Parameter(help="Where Spark runs them; else on this machine.")] = None,
+    config: Config = None,
+    json: JsonLine = False,
+) -> int:
+    """What would have happened under other policies: recorded failures through the shipped rules, on Spark.
+
+    Where nothing that failed was recorded, a made-up hour is replayed, and said to be.
+    """
+    from paired_servicebus.pipeline.rehearsal.rehearsal_command import run_rehearsal
+    from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest
+
+    asked = RehearsalRequest(
+        intervals=failover_interval, pings=failback_pings, ping_intervals=ping_interval, seeds=seeds, master=master
+    )
+    settings = _settings_if_any(config)
+    places = engine_paths(settings.name) if settings is not None else None
+    recorded = journal or (places.spool if places is not None and places.spool.is_dir() else None)
+    policy = settings.policy if settings is not None else None
+    return run_rehearsal(asked, journal=recorded, current=policy, json_line=json)
+
+
+def report(
+    *,
+    episode: Annotated[str | None, Parameter(help="The incident of this episode; else the latest.")] = None,
+    since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
+    format: ReportFormat = "md",
+    out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
+    tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
+    config: Config = None,
+) -> int:
+    """What happened, what it cost and whether anything was lost: from the pipeline's tables."""
+    from paired_servicebus.pipeline.report.report_command import chooser, run_report
+    from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
+
+    folder = tables or engine_paths(load_config(find_config(config)).name).tables
+    choose = chooser(episode=episode, since=since)
+    price = load_preferences(config_folder()).price
+    return run_report(folder, choose=choose, format_=format, out=out, price=price)
+
+
+VERBS: Final = (drain, pipeline, rehearse, report)
+
+
+def _settings_if_any(config: Path | None) -> PairingConfig | None:
+    """The pairing.toml that is named or lies about; None where there is none to be found."""
+    try:
+        found = find_config(config)
+    except ConfigurationMissingError:
+        return None
+    return load_config(found)

@@ -1,0 +1,128 @@
+"""Delivery states and the error that AMQP carries in outcomes, detaches, ends and closes.
+
+Rules: an error is always written whole, with condition, description and an info map; peers index into all
+three. An outcome is written with all its fields. A state we have no class for (transactions) stays a
+Described and is passed on. What an outcome means to a queue does not belong here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from servicebus_amqp.encoding.amqp_types import Described
+from servicebus_amqp.encoding.codec import NULL
+from servicebus_amqp.encoding.composite_types import (
+    BOOLEAN,
+    FIELDS,
+    STRING,
+    SYMBOL,
+    UINT,
+    ULONG,
+    composite,
+    one_of,
+    wire,
+    write_composite,
+)
+from servicebus_amqp.protocol_errors import EncodeError, ProtocolError
+
+
+@composite(0x1D, "amqp:error:list")
+class Error:
+    """Why a link, session, connection or delivery failed. `info` maps symbols (plain str will do) to values."""
+
+    condition: str = wire(SYMBOL)
+    description: str = wire(STRING, default="")
+    info: dict[Any, Any] = wire(FIELDS, factory=dict)
+
+
+ERROR: Final = one_of(Error)
+
+
+@composite(0x23, "amqp:received:list")
+class Received:
+    section_number: int = wire(UINT)
+    section_offset: int = wire(ULONG)
+
+
+@composite(0x24, "amqp:accepted:list")
+class Accepted:
+    pass
+
+
+@composite(0x25, "amqp:rejected:list")
+class Rejected:
+    error: Error | None = wire(ERROR, default=None)
+
+
+@composite(0x26, "amqp:released:list")
+class Released:
+    pass
+
+
+@composite(0x27, "amqp:modified:list")
+class Modified:
+    delivery_failed: bool = wire(BOOLEAN, default=False)
+    undeliverable_here: bool = wire(BOOLEAN, default=False)
+    message_annotations: dict[Any, Any] | None = wire(FIELDS, default=None)
+
+
+Outcome = Accepted | Rejected | Released | Modified
+DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
+
+STATE: Final = one_of(Accepted, Rejected, Released, Modified, Received, Described)
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+_ENCODED_ACCEPTED: Final = write_composite(ACCEPTED)
+_ENCODED_RELEASED: Final = write_composite(RELEASED)
+
+
+def write_state(state: DeliveryState | None) -> bytes:
+    """A delivery state; None is null. Raises EncodeError."""
+    if state is ACCEPTED:
+        return _ENCODED_ACCEPTED
+    if state is RELEASED:
+        return _ENCODED_RELEASED
+    return NULL if state is None else STATE.write(state)
+
+
+def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
+    """The delivery state at `at` (None for null) and the offset behind it. Raises DecodeError."""
+    if buffer.startswith(_ENCODED_ACCEPTED, at):
+        return ACCEPTED, at + len(_ENCODED_ACCEPTED)
+    if buffer[at : at + 1] == b"\x40":
+        return None, at + 1
+    state, end = STATE.read(buffer, at)
+    return state, end
+
+
+def error_of(failure: ProtocolError) -> Error:
+    """What the peer is told about a failure."""
+    return Error(condition=str(failure.condition), description=failure.description)
+
+
+def fit_error(error: Error, room: int) -> Error:
+    """The error itself if it can be written in `room` bytes, else one without info whose description is cut to fit."""
+    if len(write_composite(error)) <= room:
+        return error
+    bare = Error(condition=error.condition)
+    left = max(0, room - len(write_composite(bare)) - 16)
+    return replace(bare, description=error.description.encode()[:left].decode("utf-8", "ignore"))
+
+
+def fit_state(state: DeliveryState, room: int) -> DeliveryState:
+    """The state itself if it can be written in `room` bytes, else one without what is too long of it.
+
+    Raises:
+        EncodeError: the state has no part that could be left out.
+    """
+    size = len(write_state(state))
+    if size <= room:
+        return state
+    if isinstance(state, Rejected) and state.error:
+        return Rejected(error=fit_error(state.error, room - len(write_composite(Rejected())) - 8))
+    if isinstance(state, Modified):
+        return replace(state, message_annotations=None)
+    raise EncodeError(f"a delivery state of {size} bytes; {room} is the most the peer takes")

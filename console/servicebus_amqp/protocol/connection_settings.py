@@ -1,0 +1,69 @@
+"""What one side of a connection tells the other about itself, and which side it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from servicebus_amqp.encoding.frames import MIN_MAX_FRAME_SIZE
+from servicebus_amqp.encoding.performatives import Open
+
+
+class ConnectionRole(Enum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class LinkRole(Enum):
+    """Which end of a link is ours."""
+
+    SENDER = "sender"
+    RECEIVER = "receiver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Of our side of a connection.
+
+    hostname: the namespace a client wants to speak with.
+    max_frame_size: bytes; larger frames are refused.
+    channel_max, handle_max: the highest channel of a connection and handle of a session that the peer may use.
+    idle_timeout_ms: the peer must be heard that often, None for never; see Connection.tick.
+    incoming_window, outgoing_window: transfer frames of a session that may be under way.
+    max_message_size: bytes of one message that links of ours take, None for any; links may say otherwise.
+    sasl: a client speaks SASL ANONYMOUS first; a server takes clients with and without.
+    properties: of the open.
+    first_outgoing_id, first_delivery_id: where a session's two counters begin.
+    """
+
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int = 65536
+    channel_max: int = 65535
+    handle_max: int = 65535
+    idle_timeout_ms: int | None = None
+    incoming_window: int = 5000
+    outgoing_window: int = 65536
+    max_message_size: int | None = 1024 * 1024
+    sasl: bool = True
+    properties: dict[Any, Any] | None = None
+    first_outgoing_id: int = 0
+    first_delivery_id: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise ValueError(f"max_frame_size is {self.max_frame_size}; AMQP asks for {MIN_MAX_FRAME_SIZE} at least")
+        if self.incoming_window < 1:
+            raise ValueError(f"incoming_window is {self.incoming_window}; it must be 1 at least")
+
+    def to_open(self) -> Open:
+        """The open that tells the peer."""
+        return Open(
+            container_id=self.container_id,
+            hostname=self.hostname,
+            max_frame_size=self.max_frame_size,
+            channel_max=self.channel_max,
+            idle_time_out=self.idle_timeout_ms,
+            properties=self.properties,
+        )

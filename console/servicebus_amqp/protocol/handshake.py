@@ -1,0 +1,134 @@
+"""What comes before the first AMQP frame: protocol headers, and SASL between them.
+
+Rules: a server sends nothing until the client's header is there, since some clients take an early one amiss;
+it takes clients with and without SASL, and an initial response or none. It treats the three mechanisms it
+offers alike: none authenticates, since tokens on the open connection do. A client speaks ANONYMOUS and waits
+for each step. The frames that follow belong to the connection.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from servicebus_amqp.encoding.frames import (
+    AMQP_HEADER,
+    HEADER_SIZE,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+    SASL_HEADER,
+    build_frame,
+    read_frame_header,
+)
+from servicebus_amqp.encoding.performatives import (
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslPerformative,
+    read_sasl,
+    write_performative,
+)
+from servicebus_amqp.protocol.connection_settings import ConnectionRole
+from servicebus_amqp.protocol.protocol_events import Event, HeaderReceived, SaslDone
+from servicebus_amqp.protocol_errors import Condition, DecodeError, FramingError, ProtocolError
+
+ANONYMOUS: Final = "ANONYMOUS"
+OFFERED: Final = ("MSSBCBS", "EXTERNAL", ANONYMOUS)
+"""MSSBCBS is the only one that Microsoft's .NET client knows."""
+_OK, _REFUSED = 0, 1
+
+
+class HandshakeState(Enum):
+    HEADER = "a protocol header"
+    SASL_FRAME = "a frame of the SASL layer"
+    AMQP_HEADER = "the AMQP header after SASL"
+    FRAMES = "AMQP frames"
+
+
+class Handshake:
+    """One side's steps up to AMQP frames. `out`: bytes to send; `events`: what happened, emptied by the owner."""
+
+    __slots__ = ("_role", "_sasl", "events", "expecting", "is_amqp_header_sent", "out")
+
+    def __init__(self, role: ConnectionRole, *, sasl: bool) -> None:
+        self._role = role
+        self._sasl = sasl
+        self.expecting = HandshakeState.HEADER
+        self.is_amqp_header_sent = False
+        self.out: list[bytes] = []
+        self.events: list[Event] = []
+
+    def begin(self) -> None:
+        """A client speaks first."""
+        self._write_header(SASL_HEADER if self._sasl else AMQP_HEADER)
+
+    def read(self, buffer: bytes, at: int) -> int:
+        """Take one header or SASL frame, once all of it is there; its size. Raises ProtocolError."""
+        if self.expecting is not HandshakeState.SASL_FRAME:
+            self.on_header(buffer[at : at + HEADER_SIZE])
+            return HEADER_SIZE
+        header = read_frame_header(buffer, at, kind=SASL_FRAME, most=MIN_MAX_FRAME_SIZE)
+        if header.size <= len(buffer) - at:
+            body = buffer[at + header.body : at + header.size]
+            frame, end = read_sasl(body, 0)
+            if end != len(body):
+                raise DecodeError(f"{len(body) - end} bytes too many behind a {type(frame).__name__}")
+            self.on_sasl(frame)
+        return header.size
+
+    def on_header(self, header: bytes) -> None:
+        """Eight bytes of the peer. Raises FramingError if they are no header that can be answered."""
+        wanted = {AMQP_HEADER, SASL_HEADER} if self.expecting is HandshakeState.HEADER else {AMQP_HEADER}
+        if self._role is ConnectionRole.CLIENT and self.expecting is HandshakeState.HEADER:
+            wanted = {SASL_HEADER if self._sasl else AMQP_HEADER}
+        if header not in wanted:
+            if self._role is ConnectionRole.SERVER:
+                self.out.append(SASL_HEADER)
+            raise FramingError(f"{header!r} is no protocol header of AMQP 1.0 or its SASL layer")
+        is_sasl = header == SASL_HEADER
+        self.expecting = HandshakeState.SASL_FRAME if is_sasl else HandshakeState.FRAMES
+        self.events.append(HeaderReceived(is_sasl))
+        if self._role is ConnectionRole.SERVER:
+            self._write_header(header)
+            if is_sasl:
+                self._write(SaslMechanisms(sasl_server_mechanisms=OFFERED))
+
+    def on_sasl(self, frame: SaslPerformative) -> None:
+        """A SASL frame of the peer. Raises ProtocolError if it is out of turn or ends in a refusal."""
+        if self._role is ConnectionRole.SERVER and isinstance(frame, SaslInit):
+            self._choose(frame)
+        elif self._role is ConnectionRole.CLIENT and isinstance(frame, SaslMechanisms):
+            if ANONYMOUS not in frame.sasl_server_mechanisms:
+                offered = ", ".join(frame.sasl_server_mechanisms)
+                raise ProtocolError(f"the server offers no ANONYMOUS, only {offered}", Condition.NOT_IMPLEMENTED)
+            self._write(SaslInit(mechanism=ANONYMOUS, initial_response=b""))
+        elif self._role is ConnectionRole.CLIENT and isinstance(frame, SaslOutcome):
+            if frame.code != _OK:
+                raise ProtocolError(
+                    f"the server refused SASL ANONYMOUS with code {frame.code}", Condition.UNAUTHORIZED_ACCESS
+                )
+            self._done(ANONYMOUS)
+            self._write_header(AMQP_HEADER)
+        else:
+            raise ProtocolError(f"{type(frame).__name__} came out of turn", Condition.NOT_ALLOWED)
+
+    def _choose(self, init: SaslInit) -> None:
+        if init.mechanism not in OFFERED:
+            self._write(SaslOutcome(code=_REFUSED))
+            raise ProtocolError(
+                f"SASL mechanism {init.mechanism!r} was not offered; use one of {', '.join(OFFERED)}",
+                Condition.UNAUTHORIZED_ACCESS,
+            )
+        self._write(SaslOutcome(code=_OK))
+        self._done(init.mechanism)
+
+    def _done(self, mechanism: str) -> None:
+        self.expecting = HandshakeState.AMQP_HEADER
+        self.events.append(SaslDone(mechanism))
+
+    def _write_header(self, header: bytes) -> None:
+        self.out.append(header)
+        self.is_amqp_header_sent = header == AMQP_HEADER
+
+    def _write(self, frame: SaslPerformative) -> None:
+        self.out.append(build_frame(0, write_performative(frame), SASL_FRAME))

@@ -1,0 +1,179 @@
+"""One link's life, common to both ends: attach, refuse, detach.
+
+Rules: a link of the peer's waits for `accept_attach` or `refuse`; a refusal is an attach with null termini
+and then a detach with the error, the only form clients read the error from. What a link carries is sender and
+receiver.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from servicebus_amqp.encoding.delivery_states import Error
+from servicebus_amqp.encoding.performatives import Attach, Detach, Flow
+from servicebus_amqp.encoding.termini import Coordinator, Source, Target
+from servicebus_amqp.protocol.connection_settings import LinkRole
+from servicebus_amqp.protocol.protocol_events import Attached, Detached
+from servicebus_amqp.protocol_errors import StateError
+
+if TYPE_CHECKING:
+    from servicebus_amqp.protocol.session import Session
+
+
+class LinkState(Enum):
+    REQUESTED = "requested by the peer, not answered yet"
+    ATTACHING = "requested by us, not answered yet"
+    ATTACHED = "attached"
+    DETACHING = "detached by us, not answered yet"
+    DETACHED = "detached"
+
+
+class Link:
+    """One end of a link; made by a session, never directly.
+
+    remote: the peer's attach, None until it came.
+    max_message_size: of the peer for a sender, of ours for a receiver; None for any.
+    """
+
+    __slots__ = ("handle", "max_message_size", "name", "remote", "session", "state")  # a session may have thousands
+    role: ClassVar[LinkRole]
+
+    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.state = state
+        self.remote: Attach | None = None
+        self.max_message_size: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} handle {self.handle}, {self.state.value}>"
+
+    @property
+    def is_attached(self) -> bool:
+        return self.state is LinkState.ATTACHED
+
+    def accept_attach(
+        self,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        *,
+        properties: dict[Any, Any] | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+    ) -> None:
+        """Answer an AttachRequested. Termini not given are echoed as they came; does nothing if the link is gone.
+
+        max_message_size: bytes; by default that of the settings. initial_delivery_count: senders only.
+
+        Raises:
+            StateError: the link was answered before, or is our own.
+        """
+        if self.state in (LinkState.DETACHING, LinkState.DETACHED):
+            return
+        if self.state is not LinkState.REQUESTED or self.remote is None:
+            raise StateError(f"{self!r} waits for no answer")
+        self.state = LinkState.ATTACHED
+        self._announce(
+            source or self.remote.source,
+            target or self.remote.target,
+            settle_modes=(self.remote.snd_settle_mode, self.remote.rcv_settle_mode),
+            properties=properties,
+            max_message_size=max_message_size,
+            initial_delivery_count=initial_delivery_count,
+        )
+
+    def refuse(self, error: Error) -> None:
+        """Answer an AttachRequested with no. Does nothing if the link is gone.
+
+        Raises:
+            StateError: the link was answered before, or is our own.
+        """
+        if self.state in (LinkState.DETACHING, LinkState.DETACHED):
+            return
+        if self.state is not LinkState.REQUESTED:
+            raise StateError(f"{self!r} waits for no answer")
+        self._announce(None, None)
+        self._leave(closed=True, error=error)
+
+    def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
+        """Detach; a Detached event follows when the peer has answered. Does nothing if that is under way already."""
+        if self.state is LinkState.REQUESTED:
+            self._announce(None, None)
+        if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
+            self._leave(closed=closed, error=error)
+
+    # what the session calls
+
+    def request(self, source: Source | None, target: Target | Coordinator | None, **attach: Any) -> None:
+        """Send our own attach."""
+        self._announce(source, target, **attach)
+
+    def on_attach(self, attach: Attach) -> None:
+        """The peer's attach, asking or answering."""
+        self.remote = attach
+        if self.state is LinkState.ATTACHING:
+            self.state = LinkState.ATTACHED
+            self.session.emit(Attached(self, attach))
+
+    def on_detach(self, detach: Detach) -> None:
+        """The peer's detach: answered, unless it is the answer to ours."""
+        silent = self.state is LinkState.DETACHED
+        if self.state is LinkState.REQUESTED:
+            self._announce(None, None)
+        if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
+            self.session.write(Detach(handle=self.handle, closed=detach.closed))
+        self.session.release_handle(self)
+        if not silent:
+            self.forget()
+            self.session.emit(Detached(self, detach.closed, detach.error))
+
+    def on_flow(self, flow: Flow) -> None:
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """The link is gone: what it held is dropped."""
+        self.state = LinkState.DETACHED
+
+    def fail(self, condition: str, description: str) -> None:
+        """Detach because the peer broke a rule of the link; its answer will only free the handle."""
+        error = Error(condition=condition, description=description)
+        self._leave(closed=True, error=error)
+        self.forget()
+        self.session.emit(Detached(self, closed=True, error=error))
+
+    def _leave(self, *, closed: bool, error: Error | None) -> None:
+        self.session.flush_dispositions()
+        self.state = LinkState.DETACHING
+        self.session.write(Detach(handle=self.handle, closed=closed, error=error))
+
+    def _announce(
+        self,
+        source: Source | None,
+        target: Target | Coordinator | None,
+        *,
+        settle_modes: tuple[int, int] = (2, 0),
+        properties: dict[Any, Any] | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+    ) -> None:
+        if max_message_size is None:
+            max_message_size = self.session.settings.max_message_size
+        is_sender = self.role is LinkRole.SENDER
+        if not is_sender:
+            self.max_message_size = max_message_size
+        self.session.write(
+            Attach(
+                name=self.name,
+                handle=self.handle,
+                role=not is_sender,
+                snd_settle_mode=settle_modes[0],
+                rcv_settle_mode=settle_modes[1],
+                source=source,
+                target=target,
+                initial_delivery_count=initial_delivery_count if is_sender else None,
+                max_message_size=max_message_size,
+                properties=properties,
+            )
+        )

@@ -1,0 +1,198 @@
+"""The receiving end of a link: transfer frames to messages, credit out, outcomes out.
+
+Rules: frames of one message are joined and handed over whole; an aborted message is dropped; one above the
+link's max_message_size is dropped while it comes in and rejected, the link stays; a message beyond all credit
+ever granted ends the link. Credit is the owner's business: `flow` sets it, nothing here renews it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from servicebus_amqp.encoding.delivery_states import DeliveryState, Error, Rejected
+from servicebus_amqp.encoding.performatives import Attach, Flow
+from servicebus_amqp.encoding.transfer_codec import TransferHead, new_tuple
+from servicebus_amqp.protocol.connection_settings import LinkRole
+from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, FlowReceived
+from servicebus_amqp.protocol.serial_numbers import MASK, distance
+from servicebus_amqp.protocol_errors import Condition, SessionError
+
+if TYPE_CHECKING:
+    from servicebus_amqp.protocol.session import Session
+
+
+class _Incoming:
+    """A message of which more frames are to come."""
+
+    __slots__ = ("delivery_id", "format", "frames", "settled", "size", "tag")
+
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.format = message_format
+        self.settled = False
+        self.frames: list[bytes] = []
+        self.size = 0
+
+
+class ReceiverLink(Link):
+    """Made by `Session.attach_receiver`, or by the peer's attach of a sender."""
+
+    __slots__ = ("_beyond", "_credit", "_delivery_count", "_partial")
+    role: ClassVar[LinkRole] = LinkRole.RECEIVER
+
+    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+        super().__init__(session, name, handle, state)
+        self._credit = 0
+        self._beyond = 0
+        self._delivery_count: int | None = None
+        self._partial: _Incoming | None = None
+
+    @property
+    def credit(self) -> int:
+        """How many more messages the peer may send, as far as we know."""
+        return max(0, self._credit)
+
+    @property
+    def delivery_count(self) -> int | None:
+        """The peer's count of messages; None before its attach."""
+        return self._delivery_count
+
+    def flow(
+        self,
+        credit: int,
+        *,
+        drain: bool = False,
+        echo: bool = False,
+        properties: dict[Any, Any] | None = None,
+    ) -> None:
+        """Let the peer send `credit` messages from now on, whatever it was granted before.
+
+        drain: it shall send what it has at once and give the rest of the credit back. Does nothing if the link is gone.
+        """
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+            return
+        # Lowering credit cannot call back what is under way, so the most ever granted stays allowed.
+        self._beyond = max(0, self._beyond + self._credit - credit)
+        self._credit = credit
+        self.session.write_flow(
+            handle=self.handle,
+            delivery_count=self._delivery_count,
+            link_credit=credit,
+            drain=drain,
+            echo=echo,
+            properties=properties,
+        )
+
+    def settle(self, deliveries: int | range, state: DeliveryState | None, *, settled: bool = True) -> None:
+        """Tell the sender the outcome of one delivery, or of a range of delivery-ids (taken modulo 2**32).
+
+        Neighbours of equal state leave as one frame. Does nothing for deliveries that are settled already, and nothing
+        if the link is gone.
+
+        Raises:
+            EncodeError: the state does not fit a frame of the peer's; errors and annotations are cut instead.
+        """
+        if isinstance(deliveries, int):
+            self.session.settle(self, deliveries, state, settled=settled)
+            return
+        for delivery_id in deliveries:
+            self.session.settle(self, delivery_id & MASK, state, settled=settled)
+
+    def on_attach(self, attach: Attach) -> None:
+        self._delivery_count = attach.initial_delivery_count or 0  # .NET's request links leave it out, and count from 0
+        super().on_attach(attach)
+
+    def on_flow(self, flow: Flow) -> None:
+        """The sender tells its count; it has run ahead of ours when credit was drained."""
+        if flow.delivery_count is not None:
+            ahead = 0 if self._delivery_count is None else distance(self._delivery_count, flow.delivery_count)
+            self._delivery_count = flow.delivery_count
+            self._use_up(max(0, ahead))
+        if flow.echo:
+            self.flow(self.credit)
+        self.session.emit(FlowReceived(self, self.credit, flow.drain, flow.echo, flow.properties))
+
+    def on_transfer(self, head: TransferHead, payload: bytes) -> None:
+        """One frame of a message. Raises SessionError."""
+        if self.state is not LinkState.ATTACHED:
+            return
+        _, delivery_id, tag, message_format, settled, more, aborted, _ = head
+        if self._partial is not None:
+            self._continue(self._partial, head, payload)
+            return
+        if delivery_id is None or tag is None:
+            raise SessionError(
+                "the first transfer of a message carries no delivery-id or no tag", Condition.INVALID_FIELD
+            )
+        if self._credit > 0:
+            self._credit -= 1
+        elif not self._use_credit_under_way():
+            return
+        if self._delivery_count is not None:
+            self._delivery_count = (self._delivery_count + 1) & MASK
+        if more or aborted:
+            partial = self._partial = _Incoming(delivery_id, tag, message_format or 0)
+            self._continue(partial, head, payload)
+        else:
+            self._deliver(delivery_id, tag, message_format or 0, payload, len(payload), settled)
+
+    def forget(self) -> None:
+        super().forget()
+        self._credit = 0
+        self._partial = None
+        self.session.forget_deliveries(self)
+
+    def _use_up(self, credit: int) -> None:
+        self._beyond = max(0, self._beyond - max(0, credit - self._credit))
+        self._credit = max(0, self._credit - credit)
+
+    def _use_credit_under_way(self) -> bool:
+        """A message came without credit: it is one the peer sent before it was told, or it ends the link."""
+        if self._beyond > 0:
+            self._beyond -= 1
+            return True
+        self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "a message came that no credit had been granted for")
+        return False
+
+    def _continue(self, partial: _Incoming, head: TransferHead, payload: bytes) -> None:
+        if head.delivery_id is not None and head.delivery_id != partial.delivery_id:
+            raise SessionError(
+                f"a transfer of delivery {head.delivery_id} came before delivery {partial.delivery_id} was complete",
+                Condition.INVALID_FIELD,
+            )
+        partial.settled = partial.settled or head.settled
+        partial.size += len(payload)
+        if self.max_message_size and partial.size > self.max_message_size:
+            partial.frames.clear()
+        elif payload:
+            partial.frames.append(payload)
+        if head.aborted:
+            self._partial = None
+        elif not head.more:
+            self._partial = None
+            whole = b"".join(partial.frames)
+            self._deliver(partial.delivery_id, partial.tag, partial.format, whole, partial.size, partial.settled)
+
+    def _deliver(
+        self, delivery_id: int, tag: bytes, message_format: int, payload: bytes, size: int, settled: bool
+    ) -> None:
+        """Hand a message over, or refuse it; `size` is its own even where its bytes were dropped."""
+        session = self.session
+        if not settled:
+            session.hold_delivery(self, delivery_id, tag)
+        if self.max_message_size and size > self.max_message_size:
+            self._refuse(delivery_id, tag, size, settled)
+            return
+        event = new_tuple(DeliveryReceived, (self, delivery_id, tag, message_format, payload, settled))
+        session.connection.events.append(event)
+
+    def _refuse(self, delivery_id: int, tag: bytes, size: int, settled: bool) -> None:
+        if not settled:
+            error = Error(
+                condition=Condition.MESSAGE_SIZE_EXCEEDED,
+                description=f"the message has {size} bytes, the link takes {self.max_message_size}: send it in parts",
+            )
+            self.settle(delivery_id, Rejected(error=error))
+        self.session.emit(DeliveryTooLarge(self, delivery_id, tag, size, settled))

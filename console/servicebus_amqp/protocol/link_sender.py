@@ -1,0 +1,252 @@
+"""The sending end of a link: messages to transfer frames, within credit and the session's window.
+
+Rules: a message gets its delivery-id when its first frame goes out, never before, since ids must rise on the
+wire; what finds no credit or no window waits here in order and goes out by itself when there is some. A drain
+is answered when the owner has had its turn (`Connection.data_to_send`), so that what it still had to send
+goes first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from servicebus_amqp.encoding.amqp_types import UInt
+from servicebus_amqp.encoding.codec import encode
+from servicebus_amqp.encoding.delivery_states import DeliveryState
+from servicebus_amqp.encoding.performatives import Attach, Flow
+from servicebus_amqp.encoding.transfer_codec import TRANSFER_ROOM, write_continuation, write_transfer
+from servicebus_amqp.protocol.connection_settings import LinkRole
+from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.protocol_events import FlowReceived
+from servicebus_amqp.protocol.serial_numbers import advance, distance
+from servicebus_amqp.protocol_errors import EncodeError, StateError
+
+if TYPE_CHECKING:
+    from servicebus_amqp.protocol.session import Session
+
+MAX_TAG_BYTES: Final = 32
+_PLAIN: Final = encode(UInt(0))
+"""The format of a single message, encoded."""
+Piece = bytes | memoryview
+Payload = bytes | Sequence[Piece]
+"""An encoded message, whole or in pieces; memory that a view shows must not change until it is out."""
+
+
+class _Outgoing:
+    """A message on its way out: what is `left` of it, and whether its first frame is gone."""
+
+    __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "tag")
+
+    def __init__(self, payload: Payload, tag: bytes, message_format: bytes, settled: bool) -> None:
+        pieces = (payload,) if isinstance(payload, bytes) else payload
+        self.left = deque(memoryview(piece) for piece in pieces if piece)
+        self.tag = tag
+        self.format = message_format
+        self.settled = settled
+        self.has_begun = False
+        self.delivery_id: int | None = None
+
+    def take(self, room: int) -> list[memoryview]:
+        """The next bytes, `room` at most; nothing is copied."""
+        left, taken = self.left, []
+        while left and room:
+            piece = left[0]
+            if len(piece) > room:
+                left[0], piece = piece[room:], piece[:room]
+            else:
+                left.popleft()
+            taken.append(piece)
+            room -= len(piece)
+        return taken
+
+
+class SenderLink(Link):
+    """Made by `Session.attach_sender`, or by the peer's attach of a receiver."""
+
+    __slots__ = (
+        "_credit",
+        "_delivery_count",
+        "_drain",
+        "_handle",
+        "_initial_delivery_count",
+        "_waiting",
+    )
+    role: ClassVar[LinkRole] = LinkRole.SENDER
+
+    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+        super().__init__(session, name, handle, state)
+        self._handle = encode(UInt(handle))
+        self._credit = 0
+        self._delivery_count = 0
+        self._initial_delivery_count = 0
+        self._waiting: deque[_Outgoing] = deque()
+        self._drain = False
+
+    @property
+    def credit(self) -> int:
+        """How many more messages may be sent before they have to wait."""
+        if not self._waiting:
+            return self._credit
+        fresh = len(self._waiting) - (1 if self._waiting[0].has_begun else 0)
+        return max(0, self._credit - fresh)
+
+    @property
+    def delivery_count(self) -> int:
+        return self._delivery_count
+
+    @property
+    def waiting(self) -> int:
+        """Messages handed to `send` that are not out completely."""
+        return len(self._waiting)
+
+    def send(self, payload: Payload, *, tag: bytes, message_format: int = 0, settled: bool = False) -> int | None:
+        """Send one encoded message, given whole or in pieces.
+
+        tag: at most 32 bytes, and unique among the link's unsettled deliveries.
+
+        Returns the delivery-id, or None if even the first frame has to wait for credit or window: the id is given when
+        it goes out, and what comes back names the delivery by its tag as well.
+
+        Raises:
+            StateError: the link is detached.
+            EncodeError: the tag is too long.
+        """
+        is_attached = self.state is LinkState.ATTACHED
+        if not is_attached and self.state in (LinkState.DETACHED, LinkState.DETACHING):
+            raise StateError(f"{self!r} takes no message any more: send it on another link")
+        if len(tag) > MAX_TAG_BYTES:
+            raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
+        encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
+        session = self.session
+        size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
+        if (
+            is_attached
+            and self._credit > 0
+            and session.remote_incoming_window > 0
+            and size <= session.frame_room - TRANSFER_ROOM
+        ):
+            delivery_id = self._start(tag, settled)
+            out = session.out
+            out.append(
+                write_transfer(
+                    session.channel,
+                    self._handle,
+                    delivery_id,
+                    tag,
+                    encoded_format,
+                    settled=settled,
+                    more=False,
+                    payload=size,
+                )
+            )
+            if isinstance(payload, bytes):
+                out.append(payload)
+            else:
+                out.extend(payload)  # type: ignore[arg-type] # joined when they leave
+            return delivery_id
+        message = _Outgoing(payload, tag, encoded_format, settled)
+        self._waiting.append(message)
+        self.pump()
+        return message.delivery_id
+
+    def settle(self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True) -> None:
+        """Tell the receiver what became of a delivery of ours; as a rule the echo of its own outcome, settled.
+
+        Does nothing for a delivery that is settled already.
+        """
+        self.session.settle(self, delivery_id, state, settled=settled)
+
+    def pump(self) -> None:
+        """Send what waits, as far as credit and window go."""
+        waiting, session = self._waiting, self.session
+        if self.state is not LinkState.ATTACHED:
+            return
+        while waiting and (self._credit > 0 or waiting[0].has_begun):
+            if session.remote_incoming_window <= 0:
+                session.block(self)
+                return
+            message = waiting[0]
+            self._send_frame(message)
+            if not message.left:
+                waiting.popleft()
+
+    def answer_drain(self) -> bool:
+        """Give back the credit nothing was sent for, once all that waited is out; tells whether that is settled."""
+        if not self._drain or self.state in (LinkState.DETACHING, LinkState.DETACHED):
+            return True
+        if self.state is not LinkState.ATTACHED or (self._waiting and self._credit > 0):
+            return False
+        self._drain = False
+        self._delivery_count = advance(self._delivery_count, self._credit)
+        self._credit = 0
+        self._tell(drain=True)
+        return True
+
+    def accept_attach(self, *termini: Any, **answer: Any) -> None:
+        super().accept_attach(*termini, **answer)
+        self.pump()
+
+    def on_attach(self, attach: Attach) -> None:
+        self.max_message_size = attach.max_message_size or None
+        super().on_attach(attach)
+
+    def on_flow(self, flow: Flow) -> None:
+        count = self._initial_delivery_count if flow.delivery_count is None else flow.delivery_count
+        if flow.link_credit is not None:
+            self._credit = max(0, flow.link_credit + distance(self._delivery_count, count))
+        self._drain = flow.drain
+        self.pump()
+        if flow.drain:
+            self.session.drains(self)
+        if flow.echo:
+            self._tell()
+        self.session.emit(FlowReceived(self, self.credit, flow.drain, flow.echo, flow.properties))
+
+    def forget(self) -> None:
+        super().forget()
+        self._credit = 0
+        self._waiting.clear()
+        self.session.forget_deliveries(self)
+
+    def _tell(self, *, drain: bool = False) -> None:
+        self.session.write_flow(
+            handle=self.handle,
+            delivery_count=self._delivery_count,
+            link_credit=self._credit,
+            available=len(self._waiting),
+            drain=drain,
+        )
+
+    def _start(self, tag: bytes, settled: bool) -> int:
+        self._credit -= 1
+        self._delivery_count = (self._delivery_count + 1) & 0xFFFFFFFF
+        return self.session.start_delivery(self, tag, settled)
+
+    def _send_frame(self, message: _Outgoing) -> None:
+        session = self.session
+        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM)  # copied when they leave
+        size, more = sum(map(len, pieces)), bool(message.left)
+        if not message.has_begun:
+            message.has_begun = True
+            delivery_id = message.delivery_id = self._start(message.tag, message.settled)
+            head = write_transfer(
+                session.channel,
+                self._handle,
+                delivery_id,
+                message.tag,
+                message.format,
+                settled=message.settled,
+                more=more,
+                payload=size,
+            )
+        else:
+            session.count_outgoing_frame()
+            head = write_continuation(session.channel, self._handle, more=more, payload=size)
+        session.out.append(head)
+        session.out += pieces
+
+    def _announce(self, *termini: Any, **attach: Any) -> None:
+        self._initial_delivery_count = self._delivery_count = attach.get("initial_delivery_count", 0)
+        super()._announce(*termini, **attach)

@@ -1,0 +1,178 @@
+"""What `Connection.receive_data` tells its owner.
+
+Rules: events come in the order of the frames that caused them. By the time an event is read, later frames of
+the same read have been worked on already: a link may be detached behind its AttachRequested, and actions on
+it then do nothing (`send` alone refuses). A link ends with exactly one Detached, a session with one
+SessionEnded, a connection with one Closed or ConnectionFailed; what lived inside ends with a Detached of its
+own for a session, silently for a connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from servicebus_amqp.encoding.delivery_states import DeliveryState, Error
+from servicebus_amqp.encoding.performatives import Attach
+from servicebus_amqp.encoding.termini import Coordinator, Source, Target
+from servicebus_amqp.protocol.connection_settings import LinkRole
+
+if TYPE_CHECKING:
+    from servicebus_amqp.protocol.link import Link
+    from servicebus_amqp.protocol.link_receiver import ReceiverLink
+    from servicebus_amqp.protocol.link_sender import SenderLink
+    from servicebus_amqp.protocol.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderReceived:
+    """The peer's protocol header; `sasl` tells which of the two."""
+
+    sasl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SaslDone:
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer's open; a server has answered it already."""
+
+    hostname: str | None
+    container_id: str
+    properties: dict[Any, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    """A session is there for both sides; a server has answered its begin already."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequested:
+    """The peer wants a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
+
+    link: Link
+    attach: Attach
+
+    @property
+    def name(self) -> str:
+        return self.attach.name
+
+    @property
+    def role(self) -> LinkRole:
+        return self.link.role
+
+    @property
+    def source(self) -> Source | None:
+        return self.attach.source
+
+    @property
+    def target(self) -> Target | Coordinator | None:
+        return self.attach.target
+
+    @property
+    def properties(self) -> dict[Any, Any]:
+        return self.attach.properties or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The peer answered our attach. Where it refuses, null termini come here and a Detached follows."""
+
+    link: Link
+    attach: Attach
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReceived:
+    """credit: what our sender may send now, or what a peer's sender has left. properties: of the flow."""
+
+    link: Link
+    credit: int
+    drain: bool
+    echo: bool
+    properties: dict[Any, Any] | None
+
+
+class DeliveryReceived(NamedTuple):
+    """A whole message, its frames joined. settled: the sender wants no answer."""
+
+    link: ReceiverLink
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    payload: bytes
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTooLarge:
+    """A message above its link's max_message_size: dropped, and rejected already unless it came settled."""
+
+    link: ReceiverLink
+    delivery_id: int
+    tag: bytes
+    size: int
+    settled: bool
+
+
+class DispositionReceived(NamedTuple):
+    """What the peer says of one delivery: of ours on a SenderLink, of its own on a ReceiverLink."""
+
+    link: SenderLink | ReceiverLink
+    delivery_id: int
+    tag: bytes
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The link is gone; the peer's detach has been answered."""
+
+    link: Link
+    closed: bool
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    session: Session
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The peer closed the connection, or answered our close."""
+
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailed:
+    """The connection cannot go on; the close frame is queued. Send it, then close the transport."""
+
+    error: Error
+
+
+Event = (
+    HeaderReceived
+    | SaslDone
+    | Opened
+    | SessionBegun
+    | AttachRequested
+    | Attached
+    | FlowReceived
+    | DeliveryReceived
+    | DeliveryTooLarge
+    | DispositionReceived
+    | Detached
+    | SessionEnded
+    | Closed
+    | ConnectionFailed
+)

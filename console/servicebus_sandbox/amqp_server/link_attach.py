@@ -1,0 +1,219 @@
+"""Opening links: what a client asks for, whether it may, and what it gets.
+
+An attach is answered in full or refused with null termini; a receiver that asks for a session is answered when it has
+one. An attach that a fault swallows gets no answer at all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
+from servicebus_amqp.encoding.termini import Source
+from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
+from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import AttachRequested
+from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
+from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
+from servicebus_sandbox.amqp_server.served_link import error_of
+from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.broker_errors import BrokerError
+from servicebus_sandbox.broker.queues.session_queue import SessionQueue
+from servicebus_sandbox.broker.queues.session_table import MessageSession
+from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.serving.amqp_conditions import (
+    AmqpRefusal,
+    bad_argument,
+    no_session_in_time,
+    refusal_by,
+    refusal_of,
+    too_many_links,
+    unauthorized,
+)
+
+if TYPE_CHECKING:
+    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
+
+SESSION_FILTER: Final = "com.microsoft:session-filter"
+LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
+TIMEOUT: Final = "com.microsoft:timeout"
+BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+SESSION_WAIT_SECONDS: Final = 60.0
+TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
+TICKS_PER_SECOND: Final = 10_000_000
+_ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
+"""Refusals that are no mistake of the client's."""
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
+MAX_LINKS: Final = 5000
+"""Of one connection, which may have as many sessions: a flood of attaches ends there."""
+
+
+def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
+    """Answer one attach: serve the link, refuse it, or (by a fault) stay silent."""
+    try:
+        _serve(server, event)
+    except AmqpRefusal as refusal:
+        _refuse(server, event.link, refusal)
+    except BrokerError as error:
+        _refuse(server, event.link, refusal_of(error))
+
+
+def _refuse(server: AmqpServerProtocol, link: Link, refusal: AmqpRefusal) -> None:
+    link.refuse(error_of(refusal))
+    if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
+        server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
+
+
+def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
+    """How many seconds the answer to an attach takes longer, by faults of the entity."""
+    try:
+        address = _address_of(event)
+    except AmqpRefusal:
+        return 0.0
+    operations = _operations_of(event.link, address) | {Operation.ATTACH}
+    return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
+
+
+def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
+    link = event.link
+    if link.state is not LinkState.REQUESTED:
+        return  # the client gave up while its answer was held back
+    if len(server.links) >= MAX_LINKS:
+        raise too_many_links()
+    address = _address_of(event)
+    if address.kind is not NodeKind.CBS:
+        right = _right_for(link, address)
+        if not server.grants.allow(address.resource, right, server.node.clock()):
+            raise unauthorized(address.resource, right)
+        if _is_cut(server, link, address):
+            return
+    if isinstance(link, ReceiverLink):
+        _serve_sender(server, link, address)
+    elif isinstance(link, SenderLink):
+        _serve_receiver(server, link, address, event)
+
+
+def _is_cut(server: AmqpServerProtocol, link: Link, address: NodeAddress) -> bool:
+    """Whether a fault leaves the attach without an answer. Raises AmqpRefusal if it is to have one."""
+    verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
+    refusal = refusal_by(verdict, address.path)
+    if refusal is not None:
+        raise refusal
+    if verdict is FaultVerdict.RESET:
+        server.abort()
+    elif verdict is FaultVerdict.DISCONNECT:
+        server.disconnect(address.path)
+    return verdict is not FaultVerdict.SERVE
+
+
+def _operations_of(link: Link, address: NodeAddress) -> frozenset[Operation]:
+    """What faults call the link's business."""
+    if address.kind is NodeKind.MANAGEMENT:
+        return ReplyLink.operations
+    return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
+
+
+def _address_of(event: AttachRequested) -> NodeAddress:
+    """The node a client wants: the target of its sender, the source of its receiver."""
+    terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
+    address = getattr(terminus, "address", None)
+    if not isinstance(address, str):
+        raise AmqpRefusal(
+            "amqp:not-implemented", "a link needs an address; transactions and dynamic nodes are not served", 501
+        )
+    return parse_address(address)
+
+
+def _right_for(link: Link, address: NodeAddress) -> Right | None:
+    """What opening the link takes; a management node opens with any right and asks again for each request."""
+    if address.kind is NodeKind.MANAGEMENT:
+        return None
+    return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
+
+
+def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
+    """The client sends: messages to an entity, or requests to a node."""
+    if address.kind is NodeKind.ENTITY:
+        target = server.node.namespace.send_target(address.path)
+        target.intake.check_open()
+        limit = target.intake.max_message_bytes
+        properties = {Symbol(BATCH_SIZE): ULong(min(limit, MAX_BATCH_BYTES))}
+        link.accept_attach(properties=properties, max_message_size=limit)
+        server.serve(IncomingLink(server, link, address.path, address.resource, target))
+        return
+    if address.kind is NodeKind.MANAGEMENT:
+        server.node.namespace.owner(address.path)
+    limit = MAX_TOKEN_REQUEST_BYTES if address.kind is NodeKind.CBS else MAX_REQUEST_BYTES
+    link.accept_attach(max_message_size=limit)
+    server.serve(request_link(server, link, address))
+
+
+def _serve_receiver(server: AmqpServerProtocol, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
+    """The client receives: messages of a queue, of a session, or replies of a node."""
+    if address.kind is not NodeKind.ENTITY:
+        if address.kind is NodeKind.MANAGEMENT:
+            server.node.namespace.owner(address.path)
+        link.accept_attach()
+        server.serve(ReplyLink(server, link, address))
+        return
+    messages = server.node.namespace.message_queue(address.path)
+    served = OutgoingLink(server, link, address.path, address.resource, messages)
+    wanted = _SessionWanted.of(event)
+    if wanted is None:
+        messages.attach(served.consumer)
+        link.accept_attach()
+    elif isinstance(messages, SessionQueue):
+        wanted.accept(served, messages)
+    else:
+        raise AmqpRefusal("amqp:not-allowed", f"'{address.path}' has no sessions; attach without a session filter", 400)
+    server.serve(served)
+
+
+class _SessionWanted:
+    """A receiver's session filter, and the answer to it."""
+
+    def __init__(self, source: Source, name: str, value: Any, timeout_ms: object) -> None:
+        self._source = source
+        self._name = name
+        self._value = value
+        self._timeout = timeout_ms / 1000 if isinstance(timeout_ms, int) else SESSION_WAIT_SECONDS
+        self._id = value.value if isinstance(value, Described) else value
+
+    @classmethod
+    def of(cls, event: AttachRequested) -> _SessionWanted | None:
+        source = event.source
+        for name, value in ((source and source.filter) or {}).items():
+            if source is not None and name == SESSION_FILTER:
+                return cls(source, name, value, event.properties.get(TIMEOUT))
+        return None
+
+    def accept(self, served: OutgoingLink, messages: SessionQueue) -> None:
+        """Attach to the session now, or wait for the next one that can be had. Raises BrokerError, AmqpRefusal."""
+        if self._id is None:
+            until = served.server.node.clock() + self._timeout
+            messages.attach_to_next_session(served.consumer, until, partial(self._answer, served))
+        elif isinstance(self._id, str):
+            self._confirm(served, messages.attach_to_session(served.consumer, self._id))
+        else:
+            raise bad_argument(f"the session filter is {self._id!r}; it has to be a string or null")
+
+    def _answer(self, served: OutgoingLink, session: MessageSession | None) -> None:
+        if session is not None:
+            self._confirm(served, session)
+            return
+        served.gone()
+        served.link.refuse(error_of(no_session_in_time(served.path)))
+        served.server.forget(served)
+
+    def _confirm(self, served: OutgoingLink, session: MessageSession) -> None:
+        given = Described(self._value.descriptor, session.id) if isinstance(self._value, Described) else session.id
+        ticks = TICKS_AT_EPOCH + round(session.locked_until * TICKS_PER_SECOND)
+        served.link.accept_attach(
+            self._source.with_filter({**(self._source.filter or {}), self._name: given}),
+            properties={Symbol(LOCKED_UNTIL): ticks},
+        )
+        served.server.node.flush_soon(served.server)

@@ -1,0 +1,276 @@
+"""The management node of an entity (`orders/$management`): operations by request and reply.
+
+One function per operation, in one table; each gets the arguments as the client sent them and returns the reply's value.
+What is refused leaves as a AmqpRefusal or a BrokerError. Settling and locks are the broker's, messages travel encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from servicebus_amqp.encoding.amqp_types import Array, Int, Timestamp
+from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_sandbox.amqp_server.message_codec import read_message, show_message, write_message
+from servicebus_sandbox.amqp_server.rule_maps import read_rule, write_rule
+from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.message import Message, StoredMessage
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.session_queue import SessionQueue
+from servicebus_sandbox.broker.topology.messaging_entities import Subscription
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import Operation
+from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument
+
+VENDOR: Final = "com.microsoft:"
+TYPE: Final = "entity-mgmt"
+PEEK_LOCK: Final = 1
+_AS_FAULTS_SEE_IT: Final[Mapping[str, frozenset[Operation]]] = {
+    "schedule-message": frozenset({Operation.SEND}),
+    "receive-by-sequence-number": frozenset({Operation.RECEIVE}),
+    "update-disposition": frozenset({Operation.SETTLE}),
+}
+_MAY_FIND_NOTHING: Final = frozenset({"peek-message", "get-message-sessions", "enumerate-rules"})
+_SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
+MOST_PEEKED_BYTES: Final = 1024 * 1024
+"""A reply with peeked messages ends at the message that reaches this size; the client asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The body of a request. `path` is the entity's. Every getter raises AmqpRefusal naming what is missing or wrong."""
+
+    namespace: BrokerNamespace
+    path: str
+    values: Mapping[str, Any]
+
+    @property
+    def messages(self) -> MessageQueue:
+        return self.namespace.message_queue(self.path)
+
+    @property
+    def sessions(self) -> SessionQueue:
+        queue = self.messages
+        if not isinstance(queue, SessionQueue):
+            raise AmqpRefusal("amqp:not-allowed", f"'{self.path}' has no sessions", 400)
+        return queue
+
+    @property
+    def subscription(self) -> Subscription:
+        entity = self.namespace.owner(self.path)
+        if not isinstance(entity, Subscription):
+            raise AmqpRefusal("amqp:not-allowed", f"'{self.path}' is no subscription; only those have rules", 400)
+        return entity
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self.values.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise bad_argument(f"'{name}' is {value!r}; it has to be a number")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.optional_text(name)
+        if value is None:
+            raise bad_argument(f"'{name}' is missing; it has to be a string")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise bad_argument(f"'{name}' is {value!r}; it has to be a string")
+        return value
+
+    def items(self, name: str, kind: type) -> list[Any]:
+        """The elements of an array or a list."""
+        value = self.values.get(name)
+        elements = value.values if isinstance(value, Array) else value
+        if not isinstance(elements, list | tuple) or not all(isinstance(element, kind) for element in elements):
+            raise bad_argument(f"'{name}' has to be an array of {kind.__name__}")
+        return list(elements)
+
+    def lock_tokens(self) -> list[bytes]:
+        return [token.bytes_le for token in self.items("lock-tokens", UUID)]
+
+
+def perform(operation: str, namespace: BrokerNamespace, path: str, body: object) -> dict[str, Any] | None:
+    """Carry out one operation on the entity at `path`; returns the reply's value, None for an empty reply.
+
+    Raises AmqpRefusal and BrokerError.
+    """
+    act = _OPERATIONS.get(operation.removeprefix(VENDOR))
+    if act is None:
+        raise AmqpRefusal("amqp:not-implemented", f"unknown operation '{operation}'", 501)
+    if body is not None and not isinstance(body, dict):
+        raise bad_argument(f"the body of '{operation}' has to be a map")
+    return act(Arguments(namespace, path, body or {}))
+
+
+def operations_of(operation: str) -> frozenset[Operation]:
+    """What faults call its business besides management."""
+    return _AS_FAULTS_SEE_IT.get(operation.removeprefix(VENDOR), frozenset())
+
+
+def right_for(operation: str) -> Right:
+    """What a token has to give for the operation: senders schedule and take that back, all else is a receiver's.
+
+    So are rules: the SDKs' rule managers need no more than Listen, as their documentation says.
+    """
+    return Right.SEND if operation in _SENDERS else Right.LISTEN
+
+
+def finds_nothing(operation: str, body: object) -> bool:
+    """Whether the reply says "no content": what was asked for was looked for, and there is none."""
+    return body is None and operation.removeprefix(VENDOR) in _MAY_FIND_NOTHING
+
+
+def _peek(arguments: Arguments) -> dict[str, Any] | None:
+    found = arguments.messages.peek(
+        arguments.integer("from-sequence-number", 0),
+        max(0, arguments.integer("message-count", 1)),
+        arguments.optional_text("session-id"),
+    )
+    return {"messages": [{"message": data} for data in _up_to_limit(found)]} if found else None
+
+
+def _up_to_limit(found: list[StoredMessage]) -> Iterator[bytes]:
+    size = 0
+    for stored in found:
+        data = show_message(stored)
+        size += len(data)
+        yield data
+        if size >= MOST_PEEKED_BYTES:
+            return
+
+
+def _renew_lock(arguments: Arguments) -> dict[str, Any]:
+    queue = arguments.messages
+    ends = [queue.renew(token) for token in arguments.lock_tokens()]
+    return {"expirations": Array.of(Timestamp, [_timestamp(end) for end in ends])}
+
+
+def _receive_by_sequence_number(arguments: Arguments) -> dict[str, Any]:
+    settles_on_delivery = arguments.integer("receiver-settle-mode", PEEK_LOCK) != PEEK_LOCK
+    found = arguments.messages.receive_deferred(
+        arguments.items("sequence-numbers", int),
+        settles_on_delivery=settles_on_delivery,
+        session_id=arguments.optional_text("session-id"),
+    )
+    return {"messages": [_locked(stored) for stored in found]}
+
+
+def _locked(stored: StoredMessage) -> dict[str, Any]:
+    token = UUID(int=0) if stored.lock_token is None else UUID(bytes_le=stored.lock_token)
+    return {"lock-token": token, "message": write_message(stored)}
+
+
+_DISPOSITIONS: Final = frozenset({"completed", "abandoned", "defered", "deferred", "suspended"})
+
+
+def _update_disposition(arguments: Arguments) -> None:
+    queue, status = arguments.messages, arguments.text("disposition-status")
+    added = arguments.values.get("properties-to-modify") or None
+    tokens = arguments.lock_tokens()
+    if status in _DISPOSITIONS:
+        queue.check_held(tokens)  # all are settled, or none
+    for token in tokens:
+        match status:
+            case "completed":
+                queue.complete(token)
+            case "abandoned":
+                queue.abandon(token, added)
+            case "defered" | "deferred":
+                queue.defer(token, added)
+            case "suspended":
+                reason = arguments.optional_text("deadletter-reason") or ""
+                description = arguments.optional_text("deadletter-description") or ""
+                queue.dead_letter(token, reason, description, added)
+            case _:
+                raise bad_argument(
+                    f"'disposition-status' is '{status}'; it has to be completed, abandoned, defered or suspended"
+                )
+
+
+def _schedule(arguments: Arguments) -> dict[str, Any]:
+    target = arguments.namespace.send_target(arguments.path)
+    numbers = target.intake.send([_scheduled(item) for item in arguments.items("messages", dict)])
+    return {"sequence-numbers": Array.of(int, numbers)}
+
+
+def _scheduled(item: Mapping[str, Any]) -> Message:
+    data = item.get("message")
+    if not isinstance(data, bytes):
+        raise bad_argument("each of 'messages' has to hold 'message', an encoded message")
+    try:
+        return read_message(data)
+    except DecodeError as error:
+        raise bad_argument(f"a message cannot be read: {error}") from error
+
+
+def _cancel(arguments: Arguments) -> None:
+    arguments.namespace.send_target(arguments.path).intake.schedule.cancel(arguments.items("sequence-numbers", int))
+
+
+def _get_session_state(arguments: Arguments) -> dict[str, Any]:
+    return {"session-state": arguments.sessions.session_state(arguments.text("session-id"))}
+
+
+def _set_session_state(arguments: Arguments) -> None:
+    state = arguments.values.get("session-state")
+    if state is not None and not isinstance(state, bytes):
+        raise bad_argument("'session-state' has to be binary or null")
+    arguments.sessions.set_session_state(arguments.text("session-id"), state)
+
+
+def _renew_session_lock(arguments: Arguments) -> dict[str, Any]:
+    return {"expiration": _timestamp(arguments.sessions.renew_session(arguments.text("session-id")))}
+
+
+_NO_TIME: Final = 253402300800000
+"""Year 10000 in milliseconds: what clients send as last-updated-time when they want sessions with messages."""
+
+
+def _get_message_sessions(arguments: Arguments) -> dict[str, Any] | None:
+    since, skip = arguments.integer("last-updated-time", _NO_TIME), arguments.integer("skip", 0)
+    ids = arguments.sessions.session_ids(state_set_since=None if since >= _NO_TIME else since / 1000)
+    page = ids[skip : skip + arguments.integer("top", 100)]
+    return {"skip": Int(skip + len(page)), "sessions-ids": page} if page else None
+
+
+def _add_rule(arguments: Arguments) -> None:
+    subscription = arguments.subscription
+    rule = read_rule(arguments.text("rule-name"), arguments.values.get("rule-description"))
+    arguments.namespace.create_rule(subscription.topic.path, subscription.name, rule)
+
+
+def _remove_rule(arguments: Arguments) -> None:
+    subscription = arguments.subscription
+    arguments.namespace.delete_rule(subscription.topic.path, subscription.name, arguments.text("rule-name"))
+
+
+def _enumerate_rules(arguments: Arguments) -> dict[str, Any] | None:
+    skip = max(0, arguments.integer("skip", 0))
+    page = list(arguments.subscription.rules)[skip : skip + max(0, arguments.integer("top", 100))]
+    return {"rules": [write_rule(rule) for rule in page]} if page else None
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    return Timestamp(round(seconds * 1000))
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Arguments], dict[str, Any] | None]]] = {
+    "peek-message": _peek,
+    "renew-lock": _renew_lock,
+    "receive-by-sequence-number": _receive_by_sequence_number,
+    "update-disposition": _update_disposition,
+    "schedule-message": _schedule,
+    "cancel-scheduled-message": _cancel,
+    "get-session-state": _get_session_state,
+    "set-session-state": _set_session_state,
+    "renew-session-lock": _renew_session_lock,
+    "get-message-sessions": _get_message_sessions,
+    "add-rule": _add_rule,
+    "remove-rule": _remove_rule,
+    "enumerate-rules": _enumerate_rules,
+}

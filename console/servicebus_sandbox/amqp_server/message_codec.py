@@ -1,0 +1,296 @@
+"""Messages between the wire and the broker: read for the few fields its rules need, kept in raw sections, written anew.
+
+What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer, and delivery
+annotations, which the service hands on although AMQP lets them end at the next node. The broker's own annotations
+are stripped when a message comes in (a received message that is sent again carries them) and written when it goes
+out, the lock token among them, together with a header that has the delivery count.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from servicebus_amqp.encoding.amqp_types import Int, Symbol, ULong
+from servicebus_amqp.encoding.codec import decode, described, encode, encode_map, skip
+from servicebus_amqp.encoding.message_sections import (
+    APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
+    Sections,
+    edit_map,
+    encode_pair,
+    find_in_map,
+    read_header,
+    read_properties,
+    split,
+    unbatch,
+    write_header,
+)
+from servicebus_amqp.encoding.transfer_codec import new_tuple
+from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId, MessageState, StoredMessage
+
+_SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
+_ENQUEUED_TIME: Final = "x-opt-enqueued-time"
+_LOCKED_UNTIL: Final = "x-opt-locked-until"
+_ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
+_STATE: Final = "x-opt-message-state"
+_DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+PING: Final = "x-opt-ping"
+"""True on a ping that is delivered, so that it is known even to a receiver that does not read content types."""
+_OURS: Final = frozenset(
+    name.encode()
+    for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE, PING)
+)
+_LOCK_TOKEN: Final = b"x-opt-lock-token"
+_SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
+_PARTITION_KEY: Final = "x-opt-partition-key"
+_READ: Final = _OURS | {_SCHEDULED_TIME.encode(), _PARTITION_KEY.encode()}
+
+_MESSAGE_ID, _CONTENT_TYPE, _GROUP_ID = 0, 6, 10
+_SMALL_ULONG, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0x53, 0xA1, 0xA3, 0xC0, 0xC1
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_EIGHT_BYTES: Final = (_LONG[0], _TIMESTAMP[0])
+_TOKEN_PAIR: Final = encode_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
+_TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encode_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
+_NO_ANNOTATIONS: Final = described(DELIVERY_ANNOTATIONS, encode_map(0, b""))
+"""What the service puts on messages that are settled as they are delivered; clients tell this from none at all."""
+_REMEMBERED: Final = 512
+"""Bytes of the longest section whose reading is cached: senders choose their length, and a cache holds many."""
+_TOKEN_ALONE_SIZE: Final = len(_TOKEN_ALONE) + 16
+_NUMBER_KEY: Final = encode(Symbol(_SEQUENCE_NUMBER)) + _LONG
+_ENQUEUED_KEY: Final = encode(Symbol(_ENQUEUED_TIME)) + _TIMESTAMP
+_LOCKED_KEY: Final = encode(Symbol(_LOCKED_UNTIL)) + _TIMESTAMP
+_PAIRS: Final = f">{len(_NUMBER_KEY)}sq{len(_ENQUEUED_KEY)}sq"
+_UNLOCKED: Final = struct.Struct(_PAIRS).pack
+_LOCKED: Final = struct.Struct(f"{_PAIRS}{len(_LOCKED_KEY)}sq").pack
+_TWO_PAIRS, _THREE_PAIRS = (
+    described(MESSAGE_ANNOTATIONS, encode_map(2 * count, bytes(struct.calcsize(pairs))))[: -struct.calcsize(pairs)]
+    for count, pairs in ((2, _PAIRS), (3, f"{_PAIRS}{len(_LOCKED_KEY)}sq"))
+)
+"""How annotations begin that hold nothing else."""
+
+
+def read_batch(data: bytes) -> list[Message]:
+    """The messages of a delivery whose format is BATCH_FORMAT. Raises DecodeError."""
+    return [read_message(inner) for inner in unbatch(data)]
+
+
+def read_message(data: bytes) -> Message:
+    """One encoded message. Raises DecodeError."""
+    found = split(data)
+    header, delivery, annotations, properties = found[:4]
+    message = Message(found, len(data))
+    if properties is not None:
+        message.message_id, message.content_type, message.session_id = _identity(properties)
+    if header is not None:
+        message.ttl = _time_to_live(header)
+    if annotations is not None and not _is_all_ours(annotations):
+        _read_annotations(message, annotations)
+        annotations = edit_map(annotations, MESSAGE_ANNOTATIONS, drop=_OURS)
+    else:
+        annotations = None
+    if delivery is not None and len(delivery) == _TOKEN_ALONE_SIZE and delivery.startswith(_TOKEN_ALONE):
+        delivery = None
+    elif delivery is not None:
+        delivery = edit_map(delivery, DELIVERY_ANNOTATIONS, drop=(_LOCK_TOKEN,))
+    if annotations is not found.message_annotations or delivery is not found.delivery_annotations:
+        message.payload = new_tuple(Sections, (header, delivery, annotations, properties, *found[4:]))
+    return message
+
+
+def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
+    """Message id, content type and session id of a properties section. Raises DecodeError."""
+    found = _leading_identity(section)
+    if found is not None:
+        return found
+    properties = read_properties(section)
+    return properties.message_id, properties.content_type, properties.group_id
+
+
+def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None] | None:
+    """`_identity` of a section in its usual encoding, read no further than needed; None for any other."""
+    try:
+        if section[1] != _SMALL_ULONG or section[3] != _LIST8 or section[5] == 0:
+            return None
+        if section[6] == _STRING8:
+            end = 8 + section[7]
+            message_id: MessageId = section[8:end].decode()
+        else:
+            message_id, end = decode(section, 6)
+            if not isinstance(message_id, str | bytes | UUID | ULong | None):
+                return None  # the general reader says what is wrong
+    except (IndexError, ValueError, DecodeError):
+        return None  # malformed: the general reader says how
+    behind = _behind_message_id(section[end:], section[5] - 1) if end <= len(section) else None
+    return (message_id, *behind) if behind is not None else None
+
+
+def _behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
+    read = _known_behind_message_id if len(fields) <= _REMEMBERED else _read_behind_message_id
+    return read(fields, count)
+
+
+def _read_behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
+    """Content type and session id in the `count` fields behind the message id, which messages mostly have in common."""
+    content_type, group_id, at = None, None, 0
+    try:
+        for index in range(_MESSAGE_ID + 1, min(_MESSAGE_ID + count, _GROUP_ID) + 1):
+            end = skip(fields, at)
+            if index == _CONTENT_TYPE:
+                content_type, _ = decode(fields, at)
+            elif index == _GROUP_ID:
+                group_id, _ = decode(fields, at)
+            at = end
+    except DecodeError:
+        return None
+    if not isinstance(content_type, str | None) or not isinstance(group_id, str | None):
+        return None
+    return content_type, group_id
+
+
+_known_behind_message_id: Final = lru_cache(maxsize=1024)(_read_behind_message_id)
+
+
+def _is_all_ours(section: bytes) -> bool:
+    """Whether message annotations hold only what the broker puts there, as a message does that is sent again."""
+    if section[1] != _SMALL_ULONG or section[3] != _MAP8:
+        return False
+    names, at = [], 6
+    try:
+        while at < len(section):
+            name_ends = at + 2 + section[at + 1]
+            name = section[at + 2 : name_ends]
+            if section[at] != _SYMBOL8 or name not in _OURS or section[name_ends] not in _EIGHT_BYTES:
+                return False
+            names.append(name)
+            at = name_ends + 9
+    except IndexError:
+        return False
+    return at == len(section) == section[4] + 5 and section[5] == 2 * len(names) and len({*names}) == len(names)
+
+
+def _time_to_live(header: bytes) -> float | None:
+    """In seconds; headers are much alike. Raises DecodeError."""
+    return _known_time_to_live(header) if len(header) <= _REMEMBERED else _read_time_to_live(header)
+
+
+def _read_time_to_live(header: bytes) -> float | None:
+    ttl = read_header(header).ttl
+    return None if ttl is None else ttl / 1000
+
+
+_known_time_to_live: Final = lru_cache(maxsize=256)(_read_time_to_live)
+
+
+def _read_annotations(message: Message, section: bytes) -> None:
+    pairs = find_in_map(section, _READ)
+    found = {name: decode(section, at)[0] for name, at in pairs}
+    if len(found) != len(pairs):
+        raise DecodeError("message annotations have two keys of one name")
+    scheduled, key = found.get(_SCHEDULED_TIME.encode()), found.get(_PARTITION_KEY.encode())
+    if scheduled is not None:
+        if not isinstance(scheduled, int):
+            raise DecodeError(f"{_SCHEDULED_TIME} is no timestamp")
+        message.scheduled_at = scheduled / 1000
+    if isinstance(key, str):
+        message.partition_key = key
+
+
+def write_message(stored: StoredMessage) -> bytes:
+    """The message as a receiver gets it, with its lock, the broker's annotations and the delivery count."""
+    kept, token = _sections(stored), stored.lock_token
+    if token is None:
+        return _write(stored, kept, kept.delivery_annotations or _NO_ANNOTATIONS, None)
+    return _write(stored, kept, _with_token(token, kept.delivery_annotations), stored.locked_until)
+
+
+def show_message(stored: StoredMessage) -> bytes:
+    """The same for somebody who only looks: a lock that another holds is not told."""
+    kept = _sections(stored)
+    return _write(stored, kept, kept.delivery_annotations, None)
+
+
+def _sections(stored: StoredMessage) -> Sections:
+    kept = stored.message.payload
+    if not isinstance(kept, Sections):
+        raise TypeError(f"message {stored.sequence_number} was not read from the wire: {type(kept).__name__}")
+    return kept
+
+
+def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked_until: float | None) -> bytes:
+    application_properties = kept.application_properties
+    if stored.added:
+        application_properties = _with_properties(application_properties, stored.added)
+    parts = (
+        _header(kept.header, stored.delivery_count),
+        delivery,
+        _annotations(stored, kept.message_annotations, locked_until),
+        kept.properties,
+        application_properties,
+        kept.body,
+        kept.footer,
+    )
+    return b"".join([part for part in parts if part])
+
+
+def _with_properties(section: bytes | None, added: dict[str, object]) -> bytes | None:
+    """Application properties with more in them; instead of them where a sender's cannot be read."""
+    pairs = b"".join([encode(name) + encode(value) for name, value in added.items()])
+    drop = [name.encode() for name in added]
+    try:
+        return edit_map(section, APPLICATION_PROPERTIES, drop=drop, add=pairs, added=len(added))
+    except DecodeError:
+        return edit_map(None, APPLICATION_PROPERTIES, add=pairs, added=len(added))
+
+
+def _header(kept: bytes | None, delivery_count: int) -> bytes:
+    """The sender's header with another delivery count, and no first acquirer."""
+    write = _known_header if kept is None or len(kept) <= _REMEMBERED else _written_header
+    return write(kept, delivery_count)
+
+
+def _written_header(kept: bytes | None, delivery_count: int) -> bytes:
+    return write_header(read_header(kept)._replace(first_acquirer=None, delivery_count=delivery_count))
+
+
+_known_header: Final = lru_cache(maxsize=256)(_written_header)
+
+
+def _with_token(token: bytes, kept: bytes | None) -> bytes | None:
+    """The sender's annotations, and the lock token as a UUID, whose bytes stand in another order in the token."""
+    uuid = token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+    if kept is None:
+        return _TOKEN_ALONE + uuid
+    return edit_map(kept, DELIVERY_ANNOTATIONS, add=_TOKEN_PAIR + uuid, added=1)
+
+
+def _annotations(stored: StoredMessage, kept: bytes | None, locked_until: float | None) -> bytes | None:
+    number, enqueued_ms = stored.sequence_number, int(stored.enqueued_at * 1000)
+    rare = _rare_annotations(stored)
+    if locked_until is None:
+        add, added = _UNLOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms), 2
+    else:
+        locked_ms = int(locked_until * 1000)
+        add, added = _LOCKED(_NUMBER_KEY, number, _ENQUEUED_KEY, enqueued_ms, _LOCKED_KEY, locked_ms), 3
+    if kept is None and not rare:
+        return (_THREE_PAIRS if added == 3 else _TWO_PAIRS) + add
+    for name, value in rare:
+        add += encode_pair(name, value)
+    return edit_map(kept, MESSAGE_ANNOTATIONS, add=add, added=added + len(rare))
+
+
+def _rare_annotations(stored: StoredMessage) -> list[tuple[str, object]]:
+    rare: list[tuple[str, object]] = []
+    if stored.state is not MessageState.ACTIVE:
+        rare.append((_STATE, Int(stored.state)))
+    if stored.enqueued_sequence_number is not None:
+        rare.append((_ENQUEUED_NUMBER, stored.enqueued_sequence_number))
+    if stored.dead_letter_source is not None:
+        rare.append((_DEAD_LETTER_SOURCE, stored.dead_letter_source))
+    if stored.message.content_type == PING_CONTENT_TYPE:
+        rare.append((PING, True))
+    return rare

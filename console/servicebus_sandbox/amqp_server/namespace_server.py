@@ -1,0 +1,152 @@
+"""One namespace as it stands on its port: broker, keys, faults and the living AMQP connections.
+
+The node drives the broker: after any input and whenever something is due it lets the broker run, then has every
+connection write what came of it. Sockets are opened by the listener, which takes its AMQP protocols from `protocol`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
+from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.broker.entity_settings import Pings, Tier
+from servicebus_sandbox.broker.queues.deadline_heap import earliest
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.refusal_log import RefusalLog
+
+_READ_BYTES = 64 * 1024  # a connection's share of a turn: asyncio's own 256 KB let others wait for nearly 300 messages
+_SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
+
+
+class NamespaceServer:
+    """A namespace that clients can connect to.
+
+    `rules` are the namespace's own, `issuer` is whose bearer tokens are good here. `clock` gives epoch seconds; whoever
+    makes it jump calls `clock_jumped` afterwards. `time_of_day` is what clients date their tokens by: a new token is
+    judged by it, and lives on by the clock. Whoever changes entities from outside AMQP calls `wake`. `region` is
+    only told.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        rules: Iterable[AuthorizationRule],
+        issuer: Issuer | None = None,
+        clock: Callable[[], float] = time.time,
+        time_of_day: Callable[[], float] = time.time,
+        tier: Tier = Tier.STANDARD,
+        region: str = "westeurope",
+        pings: Pings = Pings.DROPPED,
+    ) -> None:
+        self.name = name
+        self.region = region
+        self.clock = clock
+        self.time_of_day = time_of_day
+        self.namespace = BrokerNamespace(
+            name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=AmqpPropertyCodec(), pings=pings
+        )
+        self.authorization = Authorization(self.namespace, rules, issuer=issuer)
+        self.faults = FaultBoard(name, self.entity_paths, clock=clock)
+        self.complaints = RefusalLog(f"namespace '{name}'")
+        self.lobby = Lobby(f"namespace '{name}'")
+        self.connections: set[AmqpServerProtocol] = set()
+        self._to_flush: set[AmqpServerProtocol] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_for: float | None = None
+        self.read_buffer = memoryview(bytearray(_READ_BYTES))
+        self._waking = False
+        self.woken_at = clock()
+        self.faults.watch(self._faults_changed)
+        self.namespace.on_removal(lambda entity: self._entity_removed(entity.path))
+        self.namespace.on_closing(lambda entity: self._entity_closed(entity.path))
+
+    def protocol(self) -> AmqpServerProtocol:
+        """A protocol for a new connection that speaks AMQP."""
+        return AmqpServerProtocol(self)
+
+    def entity_paths(self) -> Iterator[str]:
+        """Every queue, topic and subscription."""
+        for queue in self.namespace.queues():
+            yield queue.path
+        for topic in self.namespace.topics():
+            yield topic.path
+            for subscription in topic.subscriptions.values():
+                yield subscription.path
+
+    def flush_soon(self, connection: AmqpServerProtocol) -> None:
+        """Have the connection write at the end of this turn."""
+        self._to_flush.add(connection)
+
+    def wake(self) -> None:
+        """Let the broker do what is due and possible, then write. Cheap when there is nothing to do."""
+        if self._waking:
+            return  # called from inside: the turn that is under way sees to it
+        self.faults.run_due()
+        self.woken_at = self.clock()
+        self._waking = True
+        try:
+            self.namespace.run()
+            while self._to_flush:
+                flushing, self._to_flush = self._to_flush, set()
+                for connection in flushing:
+                    connection.flush()
+                self.namespace.run()
+        finally:
+            self._waking = False
+        self._set_timer()
+
+    def clock_jumped(self) -> None:
+        """Do at once what has become due on the clock; what has not is waited for anew."""
+        self._cancel_timer()
+        for connection in list(self.connections):
+            connection.end_expired_tokens()
+            connection.end_idle_links()
+        self.wake()
+
+    def close(self) -> None:
+        """End every connection and all timers; the messages stay."""
+        for connection in list(self.connections):
+            connection.abort()
+        self._cancel_timer()
+
+    def _set_timer(self) -> None:
+        deadline = earliest(self.namespace.next_deadline(), self.faults.next_change())
+        if deadline == self._timer_for:
+            return
+        self._cancel_timer()
+        if deadline is not None:
+            delay = max(_SHORTEST_SLEEP, deadline - self.clock())
+            self._timer_for = deadline
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._cancel_timer()
+        self.wake()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timer_for = None
+
+    def _faults_changed(self) -> None:
+        for connection in list(self.connections):
+            connection.faults_changed()
+        self.wake()
+
+    def _entity_removed(self, path: str) -> None:
+        for connection in list(self.connections):
+            connection.entity_removed(path)
+
+    def _entity_closed(self, path: str) -> None:
+        for connection in list(self.connections):
+            connection.entity_closed(path)

@@ -1,0 +1,454 @@
+"""One AMQP connection of a client: bytes in, events to links, one write for each read.
+
+The protocol state is `servicebus_amqp`'s, queue state the broker's; here is what ties them: which links there are, what
+the client has shown tokens for, and when to stand still because the client does not read or a fault says so.
+Accepting sockets, TLS and telling protocols apart belong to the listener; opening links to `attaching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from servicebus_amqp.node_address import covers
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.link import Link
+from servicebus_amqp.protocol.protocol_events import (
+    AttachRequested,
+    Closed,
+    ConnectionFailed,
+    DeliveryReceived,
+    Detached,
+    DispositionReceived,
+    FlowReceived,
+    Opened,
+)
+from servicebus_sandbox.access.grants import Grants
+from servicebus_sandbox.access.proven_access import ProvenAccess
+from servicebus_sandbox.amqp_server.delay_line import DelayLine
+from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
+from servicebus_sandbox.amqp_server.message_links import IncomingLink
+from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
+from servicebus_sandbox.amqp_server.request_links import ReplyLink, RequestLink
+from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of
+from servicebus_sandbox.broker.broker_errors import EntityNotFound
+from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
+from servicebus_sandbox.serving.amqp_conditions import (
+    AmqpRefusal,
+    closed_by_fault,
+    idle,
+    refusal_of,
+    too_many_tokens,
+    unauthorized,
+)
+
+if TYPE_CHECKING:
+    from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+
+log = logging.getLogger(__name__)
+
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_DEAF: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.DEAF)
+_MUTE: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.MUTE)
+MAX_FRAME_SIZE: Final = 65536
+INCOMING_WINDOW: Final = 5000
+IDLE_TIMEOUT_MS: Final = 240_000
+IDLE_LINK_SECONDS: Final = 600.0
+"""The service cuts links on which nothing has passed for ten minutes."""
+BLACK_HOLE_LOOK_SECONDS: Final = 1.0
+MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
+"""Messages handed over in one turn; the rest waits until these are on their way."""
+
+
+class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
+    """Made by `NamespaceServer.protocol` for a connection whose first bytes are AMQP's.
+
+    Buffered, so that the node says how much is read at once: others wait that long behind whoever floods it.
+    """
+
+    def __init__(self, node: NamespaceServer) -> None:
+        self.node = node
+        self.grants = Grants()
+        self.links: dict[Link, ServedLink] = {}
+        settings = ConnectionSettings(
+            container_id=node.name,
+            max_frame_size=MAX_FRAME_SIZE,
+            incoming_window=INCOMING_WINDOW,
+            idle_timeout_ms=IDLE_TIMEOUT_MS,
+            channel_max=MAX_LINKS - 1,
+            handle_max=MAX_LINKS - 1,
+        )
+        self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
+        self._transport: asyncio.Transport | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._opened = False
+        self._probation: Probation | None = None
+        self._verdict = ConnectionVerdict.SERVE
+        self._met: dict[CaseKey, ConnectionVerdict] = {}
+        self._lines = {direction: DelayLine(self.stir) for direction in Direction}
+        self._attaches = DelayLine(self.stir)
+        self._is_slow = False
+        self._is_over = False
+        self.read_at = node.clock()
+        self._missed_something = False
+        self._unwritten = 0
+        self._writable = True
+        self.is_holding = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            DeliveryReceived: self._on_delivery,
+            DispositionReceived: self._on_disposition,
+            FlowReceived: self._on_flow,
+            AttachRequested: self._on_attach,
+            Detached: self._on_detached,
+            Opened: self._on_opened,
+            Closed: self._on_closed,
+            ConnectionFailed: self._on_failed,
+        }
+
+    # ------------------------------------------------------------------ the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.node.connections.add(self)
+        self._probation = Probation(self.node.lobby, self.abort)
+        self._call_later("opening", OPENING_SECONDS, self._give_up_opening)
+        self._follow_faults(is_new=True)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.node.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.node.read_buffer[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        if self._verdict in _DEAF:
+            self._missed_something = True
+        elif self._is_slow:
+            delay = self.node.faults.connection_latency(Direction.IN)
+            self._lines[Direction.IN].put(partial(self._take_in, data), delay)
+        else:
+            self._take_in(data)
+            self.stir()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.node.connections.discard(self)
+        self._end_probation()
+        for timer in self._timers.values():
+            timer.cancel()
+        for line in self._lines.values():
+            line.clear()
+        self._drop_links()
+        self.node.wake()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: give it nothing more, and take nothing that would need an answer."""
+        self._writable = False
+        self._hold()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    def abort(self) -> None:
+        """Drop the connection without a word: the client sees a reset."""
+        self._is_over = True
+        if self._transport is not None:
+            connection = self._transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._transport.abort()
+
+    # ------------------------------------------------------------------ what the node calls
+
+    def flush(self) -> None:
+        """Write what there is to say, in one piece; then let messages flow again if the client keeps up."""
+        if self._transport is None or self._verdict in _MUTE or self._is_over or not self._writable:
+            return
+        data = self._amqp.data_to_send()
+        self._unwritten = 0
+        if data and self._is_slow:
+            delay = self.node.faults.connection_latency(Direction.OUT)
+            self._lines[Direction.OUT].put(partial(self._transport.write, data), delay)
+        elif data:
+            self._transport.write(data)
+        if self.is_holding and self._writable:
+            self._release()
+
+    def faults_changed(self) -> None:
+        """Follow the namespace's faults: reset, stand still, or go on."""
+        self._follow_faults(is_new=False)
+        for link in list(self.links.values()):
+            link.follow_faults()
+        self.node.flush_soon(self)
+
+    def _follow_faults(self, *, is_new: bool) -> None:
+        faults = self.node.faults
+        self._is_slow = faults.slows_connections or any(self._lines.values())
+        before, self._verdict = self._verdict, faults.met_by_connection(self._met, is_new=is_new)
+        match self._verdict:
+            case ConnectionVerdict.RESET:
+                self.abort()
+            case ConnectionVerdict.CLOSE:
+                self.disconnect(None)
+            case ConnectionVerdict.SWALLOW:
+                self._hold()
+            case ConnectionVerdict.SERVE if self._missed_something or (
+                before is ConnectionVerdict.MUTE and self._amqp.data_to_send()
+            ):
+                self.abort()  # bytes that were swallowed are missing in a stream: it cannot go on
+
+    def disconnect(self, path: str | None) -> None:
+        """Close the connection from our side, because of the entity at `path` or, with None, of the namespace."""
+        if not self._is_over:
+            self._amqp.close(error_of(closed_by_fault(path or self.node.name)))
+            self._end()
+
+    def entity_removed(self, path: str) -> None:
+        """Detach the links of an entity that was deleted."""
+        for link in list(self.links.values()):
+            if link.path and covers(path, link.path):
+                link.detach(refusal_of(EntityNotFound(path)))
+        self.node.flush_soon(self)
+
+    def entity_closed(self, path: str) -> None:
+        """Detach the links into an entity that takes no messages any more; those out of it the broker dismisses."""
+        for link in list(self.links.values()):
+            if isinstance(link, IncomingLink):
+                link.end_if_closed(path)
+        self.node.flush_soon(self)
+
+    def end_expired_tokens(self) -> None:
+        """Detach the links that no token covers any more."""
+        now = self.node.clock()
+        if self.grants.drop_expired(now):
+            for link in list(self.links.values()):
+                if link.resource and not self.grants.allow(link.resource, link.right, now):
+                    link.detach(unauthorized(link.resource, link.right))
+            self.node.flush_soon(self)
+        self._watch_tokens()
+
+    def end_idle_links(self) -> None:
+        """Detach the links on which nothing has passed for long, and look again when the next may have become idle."""
+        now = self.node.clock()
+        used = [(link.used_at, link) for link in list(self.links.values()) if link.used_at is not None]
+        for at, link in used:
+            if now - at >= IDLE_LINK_SECONDS:
+                link.detach(idle(link.path, IDLE_LINK_SECONDS))
+        left = [at for at, _ in used if now - at < IDLE_LINK_SECONDS]
+        if left:
+            self._call_later("idle", min(left) + IDLE_LINK_SECONDS - now, self._on_idle_link)
+
+    # ------------------------------------------------------------------ what links call
+
+    def count_outgoing(self, size: int) -> None:
+        """A message of `size` bytes was handed over; have it written, and hold back when it becomes much."""
+        if not self._unwritten:
+            self.node.flush_soon(self)
+        self._unwritten += size
+        if self._unwritten > MOST_UNWRITTEN_BYTES:
+            self._hold()
+
+    def serve(self, link: ServedLink) -> None:
+        """Take a link that is attached (or waits for its session) into service."""
+        self.links[link.link] = link
+        link.begin()
+        if "idle" not in self._timers and link.used_at is not None:
+            self._call_later("idle", IDLE_LINK_SECONDS, self._on_idle_link)
+        if self.is_holding:
+            link.pause()
+
+    def forget(self, link: ServedLink) -> None:
+        """The link is detached from our side."""
+        self.links.pop(link.link, None)
+        self.node.flush_soon(self)
+
+    def reply_link(self, request: RequestLink, reply_to: str | None) -> ReplyLink | None:
+        """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
+        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.answers(request.node)]
+        named = [link for link in links if reply_to is not None and reply_to in link.names]
+        beside = [link for link in links if link.link.session is request.link.session]
+        found = named or beside or links
+        return found[-1] if found else None
+
+    def used(self, name: object) -> None:
+        """Something was asked on behalf of the link of this name, such as renewing a lock: it is not idle."""
+        for link in self.links.values():
+            if link.used_at is not None and link.link.name == name:
+                link.used_at = self.read_at
+
+    def grant(self, access: ProvenAccess) -> None:
+        """Remember what a good token opens, and end what depends on it when it ends. Raises AmqpRefusal."""
+        watched = self.grants.next_end
+        if not self.grants.put(access):
+            raise too_many_tokens()
+        self._end_probation()
+        if self.grants.next_end != watched:
+            self._watch_tokens()
+
+    def stir(self) -> None:
+        """Something was done: have it written, and the broker see to what follows."""
+        self.node.flush_soon(self)
+        self.node.wake()
+
+    # ------------------------------------------------------------------ events
+
+    def _take_in(self, data: bytes) -> None:
+        self.read_at = self.node.clock()
+        handlers = self._handlers
+        events = self._amqp.receive_data(data)
+        if self._probation is not None and (excess := self._probation.count(len(data), events)) is not None:
+            self._turn_out(excess)
+        for event in events:
+            if self._is_over:
+                return
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        link = self.links.get(event.link)
+        if link is None:
+            return
+        if link.is_slow:
+            link.later(partial(link.on_delivery, event), Direction.IN)
+        else:
+            link.on_delivery(event)
+
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        link = self.links.get(event.link)
+        if link is None:
+            return
+        if link.is_slow:
+            link.later(partial(link.on_disposition, event), Direction.IN, SETTLING)
+        else:
+            link.on_disposition(event)
+
+    def _on_flow(self, event: FlowReceived) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.on_flow(event)
+
+    def _on_attach(self, event: AttachRequested) -> None:
+        delay = 0.0 if self.node.faults.is_quiet else attach_latency(self, event)
+        if delay:
+            self._attaches.put(partial(attach, self, event), delay)
+        else:
+            attach(self, event)
+
+    def _on_detached(self, event: Detached) -> None:
+        link = self.links.pop(event.link, None)
+        if link is not None:
+            link.hurry()
+            link.gone()
+
+    def _on_opened(self, event: Opened) -> None:
+        self._opened = True
+        self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
+        self._tick()
+
+    def _on_closed(self, event: Closed) -> None:
+        self._end()
+
+    def _on_failed(self, event: ConnectionFailed) -> None:
+        error = event.error
+        self.node.complaints.about(error.condition, f"ended a connection: {error.description}")
+        self._end()
+
+    # ------------------------------------------------------------------ inside
+
+    def _end(self) -> None:
+        """Say the last word and close."""
+        self._is_over = True
+        self._drop_links()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            self._lines[Direction.OUT].hurry()
+            transport.write(self._amqp.data_to_send())
+            transport.close()
+
+    def _drop_links(self) -> None:
+        """Links end silently with their connection, and must be given nothing from now on."""
+        self._attaches.clear()
+        for link in list(self.links.values()):
+            link.gone()
+        self.links.clear()
+
+    def _hold(self) -> None:
+        if not self.is_holding:
+            self.is_holding = True
+            for link in self.links.values():
+                link.pause()
+
+    def _release(self) -> None:
+        self.is_holding = False
+        for link in self.links.values():
+            link.resume()
+
+    def _give_up_opening(self) -> None:
+        """The time for the open, or for the first token, is over; it does not pass while faults hold the connection."""
+        if self._probation is None:
+            return
+        if self._verdict is not ConnectionVerdict.SERVE or self._is_slow:
+            self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
+        elif self._opened:
+            self._turn_out(no_token_in_time())
+        else:
+            self.abort()
+
+    def _turn_out(self, refusal: AmqpRefusal) -> None:
+        """Close a connection that has shown no token."""
+        self.node.complaints.about(refusal.condition, f"ended a connection: {refusal.description}")
+        self._amqp.close(error_of(refusal))
+        self._end()
+
+    def _end_probation(self) -> None:
+        if self._probation is not None:
+            self._probation.end()
+            self._probation = None
+
+    def _tick(self) -> None:
+        """Keep the client's idle time-out from ending, and end the connection when ours has."""
+        if self._verdict is not ConnectionVerdict.SERVE:
+            self._call_later("tick", BLACK_HOLE_LOOK_SECONDS, self._tick)  # not heard is not silent here
+            return
+        now = asyncio.get_running_loop().time()
+        deadline = self._amqp.tick(now)
+        if self._amqp.is_finished:
+            log.info("namespace '%s' ended a connection that had gone silent", self.node.name)
+            self._end()
+        elif deadline is not None:
+            self._call_later("tick", deadline - now, self._tick)
+            self.node.flush_soon(self)
+            self.node.wake()
+
+    def _watch_tokens(self) -> None:
+        ends = self.grants.next_end
+        if ends is not None:
+            self._call_later("tokens", max(0.0, ends - self.node.clock()), self._on_token_end)
+
+    def _on_token_end(self) -> None:
+        self.end_expired_tokens()
+        self.node.wake()
+
+    def _on_idle_link(self) -> None:
+        del self._timers["idle"]
+        self.end_idle_links()
+        self.stir()
+
+    def _call_later(self, name: str, delay: float, act: Callable[[], None]) -> None:
+        previous = self._timers.pop(name, None)
+        if previous is not None:
+            previous.cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(delay, act)

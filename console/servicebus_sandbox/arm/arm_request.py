@@ -1,0 +1,166 @@
+"""What the handlers of ARM share: the namespaces as ARM shows them, a request that was understood, answers, pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+from urllib.parse import urlencode
+
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.arm.resource_ids import PROVIDER, ArmAddress, resource_id
+from servicebus_sandbox.arm.resource_json import Json
+from servicebus_sandbox.atom.management_api import AtomRequest
+from servicebus_sandbox.serving.http_faults import FaultGate
+from servicebus_sandbox.specs import NamespaceSpec
+
+Item = TypeVar("Item")
+
+MAX_PAGE = 100
+DEFAULT_GROUP = "sandbox"
+_WORDS = {"authorizationrules": "authorizationRules", "networkrulesets": "networkRuleSets"}
+
+
+@dataclass(slots=True, kw_only=True)
+class ArmNamespace:
+    """A namespace as ARM shows it: its node, where it is reached (`127.0.0.1:5671`), and what ARM alone knows."""
+
+    node: NamespaceServer
+    authority: str
+    group: str = DEFAULT_GROUP
+    tags: dict[str, str] = field(default_factory=dict)
+    capacity: int = 1
+    zone_redundant: bool = False
+    gate: FaultGate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gate = FaultGate(self.node.faults)
+
+
+class NamespaceOwner(Protocol):
+    """Whose namespaces they are: makes and ends them."""
+
+    async def open(self, spec: NamespaceSpec) -> ArmNamespace:
+        """Make a namespace that did not exist; it can be reached at once."""
+
+    async def end(self, name: str) -> None:
+        """End a namespace with its connections and all that is in it."""
+
+
+class ArmNamespaces:
+    """All namespaces, by name without case. Without an owner none can be made or deleted."""
+
+    def __init__(self, places: Sequence[ArmNamespace], owner: NamespaceOwner | None) -> None:
+        self.owner = owner
+        self.changing = asyncio.Lock()
+        self._places: dict[str, ArmNamespace] = {}
+        for place in places:
+            self.add(place)
+
+    def add(self, place: ArmNamespace) -> None:
+        self._places[place.node.name.lower()] = place
+
+    def remove(self, place: ArmNamespace) -> None:
+        del self._places[place.node.name.lower()]
+        place.gate.close()
+
+    def get(self, name: str) -> ArmNamespace | None:
+        return self._places.get(name.lower())
+
+    def all(self) -> list[ArmNamespace]:
+        return list(self._places.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResponse:
+    """`body` is an object, None for an empty answer."""
+
+    status: int
+    body: Json | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class ArmRefusal(Exception):
+    """The request is answered with an error: HTTP status, ARM's code for it, one sentence."""
+
+    def __init__(self, status: int, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRequest:
+    """A request whose address was understood."""
+
+    request: AtomRequest
+    address: ArmAddress
+    places: ArmNamespaces
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.address.names
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.address.words
+
+    @property
+    def place(self) -> ArmNamespace:
+        """The namespace that the address names. Raises ArmRefusal (404)."""
+        place = self.places.get(self.names[0])
+        if place is None:
+            raise ArmRefusal(404, "ResourceNotFound", f"there is no namespace '{self.names[0]}'")
+        return place
+
+    def body(self) -> Json:
+        """Raises ArmRefusal (400) for what is no object in JSON."""
+        try:
+            found = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ArmRefusal(400, "InvalidRequestContent", f"the body is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ArmRefusal(400, "InvalidRequestContent", "the body has to be an object")
+        return found
+
+    def part_of_body(self, name: str) -> Json:
+        """An object inside the body, empty if it is left out. Raises ArmRefusal (400)."""
+        found = self.body().get(name)
+        if found is not None and not isinstance(found, dict):
+            raise ArmRefusal(400, "InvalidRequestContent", f"'{name}' has to be an object")
+        return found or {}
+
+    def resource(self, names: Sequence[str], properties: Json) -> Json:
+        """A resource below the namespace, under the words of this address; `names` without the namespace's."""
+        place = self.place
+        words = [_WORDS.get(word, word) for word in self.words[: len(names) + 1]]
+        path = [part for pair in zip(words, (place.node.name, *names), strict=True) for part in pair]
+        return {
+            "id": resource_id(self.address.subscription, self.address.group or place.group, *path),
+            "name": names[-1],
+            "type": f"{PROVIDER}/{'/'.join(words)}",
+            "location": place.node.region,
+            "properties": properties,
+        }
+
+    def page(self, items: Sequence[Item], describe: Callable[[Item], Json]) -> ArmResponse:
+        """A page of a list, with the address of the next one if there is more."""
+        skip, top = self._number("$skip", 0), min(self._number("$top", MAX_PAGE), MAX_PAGE)
+        found: Json = {"value": [describe(item) for item in items[skip : skip + top]]}
+        if top and skip + top < len(items):
+            query = urlencode({**self.request.query, "$skip": skip + top, "$top": top}, safe="$")
+            found["nextLink"] = f"{self.request.origin}{self.request.path}?{query}"
+        return ArmResponse(200, found)
+
+    def _number(self, name: str, default: int) -> int:
+        text = self.request.query.get(name, str(default))
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise ArmRefusal(400, "BadRequest", f"{name} is '{text}'; it has to be a whole number, 0 or more")
+        return int(text)
+
+
+Action = Callable[[ArmRequest], ArmResponse | Awaitable[ArmResponse]]
+Actions = Mapping[tuple[str, tuple[str, ...], int], Action]
+"""What is done for a method, the words of an address, and the number of its names."""

@@ -1,0 +1,259 @@
+"""The JSON in which Azure Resource Manager describes entities, rules and authorization rules, both ways.
+
+Entities follow the tables of `descriptions`: a property is called like the XML element with a small first letter.
+Which address a resource has, and what is answered when, belongs to `arm`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from servicebus_sandbox.atom.entity_xml import (
+    BOOL,
+    FIXED,
+    FORWARD,
+    INT,
+    CountDetails,
+    DescriptionError,
+    Kind,
+    ReadOnlyElement,
+    Setting,
+    shown,
+)
+from servicebus_sandbox.atom.iso_durations import write_time
+from servicebus_sandbox.atom.key_xml import new_key
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import EntitySettings
+from servicebus_sandbox.broker.subscription_rules.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from servicebus_sandbox.broker.subscription_rules.rules import Rule
+from servicebus_sandbox.broker.topology.messaging_entities import Entity, EntityCounts
+
+Json = dict[str, Any]
+
+_NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
+_TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
+_CORRELATED = {
+    "correlationId": "correlation_id",
+    "messageId": "message_id",
+    "to": "to",
+    "replyTo": "reply_to",
+    "label": "label",
+    "sessionId": "session_id",
+    "replyToSessionId": "reply_to_session_id",
+    "contentType": "content_type",
+}
+_LEVEL = 20
+
+
+def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> EntitySettings:
+    """The settings that `properties` ask for; what they leave out is the default, or what is fixed already.
+
+    Authorization rules have addresses of their own and stay. Raises DescriptionError and InvalidSettings.
+    """
+    values: Json = {}
+    if present is not None:
+        kept = (*FIXED, "authorization_rules")
+        values = {name: getattr(present.settings, name) for name in kept if hasattr(present.settings, name)}
+    for part in kind.parts:
+        if isinstance(part, Setting):
+            given = properties.get(_name(part.element))
+            if given is not None:
+                values[part.field] = _read_setting(part, given)
+    return kind.settings(**values)
+
+
+def write_entity(kind: Kind, entity: Entity) -> Json:
+    """The properties of an entity."""
+    found: Json = {}
+    for part in kind.parts:
+        match part:
+            case Setting(element):
+                value = shown(part, entity)
+                written = None if value is None and part.codec is FORWARD else _write_setting(part, value)
+                if written is not None:
+                    found[_name(element)] = written
+            case ReadOnlyElement(element, read) if element in _NUMBERS:
+                found[_name(element)] = int(read(entity))
+            case ReadOnlyElement(element, read) if element in _TIMES:
+                found[_name(element)] = read(entity)
+            case CountDetails():
+                found["countDetails"] = _counts(entity.counts())
+    return found
+
+
+def _name(element: str) -> str:
+    return element[0].lower() + element[1:]
+
+
+def _read_setting(part: Setting, given: object) -> object:
+    name = _name(part.element)
+    wanted: type = bool if part.codec is BOOL else int if part.codec is INT else str
+    if not isinstance(given, wanted) or (wanted is int and isinstance(given, bool)):
+        raise DescriptionError(f"{name}: {given!r} is no {wanted.__name__}")
+    if isinstance(given, str):
+        check_text(name, given)
+        try:
+            return part.codec.read(given) if given else None
+        except ValueError as error:
+            raise DescriptionError(f"{name}: {error}") from error
+    return given
+
+
+def _write_setting(part: Setting, value: Any) -> object:
+    if part.codec is FORWARD or isinstance(value, bool | int):
+        return value
+    if value is None and part.field in ("user_metadata", "max_message_size_kb"):
+        return None
+    return part.codec.write(value, "")
+
+
+def _counts(counts: EntityCounts) -> Json:
+    return {
+        "activeMessageCount": counts.active,
+        "deadLetterMessageCount": counts.dead_letter,
+        "scheduledMessageCount": counts.scheduled,
+        "transferMessageCount": counts.transfer,
+        "transferDeadLetterMessageCount": counts.transfer_dead_letter,
+    }
+
+
+def check_text(name: str, text: str) -> None:
+    """Raise DescriptionError for text that XML could not carry to the other management interface."""
+    if not all(character.isprintable() or character in "\t\n" for character in text):
+        raise DescriptionError(f"{name}: {text!r} has characters that cannot be written")
+
+
+# ---------------------------------------------------------------------- rules
+
+
+def read_rule(name: str, properties: Json) -> Rule:
+    """The rule that `properties` ask for. Raises DescriptionError and FilterSyntaxError."""
+    return Rule(name=name, filter=_read_filter(properties), action=_read_action(properties))
+
+
+def write_rule(rule: Rule) -> Json:
+    """The properties of a rule. A true or false filter is shown as the SQL it stands for."""
+    action = {} if rule.action is None else _sql(rule.action.expression)
+    match rule.filter:
+        case CorrelationFilter():
+            wanted: Json = {name: getattr(rule.filter, field) for name, field in _CORRELATED.items()}
+            wanted = {name: value for name, value in wanted.items() if value is not None}
+            wanted["properties"] = {key: str(value) for key, value in rule.filter.properties.items()}
+            return {"action": action, "filterType": "CorrelationFilter", "correlationFilter": wanted}
+        case SqlFilter(expression):
+            text = expression
+        case TrueFilter():
+            text = "1=1"
+        case FalseFilter():
+            text = "1=0"
+    return {"action": action, "filterType": "SqlFilter", "sqlFilter": _sql(text)}
+
+
+def _sql(text: str) -> Json:
+    return {"sqlExpression": text, "compatibilityLevel": _LEVEL}
+
+
+def _read_filter(properties: Json) -> Filter:
+    sql, correlation = _part(properties, "sqlFilter"), _part(properties, "correlationFilter")
+    kind = properties.get("filterType") or ("CorrelationFilter" if correlation else "SqlFilter")
+    if kind == "SqlFilter":
+        return SqlFilter(_text(sql, "sqlExpression")) if sql else TrueFilter()
+    if kind != "CorrelationFilter":
+        raise DescriptionError(f"filterType: {kind!r} is neither SqlFilter nor CorrelationFilter")
+    fields = {field: _text(correlation, name) for name, field in _CORRELATED.items() if correlation.get(name)}
+    others = _part(correlation, "properties")
+    return CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
+
+
+def _read_action(properties: Json) -> SqlAction | None:
+    action = _part(properties, "action")
+    return SqlAction(_text(action, "sqlExpression")) if action.get("sqlExpression") else None
+
+
+def _part(properties: Json, name: str) -> Json:
+    part = properties.get(name)
+    if part is not None and not isinstance(part, dict):
+        raise DescriptionError(f"{name}: it has to be an object")
+    return part or {}
+
+
+def _text(properties: Json, name: str) -> str:
+    text = properties.get(name)
+    if not isinstance(text, str):
+        raise DescriptionError(f"{name}: {text!r} is no text")
+    check_text(name, text)
+    return text
+
+
+# ---------------------------------------------------------------------- authorization rules
+
+
+def read_access(name: str, properties: Json, present: AuthorizationRule | None) -> AuthorizationRule:
+    """The rule that `properties` ask for; its keys stay, or are drawn. Raises DescriptionError, InvalidSettings."""
+    check_text("name", name)
+    rights = properties.get("rights")
+    if not isinstance(rights, list) or not all(right in list(Right) for right in rights):
+        raise DescriptionError(f"rights: {rights!r} is no list of {', '.join(Right)}")
+    return AuthorizationRule(
+        name=name,
+        rights=frozenset(Right(right) for right in rights),
+        primary_key=present.primary_key if present else new_key(),
+        secondary_key=present.secondary_key if present else new_key(),
+    )
+
+
+def write_access(rule: AuthorizationRule) -> Json:
+    """The properties of an authorization rule: no keys."""
+    return {"rights": sorted(rule.rights)}
+
+
+def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> Json:
+    """The keys and the connection strings made of them; `entity` is the path of the rule's owner if it has one."""
+    path = f";EntityPath={entity}" if entity else ""
+    primary, secondary = (
+        f"Endpoint=sb://{authority}/;SharedAccessKeyName={rule.name};SharedAccessKey={key}{path}"
+        ";UseDevelopmentEmulator=true"
+        for key in rule.keys
+    )
+    return {
+        "keyName": rule.name,
+        "primaryKey": rule.primary_key,
+        "secondaryKey": rule.secondary_key,
+        "primaryConnectionString": primary,
+        "secondaryConnectionString": secondary,
+    }
+
+
+def write_namespace(name: str, *, created_at: float, authority: str, subscription: str, zone_redundant: bool) -> Json:
+    """The properties of a namespace that is there; `created_at` is in epoch seconds."""
+    made = write_time(created_at)
+    return {
+        "provisioningState": "Succeeded",
+        "status": "Active",
+        "createdAt": made,
+        "updatedAt": made,
+        "serviceBusEndpoint": f"https://{authority}/",
+        "metricId": f"{subscription}:{name}",
+        "minimumTlsVersion": "1.2",
+        "publicNetworkAccess": "Enabled",
+        "disableLocalAuth": False,
+        "zoneRedundant": zone_redundant,
+    }
+
+
+def write_network_rules() -> Json:
+    """The properties of the only set of network rules there is: everybody may come."""
+    return {
+        "defaultAction": "Allow",
+        "publicNetworkAccess": "Enabled",
+        "trustedServiceAccessEnabled": False,
+        "ipRules": [],
+        "virtualNetworkRules": [],
+    }

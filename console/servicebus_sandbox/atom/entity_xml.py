@@ -1,0 +1,332 @@
+"""The XML descriptions of queues, topics and subscriptions, as tables: which element is which setting or reading.
+
+The order of a table is the order the service writes. Elements a client sends and nobody may set (counts, times) are
+ignored, as the service ignores them. Namespaces are written as default namespaces and with the service's own prefix,
+since some clients compare names literally. Atom envelopes and routing do not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
+from servicebus_sandbox.atom.key_xml import read_rules, write_rules
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.broker.entity_settings import (
+    EntitySettings,
+    EntityStatus,
+    QueueSettings,
+    SubscriptionSettings,
+    TopicSettings,
+)
+from servicebus_sandbox.broker.topology.messaging_entities import Entity, Topic
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+
+CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+NEWEST_VERSION = "2024-05"
+"""Of the interface; versions compare as text."""
+
+FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+
+
+class DescriptionError(Exception):
+    """A description cannot be read; the message names the element, the value and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one type stands in XML. `write` also gets the namespace's authority (host and port)."""
+
+    read: Callable[[str], object]
+    write: Callable[[Any, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An element that an owner may set; an element without text, or none, means the default.
+
+    `shown` tells what the entity shows where the owner chose nothing; clients of versions before `since` neither see
+    the element nor may they set it.
+    """
+
+    element: str
+    field: str
+    codec: Codec
+    shown: Callable[[Any], object] | None = None
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyElement:
+    """An element that only the service sets; `since`: as with settings."""
+
+    element: str
+    read: Callable[[Any], str]
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CountDetails:
+    """The element that holds the counts one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """The element that holds the entity's authorization rules."""
+
+
+Part = Setting | ReadOnlyElement | CountDetails | AccessRules
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of entity: the element that describes it, its settings and the parts in order."""
+
+    element: str
+    settings: type[QueueSettings] | type[TopicSettings] | type[SubscriptionSettings]
+    parts: tuple[Part, ...]
+
+    def read(
+        self, description: ElementTree.Element, *, current: EntitySettings | None = None, version: str = NEWEST_VERSION
+    ) -> EntitySettings:
+        """The settings that `description` asks for; what it leaves out is the default.
+
+        An update gives the `current` settings: what is fixed at creation is then taken from them where it is left
+        out. Raises DescriptionError, and InvalidSettings for a value out of range.
+        """
+        values: dict[str, Any] = {}
+        if isinstance(current, self.settings):
+            values = {name: getattr(current, name) for name in FIXED if hasattr(current, name)}
+        for part in self.parts:
+            match part:
+                case Setting(element, field):
+                    text = text_of(description.find(f"{{*}}{element}"))
+                    if text and version < part.since:
+                        raise DescriptionError(f"{element}: api-version {version} does not know it; use {part.since}")
+                    if text:
+                        values[field] = _read(part, text)
+                    elif version < part.since and isinstance(current, self.settings):
+                        values[field] = getattr(current, field)
+                case AccessRules():
+                    rules = description.find("{*}AuthorizationRules")
+                    if rules is not None:
+                        values["authorization_rules"] = _read_access(rules)
+        return self.settings(**values)
+
+    def write(self, entity: Entity, authority: str, version: str = NEWEST_VERSION) -> ElementTree.Element:
+        """The description of `entity`; settings without a value are left out."""
+        root = new_description(self.element)
+        for part in self.parts:
+            match part:
+                case Setting(element, _, codec) if version >= part.since:
+                    value = shown(part, entity)
+                    if value is not None or codec is DURATION:
+                        ElementTree.SubElement(root, element).text = codec.write(value, authority)
+                case ReadOnlyElement(element, read) if version >= part.since:
+                    ElementTree.SubElement(root, element).text = read(entity) or None
+                case CountDetails():
+                    _write_counts(root, entity)
+                case AccessRules():
+                    rules = getattr(entity.settings, "authorization_rules", ())
+                    write_rules(root, rules, created_at=entity.created_at, updated_at=entity.updated_at)
+        return root
+
+
+def shown(part: Setting, entity: Entity) -> Any:
+    """The value that the entity shows for a setting; None if there is none to show."""
+    value = getattr(entity.settings, part.field)
+    return part.shown(entity) if value is None and part.shown is not None else value
+
+
+def text_of(element: ElementTree.Element | None) -> str:
+    """The text without space around it; empty for an element that is missing or nil."""
+    if element is None or element.get(f"{{{INSTANCE}}}nil") == "true":
+        return ""
+    return (element.text or "").strip()
+
+
+def _read(part: Setting, text: str) -> object:
+    try:
+        return part.codec.read(text)
+    except ValueError as error:
+        raise DescriptionError(f"{part.element}: {error}") from error
+
+
+def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
+    try:
+        return read_rules(element)
+    except ValueError as error:
+        raise DescriptionError(f"AuthorizationRules: {error}") from error
+
+
+def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
+    counts = entity.counts()
+    details = ElementTree.SubElement(root, "CountDetails", {"xmlns:d2p1": COUNTS})
+    for name, value in (
+        ("ActiveMessageCount", counts.active),
+        ("DeadLetterMessageCount", counts.dead_letter),
+        ("ScheduledMessageCount", counts.scheduled),
+        ("TransferMessageCount", counts.transfer),
+        ("TransferDeadLetterMessageCount", counts.transfer_dead_letter),
+    ):
+        ElementTree.SubElement(details, f"d2p1:{name}").text = str(value)
+
+
+def read_bool(text: str) -> bool:
+    """A Boolean as XML Schema writes it, in any case. Raises ValueError."""
+    try:
+        return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+    except KeyError as error:
+        raise ValueError(f"'{text}' is neither true nor false") from error
+
+
+def _read_int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is not a whole number") from error
+
+
+def _read_span(text: str) -> timedelta:
+    duration = read_duration(text)
+    if duration is None:
+        raise ValueError("it cannot last for ever")
+    return duration
+
+
+def _read_status(text: str) -> EntityStatus:
+    try:
+        return EntityStatus(text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is none of {', '.join(EntityStatus)}") from error
+
+
+def _read_path(text: str) -> str:
+    """The entity's path out of `sb://host/path`; a bare path stays as it is."""
+    return urlsplit(text).path.strip("/") if "://" in text else text.strip("/")
+
+
+BOOL = Codec(read_bool, lambda value, _: "true" if value else "false")
+INT = Codec(_read_int, lambda value, _: str(value))
+TEXT = Codec(str, lambda value, _: str(value))
+STATUS = Codec(_read_status, lambda value, _: str(value))
+DURATION = Codec(read_duration, lambda value, _: write_duration(value))  # None is written: for ever
+SPAN = Codec(_read_span, lambda value, _: write_duration(value))
+FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
+
+_ANONYMOUS = ReadOnlyElement("IsAnonymousAccessible", lambda _: "false")
+_KEYS = AccessRules()
+_ORDERED = ReadOnlyElement("SupportOrdering", lambda _: "true")
+_AVAILABLE = ReadOnlyElement("EntityAvailabilityStatus", lambda _: "Available")
+_LOCK = Setting("LockDuration", "lock_duration", SPAN)
+_MAX_SIZE = Setting("MaxSizeInMegabytes", "max_size_mb", INT)
+_DUPLICATES = Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOL)
+_WINDOW = Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_window", SPAN)
+_SESSIONS = Setting("RequiresSession", "requires_session", BOOL)
+_TTL = Setting("DefaultMessageTimeToLive", "default_ttl", DURATION)
+_DEAD_LETTER_EXPIRED = Setting("DeadLetteringOnMessageExpiration", "dead_letter_on_expiration", BOOL)
+_DELIVERIES = Setting("MaxDeliveryCount", "max_delivery_count", INT)
+_BATCHED = Setting("EnableBatchedOperations", "enable_batched_operations", BOOL)
+_STATUS = Setting("Status", "status", STATUS)
+_FORWARD_TO = Setting("ForwardTo", "forward_to", FORWARD)
+_FORWARD_DEAD = Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_to", FORWARD)
+_METADATA = Setting("UserMetadata", "user_metadata", TEXT)
+_IDLE = Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION)
+_PARTITIONED = Setting("EnablePartitioning", "enable_partitioning", BOOL)
+_EXPRESS = Setting("EnableExpress", "enable_express", BOOL)
+_MESSAGE_SIZE = Setting(
+    "MaxMessageSizeInKilobytes",
+    "max_message_size_kb",
+    INT,
+    shown=lambda entity: entity.intake.max_message_bytes // 1024,
+    since="2021-05",
+)
+_SIZE = ReadOnlyElement("SizeInBytes", lambda entity: str(entity.size_bytes))
+_COUNT = ReadOnlyElement("MessageCount", lambda entity: str(entity.counts().total))
+_TIMES = (
+    ReadOnlyElement("CreatedAt", lambda entity: write_time(entity.created_at)),
+    ReadOnlyElement("UpdatedAt", lambda entity: write_time(entity.updated_at)),
+    ReadOnlyElement("AccessedAt", lambda entity: write_time(entity.accessed_at)),
+)
+
+
+def _filters(topic: Topic) -> tuple[int, int]:
+    """How many SQL and correlation filters the subscriptions of a topic have."""
+    counts = [subscription.rules.counts() for subscription in topic.subscriptions.values()]
+    return sum(sql for sql, _ in counts), sum(correlation for _, correlation in counts)
+
+
+QUEUE = Kind(
+    "QueueDescription",
+    QueueSettings,
+    (
+        *(_LOCK, _MAX_SIZE, _DUPLICATES, _SESSIONS, _TTL, _DEAD_LETTER_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED),
+        *(_SIZE, _COUNT, _ANONYMOUS, _KEYS, _STATUS, _FORWARD_TO, _METADATA, *_TIMES, _ORDERED, CountDetails()),
+        *(_IDLE, _PARTITIONED, _AVAILABLE, _FORWARD_DEAD, _EXPRESS, _MESSAGE_SIZE),
+    ),
+)
+TOPIC = Kind(
+    "TopicDescription",
+    TopicSettings,
+    (
+        *(_TTL, _MAX_SIZE, _DUPLICATES, _WINDOW, _BATCHED, _SIZE),
+        Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOL),
+        *(_ANONYMOUS, _KEYS, _STATUS, _METADATA, *_TIMES),
+        Setting("SupportOrdering", "support_ordering", BOOL),
+        CountDetails(),
+        ReadOnlyElement("SubscriptionCount", lambda topic: str(len(topic.subscriptions))),
+        ReadOnlyElement("SqlFilterCount", lambda topic: str(_filters(topic)[0]), since="2024-05"),
+        ReadOnlyElement("CorrelationFilterCount", lambda topic: str(_filters(topic)[1]), since="2024-05"),
+        *(_IDLE, _PARTITIONED, _AVAILABLE),
+        ReadOnlyElement("EnableSubscriptionPartitioning", lambda _: "false"),
+        *(_EXPRESS, _MESSAGE_SIZE),
+    ),
+)
+SUBSCRIPTION = Kind(
+    "SubscriptionDescription",
+    SubscriptionSettings,
+    (
+        *(_LOCK, _SESSIONS, _TTL, _DEAD_LETTER_EXPIRED),
+        Setting("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", BOOL),
+        *(_COUNT, _DELIVERIES, _BATCHED, _STATUS, _FORWARD_TO, *_TIMES, CountDetails(), _METADATA),
+        *(_FORWARD_DEAD, _IDLE, _AVAILABLE),
+    ),
+)
+_KINDS = (QUEUE, TOPIC, SUBSCRIPTION)
+
+
+def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
+    """The kind that an element describes or that settings belong to. Raises DescriptionError."""
+    if not isinstance(described, ElementTree.Element):
+        return next(kind for kind in _KINDS if isinstance(described, kind.settings))
+    name = described.tag.rpartition("}")[2]
+    for kind in _KINDS:
+        if kind.element == name:
+            return kind
+    raise DescriptionError(f"<{name}> is none of {', '.join(kind.element for kind in _KINDS)}")
+
+
+def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
+    """What the namespace tells about itself."""
+    root, made = new_description("NamespaceInfo"), write_time(namespace.created_at)
+    for name, text in (
+        ("CreatedTime", made),
+        ("MessagingSKU", namespace.tier.value),
+        ("ModifiedTime", made),
+        ("Name", namespace.name),
+        ("NamespaceType", "Messaging"),
+    ):
+        ElementTree.SubElement(root, name).text = text
+    return root
+
+
+def new_description(element: str) -> ElementTree.Element:
+    """An empty description."""
+    return ElementTree.Element(element, {"xmlns": CONNECT, "xmlns:i": INSTANCE})

@@ -1,0 +1,102 @@
+"""HTTP/1.1 for the management API, over connections that somebody else accepted and decrypted.
+
+Keep-alive, chunked bodies and limits are aiohttp's, limits of time `serving.http_server`'s. What the namespace's faults
+do to a request is in `serving.http_faults`, what is answered is decided in `management`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from servicebus_sandbox.atom import atom_documents
+from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
+from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultVerdict
+from servicebus_sandbox.serving.http_faults import FaultGate, reset
+from servicebus_sandbox.serving.http_server import HttpServer
+from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
+from servicebus_sandbox.serving.websocket_server import PATH, WebSocketServer
+
+log = logging.getLogger(__name__)
+
+_SHUTDOWN_SECONDS = 1.0
+_XML = {"Content-Type": "application/xml; charset=utf-8"}
+
+
+class HttpsServer:
+    """Makes the protocol for each management connection of one namespace, and ends them. Needs a running loop."""
+
+    def __init__(
+        self,
+        management: Management,
+        faults: FaultBoard,
+        *,
+        lobby: Lobby,
+        websockets: WebSocketServer | None = None,
+        patience: float = FIRST_REQUEST_SECONDS,
+    ) -> None:
+        """`websockets` takes over who asks for AMQP at its path; `patience` is how many seconds a first request's head
+        may take, and a body; connections wait for that in the `lobby`.
+        """
+        self._management = management
+        self._faults = faults
+        self._websockets = websockets
+        self._gate = FaultGate(faults, connections=lambda: self._server.connections)
+        self._server = HttpServer("management", self._serve, lobby=lobby, patience=patience, log=log)
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for one connection."""
+        return self._server()
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    def faults_changed(self) -> None:
+        """Cut connections that are to be reset."""
+        if self._faults.connection_verdict() is ConnectionVerdict.RESET:
+            for connection in self._server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
+
+    async def close(self) -> None:
+        """End every connection; an answer under way has a second to leave."""
+        self._gate.close()
+        self._server.pre_shutdown()  # idle connections go at once
+        await self._server.shutdown(_SHUTDOWN_SECONDS)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if await self._gate.loses_connection(request.protocol):
+            return reset(request)
+        if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
+            self._server.prove(request)  # from here on the AMQP inside waits for a token
+            return await self._websockets.serve(request)
+        return await self._serve_request(request, await self._server.body_of(request))
+
+    async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        asked = AtomRequest(method=request.method, target=request.raw_path, headers=headers, body=body)
+
+        async def serve() -> AtomResponse:
+            return self._answer(asked)
+
+        answer = await self._gate.pass_through(unquote(request.path).strip("/"), serve, _refused)
+        if answer is None:
+            return reset(request)
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    def _answer(self, request: AtomRequest) -> AtomResponse:
+        try:
+            return self._management.answer(request)
+        except Exception:
+            log.exception("management request %s %s failed", request.method, request.target)
+            return AtomResponse(
+                500, b"<Error><Code>500</Code><Detail>internal error, see the sandbox's log</Detail></Error>"
+            )
+
+
+def _refused(_: FaultVerdict, sentence: str, status: int) -> AtomResponse:
+    return AtomResponse(status, atom_documents.error_document(status, sentence), _XML)

@@ -1,0 +1,1 @@
+"""Message queues: intake, delivery, locks, sessions, schedules, duplicates, forwarding."""

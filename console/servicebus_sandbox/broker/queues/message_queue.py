@@ -1,0 +1,364 @@
+"""The mechanics of one line of messages: storing, handing over, locking, settling, expiring.
+
+The same mechanics serve queues, subscriptions and their dead-letter queues; only `DeliveryRules` differ, and sessions
+(`session_queue`). Locks belong to the queue: they outlive receivers, and a token settles its message from anywhere.
+What may enter (status, quota, size, duplicates) is decided before, by `intake`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+
+from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+)
+from servicebus_sandbox.broker.entity_settings import DeliveryRules
+from servicebus_sandbox.broker.message import Message, MessageState, StoredMessage
+from servicebus_sandbox.broker.queues.agenda import Agenda
+from servicebus_sandbox.broker.queues.deadline_heap import Deadlines, earliest
+from servicebus_sandbox.broker.queues.forwarding import Forwarder
+from servicebus_sandbox.broker.queues.lane import Consumer, Lane
+from servicebus_sandbox.broker.queues.message_store import MessageStore
+from servicebus_sandbox.broker.queues.schedule import Schedule
+
+REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+EXPIRED, TOO_OFTEN = "TTLExpiredException", "MaxDeliveryCountExceeded"
+
+
+class MessageQueue:
+    """One line of messages with its consumers.
+
+    `dead_letters` takes what fails or expires; a dead-letter queue has none itself. `scheduled` is only peeked into.
+    Times are epoch seconds.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        rules: DeliveryRules,
+        agenda: Agenda,
+        new_number: Callable[[], int],
+        *,
+        dead_letters: MessageQueue | None = None,
+    ) -> None:
+        self.path = path
+        self.rules = rules
+        self.dead_letters = dead_letters
+        self.scheduled: Schedule | None = None
+        self.forwarder: Forwarder | None = None
+        self.alarm: float | None = None
+        self.accessed_at = agenda.clock()
+        self._agenda = agenda
+        self._new_number = new_number
+        self._store = MessageStore()
+        self._lane = Lane()
+        self._consumers: dict[Consumer, None] = {}
+        self._tokens: dict[bytes, StoredMessage] = {}
+        self._locks: Deadlines[int] = Deadlines(self._lock_deadline)
+        self._expiries: Deadlines[int] = Deadlines(self._expiry_deadline)
+        self._lanes_to_serve: dict[Lane, None] = {}
+
+    # ------------------------------------------------------------------ what there is
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._store.size_bytes
+
+    @property
+    def consumers(self) -> int:
+        return len(self._consumers)
+
+    def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[StoredMessage]:
+        """Up to `count` messages with ascending sequence numbers, whatever their state, changing nothing."""
+        streams = [self._store.starting_at(from_number)]
+        if self.scheduled is not None:
+            streams.append(self.scheduled.starting_at(from_number))
+        found: Iterator[StoredMessage] = merge(*streams, key=lambda stored: stored.sequence_number)
+        if session_id is not None:
+            found = (stored for stored in found if stored.message.session_id == session_id)
+        return list(islice(found, count))
+
+    # ------------------------------------------------------------------ entering
+
+    def put(
+        self,
+        message: Message,
+        now: float,
+        *,
+        ttl_limit: float | None = None,
+        enqueued_sequence_number: int | None = None,
+    ) -> int:
+        """Store a message at the end; returns its sequence number. `ttl_limit` is a topic's default, in seconds."""
+        number = self._new_number()
+        stored = StoredMessage(message, number, now, enqueued_sequence_number=enqueued_sequence_number)
+        if message.travel is not None:
+            stored.enqueued_sequence_number = message.travel.first_number
+            stored.dead_letter_source = message.travel.dead_letter_source
+            stored.add_properties(message.travel.added)
+        forwarder = self.forwarder
+        if forwarder is not None and forwarder.target is not None and forwarder.pass_on(stored):
+            return number
+        self._store.add(stored)
+        ttl = message.ttl
+        if self.rules.ttl_seconds is not None or ttl_limit is not None:
+            ttl = earliest(ttl, self.rules.ttl_seconds, ttl_limit)
+        if ttl is not None:
+            stored.expires_at = now + ttl
+            self._expiries.add(stored.expires_at, number)
+            self._agenda.call_at(stored.expires_at, self)
+        self._line_up(stored)
+        return number
+
+    def put_dead(self, stored: StoredMessage, reason: str, description: str) -> None:
+        """Take over a message that failed in the queue this one belongs to. Its number and history stay."""
+        dead = StoredMessage(
+            stored.message,
+            stored.sequence_number,
+            stored.enqueued_at,
+            delivery_count=stored.delivery_count,
+            enqueued_sequence_number=stored.enqueued_sequence_number,
+            added=stored.added,
+        )
+        dead.add_properties({REASON: reason, DESCRIPTION: description})
+        if self.forwarder is not None and self.forwarder.pass_on(dead):
+            return
+        self._store.add(dead)
+        self._line_up(dead)
+
+    def waiting(self) -> list[StoredMessage]:
+        """The messages that could be received now, in order."""
+        every = self._store.starting_at(0)
+        return [stored for stored in every if stored.state is MessageState.ACTIVE and stored.lock_token is None]
+
+    def let_go(self, stored: StoredMessage) -> None:
+        """One of those has gone elsewhere."""
+        self._lane_of(stored).ready -= 1
+        self._remove(stored)
+
+    def _lane_of(self, stored: StoredMessage) -> Lane:
+        return self._lane
+
+    def _line_up(self, stored: StoredMessage) -> None:
+        lane = self._lane_of(stored)
+        lane.put(stored.sequence_number)
+        if lane.consumers:
+            self._serve(lane)
+
+    def _serve(self, lane: Lane) -> None:
+        self._lanes_to_serve[lane] = None
+        self._agenda.want_dispatch(self)
+
+    # ------------------------------------------------------------------ consumers
+
+    def attach(self, consumer: Consumer) -> None:
+        """Let the consumer receive as soon as it is granted credit. Raises EntityDisabled, InvalidOperation."""
+        self._check_receivable()
+        consumer.lane = self._lane
+        self._consumers[consumer] = None
+
+    def grant(self, consumer: Consumer, credit: int) -> None:
+        """Set how many messages the consumer may be given from now on."""
+        consumer.credit = credit
+        lane = consumer.lane
+        if credit > 0 and lane is not None:
+            lane.wait(consumer)
+            if lane.ready:
+                self._serve(lane)
+
+    def detach(self, consumer: Consumer) -> None:
+        """The consumer is gone. The locks of what it has in hand stay until they end."""
+        self._consumers.pop(consumer, None)
+        if consumer.lane is not None:
+            consumer.lane.leave(consumer)
+
+    def dismiss(self, reason: BrokerError) -> None:
+        """Tell every consumer that it is over: the entity was deleted or disabled."""
+        for consumer in list(self._consumers):
+            self.detach(consumer)
+            consumer.lost(reason)
+
+    def close(self, reason: BrokerError) -> None:
+        """The entity is gone, and with it every message, at once: pending alarms must not keep them alive."""
+        self.dismiss(reason)
+        self._store = MessageStore()
+        self._lane = Lane()
+        self._tokens.clear()
+
+    def dispatch(self, now: float) -> None:
+        """Hand ready messages to consumers with credit, in turn."""
+        lanes, self._lanes_to_serve = self._lanes_to_serve, {}
+        for lane in lanes:
+            while lane.ready and (consumer := lane.next_consumer()) is not None:
+                consumer.credit -= 1
+                self._hand_over(self._take(lane), consumer, now)
+
+    def _take(self, lane: Lane) -> StoredMessage:
+        """The first message in line; there is one."""
+        stored = None
+        while stored is None:
+            stored = self._store.get(lane.pop())
+        lane.ready -= 1
+        return stored
+
+    def _hand_over(self, stored: StoredMessage, consumer: Consumer, now: float) -> None:
+        self.accessed_at = now
+        if consumer.settles_on_delivery:
+            self._remove(stored)
+        else:
+            self._lock(stored, now)
+        consumer.deliver(stored)
+
+    def _check_receivable(self) -> None:
+        if self.forwarder is not None and self.forwarder.target is not None:
+            raise InvalidOperation(f"'{self.path}' forwards its messages; receive from '{self.forwarder.target}'")
+        if not self.rules.can_receive:
+            raise EntityDisabled(self.path, "disabled for receiving", "receivers")
+
+    # ------------------------------------------------------------------ locks
+
+    def _lock(self, stored: StoredMessage, now: float) -> None:
+        token = stored.lock_token = self._agenda.new_token()
+        self._tokens[token] = stored
+        self._hold_until(stored, now + self.rules.lock_seconds)
+
+    def _hold_until(self, stored: StoredMessage, until: float) -> None:
+        stored.locked_until = until
+        self._locks.add(until, stored.sequence_number)
+        self._agenda.call_at(until, self)
+
+    def renew(self, token: bytes) -> float:
+        """Extend a message's lock by the lock duration; returns its end. Raises MessageLockLost."""
+        stored = self._locked(token)
+        self._hold_until(stored, self._agenda.clock() + self.rules.lock_seconds)
+        return stored.locked_until
+
+    def _locked(self, token: bytes) -> StoredMessage:
+        stored = self._tokens.get(token)
+        if stored is None:
+            raise MessageLockLost(self.path)
+        return stored
+
+    def check_held(self, tokens: Sequence[bytes]) -> None:
+        """Raise MessageLockLost unless all of these hold locks, so that they can be settled together or not at all."""
+        for token in tokens:
+            self._locked(token)
+
+    def _unlock(self, token: bytes) -> StoredMessage:
+        stored = self._locked(token)
+        del self._tokens[token]
+        stored.lock_token = None
+        return stored
+
+    # ------------------------------------------------------------------ settling
+
+    def complete(self, token: bytes) -> None:
+        """The message is done. Like all settling: raises MessageLockLost for a token that holds no lock."""
+        self._remove(self._unlock(token))
+
+    def abandon(self, token: bytes, added: dict[str, object] | None = None) -> None:
+        """Delivery failed: it counts, and the message is available again or, after too many, dead-lettered."""
+        stored = self._unlock(token)
+        stored.add_properties(added)
+        self._give_back(stored, failed=True)
+
+    def release(self, token: bytes) -> None:
+        """The receiver gives the message back unseen: nothing is counted."""
+        self._give_back(self._unlock(token), failed=False)
+
+    def defer(self, token: bytes, added: dict[str, object] | None = None) -> None:
+        """Set the message aside; only `receive_deferred` gets it from now on."""
+        stored = self._unlock(token)
+        stored.add_properties(added)
+        stored.state = MessageState.DEFERRED
+        self._give_back(stored, failed=False)
+
+    def dead_letter(
+        self, token: bytes, reason: str = "", description: str = "", added: dict[str, object] | None = None
+    ) -> None:
+        """Move the message to the dead-letter queue. Raises InvalidOperation on a dead-letter queue."""
+        if self.dead_letters is None:
+            raise InvalidOperation(f"'{self.path}' is a dead-letter queue itself; complete the message instead")
+        stored = self._unlock(token)
+        stored.add_properties(added)
+        self._bury(stored, reason, description)
+
+    def receive_deferred(
+        self, numbers: Sequence[int], *, settles_on_delivery: bool = False, session_id: str | None = None
+    ) -> list[StoredMessage]:
+        """Deferred messages by sequence number, locked anew: all of them, or MessageNotFound for one that is missing.
+
+        `session_id` must be held, where there are sessions.
+        """
+        self._check_receivable()
+        found = [self._deferred(number, session_id) for number in dict.fromkeys(numbers)]
+        now = self.accessed_at = self._agenda.clock()
+        for stored in found:
+            if settles_on_delivery:
+                self._remove(stored)
+            else:
+                self._lock(stored, now)
+        return found
+
+    def _deferred(self, number: int, session_id: str | None) -> StoredMessage:
+        stored = self._store.get(number)
+        if stored is None or stored.state is not MessageState.DEFERRED or stored.lock_token is not None:
+            raise MessageNotFound(self.path, number)
+        return stored
+
+    def _give_back(self, stored: StoredMessage, *, failed: bool) -> None:
+        """A lock has ended and the message stays: in line, deferred, expired, or failed too often."""
+        stored.delivery_count += failed
+        limit = self.rules.max_deliveries
+        if failed and limit is not None and stored.delivery_count >= limit:
+            self._bury(stored, TOO_OFTEN, f"{stored.delivery_count} deliveries of this message failed")
+        elif stored.expires_at is not None and stored.expires_at <= self._agenda.clock():
+            self._expire(stored)
+        elif stored.state is MessageState.ACTIVE:
+            self._line_up(stored)
+
+    def _expire(self, stored: StoredMessage) -> None:
+        if self.rules.dead_letter_on_expiration:
+            self._bury(stored, EXPIRED, "the message's time to live ended before it was received")
+        else:
+            self._remove(stored)
+
+    def _bury(self, stored: StoredMessage, reason: str, description: str) -> None:
+        self._remove(stored)
+        if self.dead_letters is not None:
+            self.dead_letters.put_dead(stored, reason, description)
+
+    def _remove(self, stored: StoredMessage) -> None:
+        self._store.remove(stored)
+
+    # ------------------------------------------------------------------ time
+
+    def run_due(self, now: float) -> float | None:
+        """End the locks and messages whose time has come; returns the next deadline."""
+        for number in self._locks.due(now):
+            stored = self._store.get(number)
+            if stored is not None and stored.lock_token is not None:
+                self._give_back(self._unlock(stored.lock_token), failed=True)
+        for number in self._expiries.due(now):
+            stored = self._store.get(number)
+            if stored is not None and stored.lock_token is None:  # a locked one expires when its lock ends
+                if stored.state is MessageState.ACTIVE:
+                    self._lane_of(stored).ready -= 1
+                self._expire(stored)
+        return earliest(self._locks.next(), self._expiries.next())
+
+    def _lock_deadline(self, number: int) -> float | None:
+        stored = self._store.get(number)
+        return stored.locked_until if stored is not None and stored.lock_token is not None else None
+
+    def _expiry_deadline(self, number: int) -> float | None:
+        stored = self._store.get(number)
+        return stored.expires_at if stored is not None else None

@@ -1,0 +1,74 @@
+"""Messages that were sent for later: kept apart, listed, cancelled, and released when their time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from servicebus_sandbox.broker.broker_errors import MessageNotFound
+from servicebus_sandbox.broker.message import Message, MessageState, StoredMessage
+from servicebus_sandbox.broker.queues.agenda import Agenda
+from servicebus_sandbox.broker.queues.deadline_heap import Deadlines
+from servicebus_sandbox.broker.queues.message_store import MessageStore
+
+
+class Schedule:
+    """`release` gets each message when it is due; there it enters like a new one, with a new sequence number."""
+
+    def __init__(
+        self,
+        path: str,
+        agenda: Agenda,
+        new_number: Callable[[], int],
+        release: Callable[[Message, float], object],
+    ) -> None:
+        self.path = path
+        self.alarm: float | None = None
+        self._agenda = agenda
+        self._new_number = new_number
+        self._release = release
+        self._store = MessageStore()
+        self._due: Deadlines[int] = Deadlines(self._deadline)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._store.size_bytes
+
+    def add(self, message: Message, when: float, now: float) -> int:
+        """Keep the message until `when` (epoch seconds); returns the number that cancels it."""
+        number = self._new_number()
+        self._store.add(StoredMessage(message, number, now, expires_at=when, state=MessageState.SCHEDULED))
+        self._due.add(when, number)
+        self._agenda.call_at(when, self)
+        return number
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        """Forget these messages, all or none. Raises MessageNotFound for one that is not there (any more)."""
+        found = []
+        for number in numbers:
+            stored = self._store.get(number)
+            if stored is None:
+                raise MessageNotFound(self.path, number)
+            found.append(stored)
+        for stored in found:
+            self._store.remove(stored)
+
+    def clear(self) -> None:
+        self._store = MessageStore()
+
+    def starting_at(self, number: int) -> Iterator[StoredMessage]:
+        return self._store.starting_at(number)
+
+    def run_due(self, now: float) -> float | None:
+        for number in self._due.due(now):
+            stored = self._store.get(number)
+            if stored is not None:
+                self._store.remove(stored)
+                self._release(stored.message, now)
+        return self._due.next()
+
+    def _deadline(self, number: int) -> float | None:
+        stored = self._store.get(number)
+        return stored.expires_at if stored is not None else None

@@ -1,0 +1,163 @@
+"""A message queue with sessions: every session is a line of its own with one consumer and one lock.
+
+The lock belongs to the session; its messages are locked as long as it is. It does not end by time while its holder
+waits for more messages, as the service keeps it then. When it ends by time, deliveries in hand have failed; when the
+consumer leaves, they come back uncounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from servicebus_sandbox.broker.broker_errors import BrokerError, InvalidOperation, MessageNotFound, SessionLockLost
+from servicebus_sandbox.broker.entity_settings import DeliveryRules
+from servicebus_sandbox.broker.message import StoredMessage
+from servicebus_sandbox.broker.queues.agenda import Agenda
+from servicebus_sandbox.broker.queues.deadline_heap import earliest
+from servicebus_sandbox.broker.queues.lane import Consumer
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.session_table import Answer, MessageSession, SessionTable
+
+
+class SessionQueue(MessageQueue):
+    """Every message in it has a session id: `intake` and `Subscription.put` see to that."""
+
+    def __init__(
+        self,
+        path: str,
+        rules: DeliveryRules,
+        agenda: Agenda,
+        new_number: Callable[[], int],
+        *,
+        dead_letters: MessageQueue | None = None,
+    ) -> None:
+        super().__init__(path, rules, agenda, new_number, dead_letters=dead_letters)
+        self._sessions = SessionTable(path)
+
+    # ------------------------------------------------------------------ accepting
+
+    def attach(self, consumer: Consumer) -> None:
+        raise InvalidOperation(f"'{self.path}' requires sessions; accept a session to receive from it")
+
+    def attach_to_session(self, consumer: Consumer, session_id: str) -> MessageSession:
+        """Accept this session for the consumer. Raises SessionCannotBeLocked while another one holds it."""
+        self._check_receivable()
+        session = self._sessions.accept(consumer, session_id, self._new_lock_end())
+        self._consumers[consumer] = None
+        return session
+
+    def attach_to_next_session(self, consumer: Consumer, until: float, answer: Answer) -> None:
+        """Accept the next session that has messages; `answer` gets it at the next `run` or later, None at `until`."""
+        self._check_receivable()
+        self._consumers[consumer] = None
+        self._sessions.wait(consumer, until, answer)
+        self._agenda.call_at(until, self)
+        self._agenda.want_dispatch(self)
+
+    def detach(self, consumer: Consumer) -> None:
+        """The consumer is gone: its session is free at once, what it had in hand comes back uncounted."""
+        self._sessions.stop_waiting(consumer)
+        session = consumer.lane
+        if isinstance(session, MessageSession):
+            self._end_lock(session, failed=False)
+        super().detach(consumer)
+
+    def close(self, reason: BrokerError) -> None:
+        super().close(reason)
+        self._sessions = SessionTable(self.path)
+
+    def dispatch(self, now: float) -> None:
+        if self._sessions.has_waits:
+            self._sessions.serve_waits(self._new_lock_end())
+        super().dispatch(now)
+
+    # ------------------------------------------------------------------ sessions
+
+    def renew_session(self, session_id: str) -> float:
+        """Extend the session's lock; returns its end, in epoch seconds. Raises SessionLockLost if nobody holds it."""
+        session = self._sessions.held(session_id)
+        self._sessions.extend(session, self._new_lock_end())
+        return session.locked_until
+
+    def session_state(self, session_id: str) -> bytes | None:
+        """Raises SessionLockLost if nobody holds the session."""
+        return self._sessions.held(session_id).state
+
+    def set_session_state(self, session_id: str, state: bytes | None) -> None:
+        """Raises SessionLockLost if nobody holds the session."""
+        session = self._sessions.held(session_id)
+        session.state, session.state_set_at = state, self._agenda.clock()
+
+    def session_ids(self, *, state_set_since: float | None = None) -> list[str]:
+        """Sessions with messages or a state; given a time, those whose state was set then or later."""
+        if state_set_since is None:
+            return sorted(s.id for s in self._sessions if s.ready or s.locked or s.state is not None)
+        return sorted(s.id for s in self._sessions if s.state is not None and s.state_set_at >= state_set_since)
+
+    def _new_lock_end(self) -> float:
+        until = self._agenda.clock() + self.rules.lock_seconds
+        self._agenda.call_at(until, self)
+        return until
+
+    def _end_lock(self, session: MessageSession, *, failed: bool) -> None:
+        for number in list(session.locked):
+            stored = self._store.get(number)
+            if stored is not None and stored.lock_token is not None:
+                self._give_back(self._unlock(stored.lock_token), failed=failed)
+        self._sessions.free(session)
+        self._agenda.want_dispatch(self)
+
+    # ------------------------------------------------------------------ what differs for messages
+
+    def _lane_of(self, stored: StoredMessage) -> MessageSession:
+        return self._sessions.get(stored.message.session_id or "")
+
+    def _line_up(self, stored: StoredMessage) -> None:
+        super()._line_up(stored)
+        self._sessions.offer(self._lane_of(stored))
+        if self._sessions.has_waits:
+            self._agenda.want_dispatch(self)
+
+    def _hold_until(self, stored: StoredMessage, until: float) -> None:
+        session = self._lane_of(stored)
+        stored.locked_until = session.locked_until
+        session.locked[stored.sequence_number] = None
+
+    def renew(self, token: bytes) -> float:
+        raise InvalidOperation(f"messages of '{self.path}' are locked by their session; renew the session's lock")
+
+    def _locked(self, token: bytes) -> StoredMessage:
+        stored = self._tokens.get(token)
+        if stored is None:
+            raise SessionLockLost(self.path, None)
+        return stored
+
+    def _unlock(self, token: bytes) -> StoredMessage:
+        stored = super()._unlock(token)
+        self._lane_of(stored).locked.pop(stored.sequence_number, None)
+        return stored
+
+    def _deferred(self, number: int, session_id: str | None) -> StoredMessage:
+        self._sessions.held(session_id or "")
+        stored = super()._deferred(number, session_id)
+        if stored.message.session_id != session_id:
+            raise MessageNotFound(self.path, number)
+        return stored
+
+    def _remove(self, stored: StoredMessage) -> None:
+        super()._remove(stored)
+        self._sessions.forget_if_idle(self._lane_of(stored))
+
+    def run_due(self, now: float) -> float | None:
+        following = super().run_due(now)
+        for session in self._sessions.lost_locks(now):
+            consumer = session.holder
+            if consumer is not None and consumer.credit > 0:
+                self._sessions.extend(session, self._new_lock_end())
+                continue
+            self._end_lock(session, failed=True)
+            if consumer is not None:
+                self._consumers.pop(consumer, None)
+                consumer.lost(SessionLockLost(self.path, session.id))
+        self._sessions.time_out_waits(now)
+        return earliest(following, self._sessions.next_deadline())

@@ -1,0 +1,1 @@
+"""Subscription rules: SQL and correlation filters, actions, and the message properties that they read."""

@@ -1,0 +1,327 @@
+"""The grammar of filters and rule actions, by recursive descent (the SQL-92 subset that the service documents).
+
+    predicate  = conjunction { OR conjunction }
+    conjunction = negation { AND negation }
+    negation   = NOT negation | comparison
+    comparison = sum [ operator sum | IS [NOT] NULL | [NOT] IN (sum, ...) | [NOT] LIKE sum [ESCAPE sum] ]
+               | EXISTS (property)
+    sum        = product { + | - product },  product = sign { * | / | % sign },  sign = { + | - } primary
+    primary    = constant | @parameter | property | function | ( predicate or sum )
+    property   = [sys. | user.] name
+    actions    = { SET property = sum | REMOVE property  [;] }
+
+A value is no predicate and a predicate no value: `color` alone is refused, as is `(a = 1) + 2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from servicebus_sandbox.broker.broker_errors import FilterSyntaxError
+from servicebus_sandbox.broker.subscription_rules.expressions import (
+    All,
+    AnyOf,
+    Chain,
+    Comparison,
+    Constant,
+    Exists,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    NewId,
+    Not,
+    Parameter,
+    Predicate,
+    Property,
+    PropertyByName,
+    ValueNode,
+)
+from servicebus_sandbox.broker.subscription_rules.tokenizer import FilterToken, FilterTokenKind, tokenize
+
+MAX_DEPTH = 32
+MAX_STATEMENTS = 32
+
+_PREDICATES = (All, AnyOf, Comparison, Exists, In, IsNull, Like, Not)
+_COMPARISONS = ("=", "<>", "!=", ">", ">=", "<", "<=")
+_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
+_MOST_WHOLE = 2**63 - 1
+
+Node = Predicate | ValueNode
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """SET target = value"""
+
+    target: Property
+    value: ValueNode
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """REMOVE target"""
+
+    target: Property
+
+
+Statement = Set | Remove
+
+
+def parse_filter(text: str) -> tuple[Predicate, frozenset[str]]:
+    """The predicate and the names of the parameters it uses. Raises FilterSyntaxError."""
+    parser = _Parser(text)
+    predicate = parser.predicate()
+    parser.end()
+    return predicate, frozenset(parser.parameters)
+
+
+def parse_action(text: str) -> tuple[tuple[Statement, ...], frozenset[str]]:
+    """The statements and the names of the parameters they use. Raises FilterSyntaxError."""
+    parser = _Parser(text)
+    statements = parser.statements()
+    parser.end()
+    return statements, frozenset(parser.parameters)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._words = tokenize(text)
+        self._next = 0
+        self._depth = 0
+        self.parameters: set[str] = set()
+
+    # ------------------------------------------------------------------ words
+
+    @property
+    def _word(self) -> FilterToken:
+        return self._words[self._next]
+
+    def _take(self) -> FilterToken:
+        word = self._word
+        if word.sort is not FilterTokenKind.END:
+            self._next += 1
+        return word
+
+    def _skip(self, *texts: str) -> str | None:
+        """Take the next word if it is one of these keywords or symbols."""
+        if self._word.sort in (FilterTokenKind.KEYWORD, FilterTokenKind.SYMBOL) and self._word.text in texts:
+            return self._take().text
+        return None
+
+    def _expect(self, text: str) -> None:
+        if self._skip(text) is None:
+            raise self._unexpected(f"'{text}'")
+
+    def _unexpected(self, wanted: str, word: FilterToken | None = None) -> FilterSyntaxError:
+        word = word or self._word
+        found = word.text if word.sort is FilterTokenKind.END else f"'{word.text}'"
+        return FilterSyntaxError(f"{wanted} was expected at character {word.at}, not {found}")
+
+    def end(self) -> None:
+        if self._word.sort is not FilterTokenKind.END:
+            raise self._unexpected("the end of the expression")
+
+    # ------------------------------------------------------------------ predicates
+
+    def predicate(self) -> Predicate:
+        return self._as_predicate(self._either)
+
+    def _either(self) -> Node:
+        return self._joined(self._conjunction, "OR", AnyOf)
+
+    def _conjunction(self) -> Node:
+        return self._joined(self._negation, "AND", All)
+
+    def _joined(self, part: Callable[[], Node], word: str, make: Callable[[tuple[Predicate, ...]], Predicate]) -> Node:
+        at = self._next
+        first = part()
+        if self._word.sort is not FilterTokenKind.KEYWORD or self._word.text != word:
+            return first
+        parts = [self._checked_predicate(first, self._words[at])]
+        while self._skip(word):
+            parts.append(self._as_predicate(part))
+        return make(tuple(parts))
+
+    def _negation(self) -> Node:
+        if not self._skip("NOT"):
+            return self._comparison()
+        return Not(self._as_predicate(self._deeper(self._negation)))
+
+    def _comparison(self) -> Node:
+        if self._skip("EXISTS"):
+            return Exists(self._in_parentheses(self._property))
+        at = self._next
+        left = self._sum()
+        if operator := self._skip(*_COMPARISONS):
+            return Comparison(self._checked_value(left, self._words[at]), operator, self._value())
+        if self._skip("IS"):
+            return self._is_null(left, self._words[at])
+        negated = self._skip("NOT") is not None
+        if self._skip("IN"):
+            found: Predicate = In(self._checked_value(left, self._words[at]), self._in_parentheses(self._list))
+        elif self._skip("LIKE"):
+            pattern = self._value()
+            escape = self._value() if self._skip("ESCAPE") else None
+            found = Like(self._checked_value(left, self._words[at]), pattern, escape)
+        elif negated:
+            raise self._unexpected("IN or LIKE")
+        else:
+            return left
+        return Not(found) if negated else found
+
+    def _is_null(self, left: Node, at: FilterToken) -> Predicate:
+        negated = self._skip("NOT") is not None
+        self._expect("NULL")
+        if not isinstance(left, Property):
+            raise self._unexpected("a property before IS", at)
+        return Not(IsNull(left)) if negated else IsNull(left)
+
+    def _list(self) -> tuple[ValueNode, ...]:
+        values = [self._value()]
+        while self._skip(","):
+            values.append(self._value())
+        return tuple(values)
+
+    def _in_parentheses(self, inside: Callable[[], T]) -> T:
+        self._expect("(")
+        found = inside()
+        self._expect(")")
+        return found
+
+    def _as_predicate(self, read: Callable[[], Node]) -> Predicate:
+        at = self._word
+        return self._checked_predicate(read(), at)
+
+    def _checked_predicate(self, node: Node, at: FilterToken) -> Predicate:
+        if isinstance(node, _PREDICATES):
+            return node
+        raise self._unexpected("a condition such as color = 'red'", at)
+
+    # ------------------------------------------------------------------ values
+
+    def _value(self) -> ValueNode:
+        at = self._word
+        return self._checked_value(self._sum(), at)
+
+    def _checked_value(self, node: Node, at: FilterToken) -> ValueNode:
+        if isinstance(node, _PREDICATES):
+            raise self._unexpected("a value", at)
+        return node  # type: ignore[return-value]  # what is no predicate is a value
+
+    def _sum(self) -> Node:
+        return self._chain(self._product, "+", "-")
+
+    def _product(self) -> Node:
+        return self._chain(self._sign, "*", "/", "%")
+
+    def _chain(self, operand: Callable[[], Node], *operators: str) -> Node:
+        at = self._word
+        first = operand()
+        rest: list[tuple[str, ValueNode]] = []
+        while operator := self._skip(*operators):
+            behind = self._word
+            rest.append((operator, self._checked_value(operand(), behind)))
+        return Chain(self._checked_value(first, at), tuple(rest)) if rest else first
+
+    def _sign(self) -> Node:
+        sign = self._skip("+", "-")
+        if sign is None:
+            return self._primary()
+        at = self._word
+        operand = self._checked_value(self._deeper(self._sign)(), at)
+        if sign == "+":
+            return operand
+        if isinstance(operand, Constant) and isinstance(operand.constant, int | float):
+            return Constant(-operand.constant)
+        return Negative(operand)
+
+    def _primary(self) -> Node:
+        word = self._take()
+        match word.sort:
+            case FilterTokenKind.TEXT:
+                return Constant(word.text)
+            case FilterTokenKind.DOUBLE:
+                return Constant(float(word.text))
+            case FilterTokenKind.WHOLE:
+                if int(word.text) > _MOST_WHOLE:
+                    raise FilterSyntaxError(f"{word.text} at character {word.at} is beyond a 64-bit whole number")
+                return Constant(int(word.text))
+            case FilterTokenKind.PARAMETER:
+                self.parameters.add(word.text)
+                return Parameter(word.text)
+            case FilterTokenKind.NAME:
+                return self._named(word)
+            case FilterTokenKind.KEYWORD if word.text in _CONSTANTS:
+                return Constant(_CONSTANTS[word.text])
+        if word == FilterToken(FilterTokenKind.SYMBOL, "(", word.at):
+            inside = self._deeper(self._either)()
+            self._expect(")")
+            return inside
+        raise self._unexpected("a value or a condition", word)
+
+    def _named(self, word: FilterToken) -> Node:
+        """A property, or a function if a parenthesis follows."""
+        if not (word.plain and self._skip("(")):
+            return self._property_from(word)
+        function = word.text.lower()
+        if function == "newid":
+            self._expect(")")
+            return NewId()
+        if function not in ("p", "property"):
+            raise self._unexpected("newid, property or p before a parenthesis", word)
+        node = PropertyByName(self._deeper(self._value)())
+        self._expect(")")
+        return node
+
+    def _property(self) -> Property:
+        word = self._take()
+        if word.sort is not FilterTokenKind.NAME:
+            raise self._unexpected("the name of a property", word)
+        return self._property_from(word)
+
+    def _property_from(self, word: FilterToken) -> Property:
+        if not self._skip("."):
+            return Property(word.text)
+        scope = word.text.lower()
+        if scope not in ("sys", "user"):
+            raise self._unexpected("sys or user before the dot", word)
+        name = self._take()
+        if name.sort not in (FilterTokenKind.NAME, FilterTokenKind.KEYWORD):
+            raise self._unexpected("the name of a property", name)
+        return Property(name.text, is_system=scope == "sys")
+
+    def _deeper(self, read: Callable[[], T]) -> Callable[[], T]:
+        """`read`, one level further down; so deep that Python's own stack suffers is refused."""
+
+        def descend() -> T:
+            if self._depth >= MAX_DEPTH:
+                raise FilterSyntaxError(f"the expression is nested more than {MAX_DEPTH} levels deep")
+            self._depth += 1
+            try:
+                return read()
+            finally:
+                self._depth -= 1
+
+        return descend
+
+    # ------------------------------------------------------------------ actions
+
+    def statements(self) -> tuple[Statement, ...]:
+        found: list[Statement] = []
+        while verb := self._skip("SET", "REMOVE"):
+            target = self._property()
+            if verb == "SET":
+                self._expect("=")
+                found.append(Set(target, self._value()))
+            else:
+                found.append(Remove(target))
+            self._skip(";")
+        if not found:
+            raise self._unexpected("SET or REMOVE")
+        if len(found) > MAX_STATEMENTS:
+            raise FilterSyntaxError(f"the action has {len(found)} statements; at most {MAX_STATEMENTS} are allowed")
+        return tuple(found)

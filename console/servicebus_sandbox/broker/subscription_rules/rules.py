@@ -1,0 +1,136 @@
+"""The rules of a subscription: which copies of a message it takes.
+
+All matching rules without an action give one copy together; each matching rule with an action gives a copy of its own,
+changed by the action and with the name of the rule in its property `RuleName`. A subscription begins with the rule
+`$Default`, which takes everything; one without rules takes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from servicebus_sandbox.broker.broker_errors import EntityExists, EntityNotFound, EvaluationError
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, Filter, NewId, SqlAction, TrueFilter
+from servicebus_sandbox.broker.subscription_rules.message_properties import MessageProperties, PropertyCodec
+
+DEFAULT_RULE = "$Default"
+RULE_NAME = "RuleName"
+"""The user property that tells by which rule a changed copy was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """`created_at` is in epoch seconds."""
+
+    name: str = DEFAULT_RULE
+    filter: Filter = field(default_factory=TrueFilter)
+    action: SqlAction | None = None
+    created_at: float = 0.0
+
+
+class ArrivingMessage:
+    """A message on its way through a topic: its properties are read once, when the first rule asks for them."""
+
+    __slots__ = ("_codec", "_properties", "message", "new_id")
+
+    def __init__(self, message: Message, codec: PropertyCodec, new_id: NewId) -> None:
+        self.message = message
+        self.new_id = new_id
+        self._codec = codec
+        self._properties: MessageProperties | None = None
+
+    @property
+    def properties(self) -> MessageProperties:
+        """Shared by all rules; never changed. Raises EvaluationError if the message cannot be read."""
+        if self._properties is None:
+            self._properties = self._codec.read(self.message)
+        return self._properties
+
+    def changed_by(self, rule: Rule, action: SqlAction) -> Message:
+        """Raises EvaluationError."""
+        properties = self.properties.copy()
+        action.apply(properties, self.new_id)
+        properties.set_user(RULE_NAME, rule.name)
+        return self._codec.write(self.message, properties)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """What becomes of a message: the copies to store, and what went wrong in a rule, if anything did."""
+
+    copies: Sequence[Message]
+    error: EvaluationError | None = None
+
+
+class RuleSet:
+    """Rules by name, compared without case; `owner` is the path of the subscription, for error messages."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._rules: dict[str, Rule] = {}
+        self._takes_all = False
+
+    def __iter__(self) -> Iterator[Rule]:
+        """By name."""
+        return iter([self._rules[key] for key in sorted(self._rules)])
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __getitem__(self, name: str) -> Rule:
+        """Raises EntityNotFound."""
+        rule = self._rules.get(name.lower())
+        if rule is None:
+            raise EntityNotFound(self._path(name))
+        return rule
+
+    def add(self, rule: Rule) -> None:
+        """Raises EntityExists."""
+        if rule.name.lower() in self._rules:
+            raise EntityExists(self._path(rule.name))
+        self._rules[rule.name.lower()] = rule
+        self._look_for_short_cut()
+
+    def replace(self, rule: Rule) -> None:
+        """Put the rule in place of the one of this name. Raises EntityNotFound."""
+        self._rules[self[rule.name].name.lower()] = rule
+        self._look_for_short_cut()
+
+    def remove(self, name: str) -> None:
+        """Raises EntityNotFound."""
+        del self._rules[self[name].name.lower()]
+        self._look_for_short_cut()
+
+    def counts(self) -> tuple[int, int]:
+        """How many rules filter by SQL (true and false filters do) and how many by correlation."""
+        correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in self._rules.values())
+        return len(self._rules) - correlation, correlation
+
+    def judge(self, arriving: ArrivingMessage) -> RuleVerdict:
+        """The copies this subscription takes. A rule that fails matches nothing; its error is told."""
+        if self._takes_all:
+            return RuleVerdict((arriving.message,))
+        plain, changed, error = False, [], None
+        for rule in self:
+            try:
+                if not rule.filter.matches(arriving.properties, arriving.new_id):
+                    continue
+                if rule.action is None:
+                    plain = True
+                else:
+                    changed.append(arriving.changed_by(rule, rule.action))
+            except EvaluationError as failure:
+                error = error or EvaluationError(f"rule '{rule.name}': {failure}")
+        return RuleVerdict((arriving.message, *changed) if plain else tuple(changed), error)
+
+    def _look_for_short_cut(self) -> None:
+        """Whether every message is taken as it is, so that none has to be opened."""
+        rules = self._rules.values()
+        self._takes_all = any(isinstance(rule.filter, TrueFilter) for rule in rules) and all(
+            rule.action is None for rule in rules
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._owner}/rules/{name}"

@@ -1,0 +1,1 @@
+"""Queues, topics and subscriptions, and the namespace that contains them."""

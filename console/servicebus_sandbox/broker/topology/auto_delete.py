@@ -1,0 +1,63 @@
+"""Entities that delete themselves when nobody has used them for a while (auto-delete on idle)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from servicebus_sandbox.broker.entity_settings import TopicSettings, seconds_or_none
+from servicebus_sandbox.broker.queues.agenda import Agenda
+from servicebus_sandbox.broker.topology.messaging_entities import Entity, Topic
+
+
+class AutoDelete:
+    """Watches one entity; `expire` is called once it has been idle for as long as its settings say.
+
+    Sending, receiving and changing count as use, receivers that wait and scheduled messages too; a topic is used when
+    one of its subscriptions is. Entities that forward are never idle, as in the service.
+    """
+
+    def __init__(self, entity: Entity, agenda: Agenda, expire: Callable[[], None]) -> None:
+        self.alarm: float | None = None
+        self._entity = entity
+        self._agenda = agenda
+        self._expire = expire
+        self._is_over = False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """The settings may have changed."""
+        deadline = self._deadline()
+        if deadline is not None:
+            self._agenda.call_at(deadline, self)
+
+    def end(self) -> None:
+        """The entity is gone."""
+        self._is_over = True
+
+    def run_due(self, now: float) -> float | None:
+        deadline = self._deadline()
+        if self._is_over or deadline is None or deadline > now:
+            return None if self._is_over else deadline
+        self._expire()
+        return None
+
+    def _deadline(self) -> float | None:
+        settings = self._entity.settings
+        limit = seconds_or_none(settings.auto_delete_on_idle)
+        if limit is None or (not isinstance(settings, TopicSettings) and settings.forward_to is not None):
+            return None
+        return (self._agenda.clock() if _is_in_use(self._entity) else _used_at(self._entity)) + limit
+
+
+def _is_in_use(entity: Entity) -> bool:
+    """Whether somebody waits for messages, or messages wait for their time."""
+    if isinstance(entity, Topic):
+        return bool(entity.counts().scheduled) or any(map(_is_in_use, entity.subscriptions.values()))
+    return bool(entity.counts().scheduled) or any(queue.consumers for queue in entity.message_queues)
+
+
+def _used_at(entity: Entity) -> float:
+    own = max(entity.accessed_at, entity.updated_at)
+    if isinstance(entity, Topic):
+        return max([own, *map(_used_at, entity.subscriptions.values())])
+    return own

@@ -1,0 +1,129 @@
+"""What the service asks of an entity beyond the ranges that settings check themselves: tiers, sizes, targets.
+
+Atom and ARM both ask here before they store settings. What an entity has already, however it got it, it may keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound, InvalidSettings
+from servicebus_sandbox.broker.entity_settings import EntitySettings, QueueSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+
+SHORTEST_IDLE = timedelta(minutes=5)
+SHORTEST_TTL = timedelta(seconds=1)
+SHORTEST_WINDOW = timedelta(seconds=20)
+PREMIUM_MESSAGE_KB = range(1024, 102400 + 1)
+_SIZES_MB = tuple(1024 * size for size in (1, 2, 3, 4, 5))
+_PREMIUM_SIZES_MB = (*_SIZES_MB, *(1024 * size for size in (10, 20, 40, 80)))
+_TARGETS = ("forward_to", "forward_dead_lettered_to")
+_NOT_BASIC = {
+    "requires_duplicate_detection": False,
+    "requires_session": False,
+    "auto_delete_on_idle": None,
+    "default_ttl": None,
+    "duplicate_window": timedelta(minutes=10),
+    "forward_to": None,
+    "forward_dead_lettered_to": None,
+    "enable_express": False,
+}
+"""What is fixed on the Basic tier, and at which value: the page "Service Bus Resource Manager exceptions" lists them.
+
+Naming that very value is taken here; whether the service takes it, no page says.
+"""
+
+
+class TargetMissing(BrokerError):
+    """Messages are to be forwarded to an entity that is not there."""
+
+
+def check_settings(namespace: BrokerNamespace, settings: EntitySettings, *, present: Entity | None = None) -> None:
+    """Raise InvalidSettings or TargetMissing for settings that the service would not take for this entity.
+
+    `present` is the entity that is to be changed, None for one that is to be made.
+    """
+    for name, wanted in _chosen(settings, present):
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(namespace.tier, wanted)
+    check_tier(namespace, settings)
+    if getattr(settings, "requires_duplicate_detection", False) and getattr(settings, "enable_express", False):
+        raise InvalidSettings("an express entity cannot detect duplicates; choose one of the two")
+    for name in _TARGETS:
+        _check_target(namespace, getattr(settings, name, None))
+
+
+def _chosen(settings: EntitySettings, present: Entity | None) -> Iterator[tuple[str, Any]]:
+    """What differs from the entity as it is, or from the defaults."""
+    before = type(settings)() if present is None else present.settings
+    for name in _CHECKS:
+        wanted = getattr(settings, name, None)
+        if wanted is not None and wanted != getattr(before, name, None):
+            yield name, wanted
+
+
+def _check_size(tier: Tier, size: int) -> None:
+    allowed = _PREMIUM_SIZES_MB if tier is Tier.PREMIUM else _SIZES_MB
+    if size not in allowed:
+        raise InvalidSettings(f"max_size_mb is {size}; on the tier {tier} it is one of {', '.join(map(str, allowed))}")
+
+
+def _check_message_size(tier: Tier, size: int) -> None:
+    if tier is not Tier.PREMIUM and size != tier.max_message_bytes // 1024:
+        raise InvalidSettings(f"max_message_size_kb cannot be chosen on the tier {tier}; that takes Premium")
+    if tier is Tier.PREMIUM and size not in PREMIUM_MESSAGE_KB:
+        allowed = f"{PREMIUM_MESSAGE_KB.start} to {PREMIUM_MESSAGE_KB.stop - 1}"
+        raise InvalidSettings(f"max_message_size_kb is {size}; allowed is {allowed}")
+
+
+def _check_idle(_: Tier, idle: timedelta) -> None:
+    if idle < SHORTEST_IDLE:
+        raise InvalidSettings(f"auto_delete_on_idle is {idle}; allowed is {SHORTEST_IDLE} or more")
+
+
+def _check_ttl(_: Tier, ttl: timedelta) -> None:
+    if ttl < SHORTEST_TTL:
+        raise InvalidSettings(f"default_ttl is {ttl}; allowed is {SHORTEST_TTL} or more")
+
+
+def _check_window(_: Tier, window: timedelta) -> None:
+    if window < SHORTEST_WINDOW:
+        raise InvalidSettings(f"duplicate_window is {window}; allowed is {SHORTEST_WINDOW} or more")
+
+
+_CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
+    "max_size_mb": _check_size,
+    "max_message_size_kb": _check_message_size,
+    "auto_delete_on_idle": _check_idle,
+    "default_ttl": _check_ttl,
+    "duplicate_window": _check_window,
+}
+
+
+def check_tier(namespace: BrokerNamespace, settings: EntitySettings) -> None:
+    """Raise InvalidSettings for what the Basic tier has not: topics, sessions, duplicate detection, forwarding."""
+    if namespace.tier is not Tier.BASIC:
+        return
+    if not isinstance(settings, QueueSettings):
+        kind = "topics" if isinstance(settings, TopicSettings) else "subscriptions"
+        raise InvalidSettings(f"'{namespace.name}' is of the tier Basic, which has no {kind}; use Standard or Premium")
+    for name, only in _NOT_BASIC.items():
+        if getattr(settings, name) != only:
+            raise InvalidSettings(
+                f"{name} cannot be set on the tier Basic of '{namespace.name}'; use Standard or Premium"
+            )
+
+
+def _check_target(namespace: BrokerNamespace, target: str | None) -> None:
+    if target is None:
+        return
+    try:
+        entity: Entity | None = namespace.entity(target)
+    except EntityNotFound:
+        entity = None
+    if entity is None or isinstance(entity, Subscription):
+        raise TargetMissing(f"messages are to be forwarded to '{target}', which is no queue or topic; create it first")

@@ -1,0 +1,322 @@
+"""One namespace: its entities by path, and the agenda they share.
+
+Paths compare case-insensitively; queues and topics share one space of names. Whoever owns a namespace calls `run`
+after any input and when `next_deadline` has come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from servicebus_sandbox.broker.broker_errors import (
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    InvalidOperation,
+    InvalidSettings,
+)
+from servicebus_sandbox.broker.entity_settings import (
+    Pings,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+    check_update,
+)
+from servicebus_sandbox.broker.message import Message
+from servicebus_sandbox.broker.queues.agenda import Agenda, Clock
+from servicebus_sandbox.broker.queues.intake import Admission
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.subscription_rules.message_properties import PropertyCodec, SystemFieldCodec
+from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
+from servicebus_sandbox.broker.topology.auto_delete import AutoDelete
+from servicebus_sandbox.broker.topology.messaging_entities import (
+    DEAD_LETTERS,
+    SUBSCRIPTIONS,
+    TRANSFER_DEAD_LETTERS,
+    Entity,
+    Queue,
+    SendTarget,
+    Subscription,
+    Topic,
+)
+
+_NAME = re.compile(r"[\w.~-]+")
+_PATH = re.compile(r"[\w.~-]+(/[\w.~-]+)*")
+
+MAX_PATH = 260
+MAX_SUBSCRIPTION_NAME = 50
+
+Watcher = Callable[[Entity], None]
+Found = TypeVar("Found")
+
+
+class BrokerNamespace:
+    """A Service Bus namespace with a clock of its own.
+
+    `clock` gives epoch seconds. `salt` (8 bytes, drawn by the caller) keeps the lock tokens of one run apart from those
+    of another. `codec` opens messages for the rules of subscriptions. All lookups raise EntityNotFound.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Clock,
+        tier: Tier = Tier.STANDARD,
+        salt: bytes = bytes(8),
+        codec: PropertyCodec | None = None,
+        pings: Pings = Pings.DROPPED,
+    ) -> None:
+        self.name = name
+        self.tier = tier
+        self.created_at = clock()
+        self._agenda = Agenda(clock, salt=salt)
+        self._codec = codec or SystemFieldCodec()
+        self._admission = Admission(
+            max_message_bytes=tier.max_message_bytes, pings=pings, identify=self._codec.identify
+        )
+        self._queues: dict[str, Queue] = {}
+        self._topics: dict[str, Topic] = {}
+        self._removal_watchers: list[Watcher] = []
+        self._closing_watchers: list[Watcher] = []
+        self._idle_watches: dict[Entity, AutoDelete] = {}
+
+    # ------------------------------------------------------------------ making and changing
+
+    def create_queue(self, path: str, settings: QueueSettings | None = None) -> Queue:
+        """Raises EntityExists, InvalidSettings (the name)."""
+        self._check_free(path)
+        queue = Queue(path, settings or QueueSettings(), self._agenda, self._admission, self._forward)
+        self._queues[path.lower()] = queue
+        self._watch_idleness(queue, lambda: self.delete(path))
+        return queue
+
+    def create_topic(self, path: str, settings: TopicSettings | None = None) -> Topic:
+        """Raises EntityExists, InvalidSettings (the name)."""
+        self._check_free(path)
+        topic = Topic(path, settings or TopicSettings(), self._agenda, self._admission, self._codec)
+        self._topics[path.lower()] = topic
+        self._watch_idleness(topic, lambda: self.delete(path))
+        return topic
+
+    def create_subscription(
+        self, topic: str, name: str, settings: SubscriptionSettings | None = None, *, first_rule: Rule | None = None
+    ) -> Subscription:
+        """Raises EntityNotFound for the topic, EntityExists, InvalidSettings (a name).
+
+        `first_rule` stands in for the rule that takes every message.
+        """
+        parent = self.topic(topic)
+        _check_name(name, MAX_SUBSCRIPTION_NAME, slashes=False)
+        if name.lower() in parent.subscriptions:
+            raise EntityExists(f"{topic}/{SUBSCRIPTIONS}/{name}")
+        rule = self._made_now(first_rule or Rule())
+        subscription = Subscription(parent, name, settings or SubscriptionSettings(), self._agenda, rule, self._forward)
+        parent.subscriptions[name.lower()] = subscription
+        self._watch_idleness(subscription, lambda: self.delete_subscription(topic, name))
+        return subscription
+
+    def create_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
+        """Raises EntityNotFound for the subscription, EntityExists, InvalidSettings (the name)."""
+        rule = self._made_now(rule)
+        self.subscription(topic, subscription).rules.add(rule)
+        return rule
+
+    def update_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
+        """Put `rule` in place of the one of its name. Raises EntityNotFound."""
+        rules = self.subscription(topic, subscription).rules
+        rule = replace(rule, created_at=rules[rule.name].created_at)
+        rules.replace(rule)
+        return rule
+
+    def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        self.subscription(topic, subscription).rules.remove(name)
+
+    def update_queue(self, path: str, settings: QueueSettings) -> Queue:
+        """Raises InvalidSettings when something changes that is fixed at creation."""
+        queue = self.queue(path)
+        check_update(queue.settings, settings)
+        queue.apply(settings, self._agenda.clock())
+        self._idle_watches[queue].look_again()
+        self._say_if_closed(queue)
+        self._dismiss_if_closed(queue)
+        return queue
+
+    def update_topic(self, path: str, settings: TopicSettings) -> Topic:
+        topic = self.topic(path)
+        check_update(topic.settings, settings)
+        topic.apply(settings, self._agenda.clock())
+        self._idle_watches[topic].look_again()
+        self._say_if_closed(topic)
+        return topic
+
+    def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings) -> Subscription:
+        subscription = self.subscription(topic, name)
+        check_update(subscription.settings, settings)
+        subscription.apply(settings, self._agenda.clock())
+        self._idle_watches[subscription].look_again()
+        self._dismiss_if_closed(subscription)
+        return subscription
+
+    def delete(self, path: str) -> None:
+        """Remove a queue, or a topic with its subscriptions."""
+        key = path.lower()
+        if key in self._queues:
+            self._say_gone(self._queues.pop(key))
+            return
+        topic = self.topic(path)
+        del self._topics[key]
+        for subscription in topic.subscriptions.values():
+            self._say_gone(subscription)
+        self._say_gone(topic)
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        subscription = self.subscription(topic, name)
+        del subscription.topic.subscriptions[name.lower()]
+        self._say_gone(subscription)
+
+    def on_removal(self, watcher: Watcher) -> None:
+        """Have `watcher` told of every entity that is deleted, after its receivers were."""
+        self._removal_watchers.append(watcher)
+
+    def on_closing(self, watcher: Watcher) -> None:
+        """Have `watcher` told of every queue and topic that was updated and takes no messages now."""
+        self._closing_watchers.append(watcher)
+
+    # ------------------------------------------------------------------ finding
+
+    def queue(self, path: str) -> Queue:
+        return _found(self._queues.get(path.lower()), path)
+
+    def topic(self, path: str) -> Topic:
+        return _found(self._topics.get(path.lower()), path)
+
+    def subscription(self, topic: str, name: str) -> Subscription:
+        return _found(self.topic(topic).subscriptions.get(name.lower()), f"{topic}/{SUBSCRIPTIONS}/{name}")
+
+    def entity(self, path: str) -> Entity:
+        """The queue, topic or subscription (`topic/Subscriptions/name`) at this path."""
+        topic, separator, name = _split_subscription(path)
+        if separator and topic.lower() in self._topics:
+            return self.subscription(topic, name)
+        return self.queue(path) if path.lower() in self._queues else self.topic(path)
+
+    def owner(self, path: str) -> Entity:
+        """The entity at this path, or the one whose sub-queue it is."""
+        return self.entity(_split_sub_queue(path)[0])
+
+    def send_target(self, path: str) -> SendTarget:
+        """What can be sent to at this path. Raises InvalidOperation for a subscription or a dead-letter queue."""
+        owner, sub_queue = _split_sub_queue(path)
+        entity = self.entity(owner)
+        if sub_queue or isinstance(entity, Subscription):
+            raise InvalidOperation(f"nothing can be sent to '{path}'; send to the queue or topic it belongs to")
+        return entity
+
+    def message_queue(self, path: str) -> MessageQueue:
+        """What can be received from at this path: a queue, a subscription, or one of their dead-letter queues.
+
+        Raises InvalidOperation for a topic.
+        """
+        owner, sub_queue = _split_sub_queue(path)
+        entity = self.entity(owner)
+        if isinstance(entity, Topic):
+            raise InvalidOperation(f"'{path}' is a topic; receive from one of its subscriptions")
+        if sub_queue == DEAD_LETTERS:
+            return entity.dead_letters
+        return entity.transfer_dead_letters if sub_queue else entity.messages
+
+    def queues(self) -> list[Queue]:
+        return [self._queues[key] for key in sorted(self._queues)]
+
+    def topics(self) -> list[Topic]:
+        return [self._topics[key] for key in sorted(self._topics)]
+
+    def subscriptions(self, topic: str) -> list[Subscription]:
+        found = self.topic(topic).subscriptions
+        return [found[key] for key in sorted(found)]
+
+    # ------------------------------------------------------------------ being driven
+
+    def run(self) -> None:
+        """Let happen what is due, and hand ready messages to waiting receivers."""
+        self._agenda.run_due()
+        self._agenda.dispatch()
+
+    def next_deadline(self) -> float | None:
+        """When to call `run` without any input, in epoch seconds; None: not before the next input."""
+        return self._agenda.next_deadline()
+
+    # ------------------------------------------------------------------ inside
+
+    def _made_now(self, rule: Rule) -> Rule:
+        """The rule with its time of creation. Raises InvalidSettings for its name."""
+        if rule.name.lower() != DEFAULT_RULE.lower():
+            _check_name(rule.name, MAX_SUBSCRIPTION_NAME, slashes=False)
+        return replace(rule, created_at=self._agenda.clock())
+
+    def _forward(self, target: str, message: Message) -> None:
+        self.send_target(target).intake.forward(message)
+
+    def _check_free(self, path: str) -> None:
+        _check_name(path, MAX_PATH, slashes=True)
+        if path.lower() in self._queues or path.lower() in self._topics:
+            raise EntityExists(path)
+
+    def _watch_idleness(self, entity: Entity, expire: Callable[[], None]) -> None:
+        self._idle_watches[entity] = AutoDelete(entity, self._agenda, expire)
+
+    def _say_gone(self, entity: Entity) -> None:
+        self._idle_watches.pop(entity).end()
+        entity.close(EntityNotFound(entity.path))
+        for watcher in self._removal_watchers:
+            watcher(entity)
+
+    def _say_if_closed(self, entity: Queue | Topic) -> None:
+        if not entity.settings.status.can_send:
+            for watcher in self._closing_watchers:
+                watcher(entity)
+
+    def _dismiss_if_closed(self, entity: Queue | Subscription) -> None:
+        status = entity.settings.status
+        if not status.can_receive:
+            for messages in entity.message_queues:
+                messages.dismiss(EntityDisabled(entity.path, status.value, "receivers"))
+
+
+def _found(entity: Found | None, path: str) -> Found:
+    if entity is None:
+        raise EntityNotFound(path)
+    return entity
+
+
+def _check_name(name: str, longest: int, *, slashes: bool) -> None:
+    """Raise InvalidSettings unless the name is letters, digits and `._-`, in paths with single slashes between."""
+    pattern = _PATH if slashes else _NAME
+    if len(name) > longest or not pattern.fullmatch(name):
+        also = " and single slashes" if slashes else ""
+        raise InvalidSettings(
+            f"'{name}' is no name for an entity; allowed are up to {longest} letters, digits, '.', '_', '-'{also}"
+        )
+
+
+def _split_subscription(path: str) -> tuple[str, str, str]:
+    """`topic/Subscriptions/name` as (topic, separator, name); separator is empty if it is no such path."""
+    marker = f"/{SUBSCRIPTIONS.lower()}/"
+    at = path.lower().find(marker)
+    if at < 0:
+        return path, "", ""
+    return path[:at], marker, path[at + len(marker) :]
+
+
+def _split_sub_queue(path: str) -> tuple[str, str]:
+    """A path as (owner, sub-queue); the sub-queue is DEAD_LETTERS, TRANSFER_DEAD_LETTERS or empty."""
+    lower = path.lower()
+    for sub_queue in (TRANSFER_DEAD_LETTERS, DEAD_LETTERS):
+        if lower.endswith("/" + sub_queue.lower()):
+            return path[: -len(sub_queue) - 1], sub_queue
+    return path, ""

@@ -1,0 +1,299 @@
+"""Faults as data: what is broken in one namespace, switched while it runs.
+
+A fault has a kind and concerns some entities (with everything below them) or the whole namespace, all operations or a
+few. Those who serve connections ask the board for a verdict at each moment and act on it; `table` says what each
+kind does when. The board keeps and judges, it acts on nothing; `watch` tells of every change. It is driven like the
+broker: whoever owns it calls `run_due` when the time of `next_change` has come.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from servicebus_sandbox.faults.fault_table import (
+    EFFECTS,
+    LINKS,
+    LIVING_ONES_ALONE,
+    NEED_A_LINK,
+    ON_CONNECTIONS,
+    ONE_WAY,
+    OWN_OPERATION,
+    ConnectionVerdict,
+    Direction,
+    FaultKind,
+    FaultVerdict,
+    InjectionPoint,
+    Operation,
+)
+from servicebus_sandbox.faults.fault_terms import Fault, FaultError, FaultTerms
+
+CaseKey = tuple[str, FaultKind]
+"""One phase of one fault."""
+
+_SEND = frozenset({Operation.SEND})
+_CONTACT = frozenset({Operation.CONTACT})
+
+
+class _Case:
+    """A fault in force: what its kind is at present, how often it may strike, when it changes."""
+
+    def __init__(self, fault: Fault, now: float) -> None:
+        terms = fault.terms
+        self.fault = fault
+        self.left = terms.count
+        self.draw = random.Random(terms.seed).random
+        self.changes_at = None if terms.duration_s is None else now + terms.duration_s
+        self.kind = FaultKind.REFUSED if fault.kind is FaultKind.NODE_RESTART else fault.kind
+
+    @property
+    def key(self) -> CaseKey:
+        return self.fault.id, self.kind
+
+    @property
+    def delay_s(self) -> float:
+        return self.fault.terms.delay_s or 0.0
+
+    def turn(self) -> bool:
+        """Go on to what comes after `changes_at`: a node that was down is slow for a while. False if it is the end."""
+        slow_s = self.fault.terms.slow_s
+        if slow_s is None or self.changes_at is None or self.kind is FaultKind.LATENCY:
+            return False
+        self.kind, self.changes_at = FaultKind.LATENCY, self.changes_at + slow_s
+        return True
+
+    def slows(self, operations: frozenset[Operation], direction: Direction) -> bool:
+        """Whether it makes these operations slow in this direction; in the outgoing one if it names none."""
+        terms = self.fault.terms
+        goes_along = (terms.direction or Direction.OUT) is direction
+        return (
+            self.kind is FaultKind.LATENCY
+            and goes_along
+            and (not terms.operations or bool(terms.operations & operations))
+        )
+
+    def strikes(self, now: Callable[[], float]) -> bool:
+        """Whether it strikes on this occasion, which counts then."""
+        if self.left == 0 or (self.fault.terms.probability < 1 and self.draw() >= self.fault.terms.probability):
+            return False
+        if self.left is not None:
+            self.left -= 1
+            if not self.left:
+                self.changes_at = now()
+        return True
+
+    def effect(self, moment: InjectionPoint, operations: frozenset[Operation]) -> FaultVerdict | None:
+        """What it does at this moment, if it bears on it."""
+        effect, wanted = EFFECTS.get(self.kind), self.fault.terms.operations
+        if effect is None:
+            return None
+        moments = effect.always | effect.named if wanted else effect.always
+        if moment in LINKS and moment not in effect.always:
+            operations &= NEED_A_LINK
+        if moment not in moments or (wanted and not wanted & operations):
+            return None
+        direction = self.fault.terms.direction
+        return effect.verdict if direction is None else ONE_WAY[direction].get(moment, effect.verdict)
+
+
+class FaultBoard:
+    """The faults of one namespace. `entities` gives the paths that can be named, at the time it is called."""
+
+    def __init__(
+        self, namespace: str, entities: Callable[[], Iterable[str]], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._namespace = namespace
+        self._entities = entities
+        self._clock = clock
+        self._cases: dict[str, _Case] = {}
+        self._made = 0
+        self._watchers: list[Callable[[], None]] = []
+        self.is_quiet = True
+
+    # ------------------------------------------------------------------ beginning and ending
+
+    def add(
+        self, kind: str, *, entity: str | None = None, entities: Iterable[str] = (), terms: FaultTerms | None = None
+    ) -> Fault:
+        """Begin a fault. Raises FaultError naming what is wrong: kind, entities, or terms that do not fit the kind."""
+        paths = (*entities, *(() if entity is None else (entity,)))
+        fault = Fault(
+            id=f"{self._namespace}-{self._made + 1}",
+            kind=_kind(kind),
+            entities=self._known(paths),
+            terms=terms or FaultTerms(),
+        )
+        self._made += 1
+        self._cases[fault.id] = _Case(fault, self._clock())
+        self._tell()
+        return fault
+
+    def remove(self, fault_id: str) -> None:
+        """End a fault. Raises FaultError for an id that is not active."""
+        if fault_id not in self._cases:
+            raise FaultError(f"no active fault '{fault_id}'; active are {', '.join(self._cases) or 'none'}")
+        del self._cases[fault_id]
+        self._tell()
+
+    def active(self) -> list[Fault]:
+        """The faults in force, oldest first."""
+        return [case.fault for case in self._cases.values()]
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have `watcher` called after every change."""
+        self._watchers.append(watcher)
+
+    def next_change(self) -> float | None:
+        """When `run_due` has something to do, in epoch seconds."""
+        return min((case.changes_at for case in self._cases.values() if case.changes_at is not None), default=None)
+
+    def run_due(self) -> None:
+        """End what has lasted or struck long enough, and let a restarted node become slow."""
+        if self.is_quiet:
+            return
+        now = self._clock()
+        due = [case for case in self._cases.values() if case.changes_at is not None and case.changes_at <= now]
+        for case in due:
+            if not case.turn():
+                del self._cases[case.fault.id]
+        if due:
+            self._tell()
+
+    # ------------------------------------------------------------------ judging
+
+    def verdict(
+        self, moment: InjectionPoint, path: str, operations: frozenset[Operation] = frozenset()
+    ) -> FaultVerdict:
+        """What the oldest fault that bears on this moment and entity, and strikes, demands.
+
+        `operations` are those the occasion belongs to besides the moment's own.
+        """
+        if self.is_quiet:
+            return FaultVerdict.SERVE
+        operations |= OWN_OPERATION[moment]
+        for case in self._cases.values():
+            effect = case.effect(moment, operations)
+            if effect is not None and case.fault.concerns(path) and case.strikes(self._clock):
+                return effect
+        return FaultVerdict.SERVE
+
+    def connection_verdict(self) -> ConnectionVerdict:
+        """For any new connection, whatever it speaks: what faults demand that strike every time, in both directions."""
+        verdicts = {
+            ON_CONNECTIONS.get((case.kind, case.fault.terms.direction), ConnectionVerdict.SERVE)
+            for case in self._cases.values()
+            if case.fault.is_of_connections and case.fault.terms.is_certain and case.kind not in LIVING_ONES_ALONE
+        }
+        return next(
+            (each for each in (ConnectionVerdict.RESET, ConnectionVerdict.SWALLOW) if each in verdicts),
+            ConnectionVerdict.SERVE,
+        )
+
+    @property
+    def half_open(self) -> frozenset[str]:
+        """The ids of faults that make connections half-open, all that lived when they began."""
+        return frozenset(
+            case.fault.id
+            for case in self._cases.values()
+            if case.kind is FaultKind.HALF_OPEN and case.fault.is_of_connections and case.fault.terms.is_certain
+        )
+
+    @property
+    def refuses_connections(self) -> bool:
+        """Whether the port does not even answer."""
+        return any(
+            case.kind is FaultKind.REFUSED and case.fault.is_of_connections and case.fault.terms.is_certain
+            for case in self._cases.values()
+        )
+
+    def lateness(self, path: str) -> float:
+        """After how many seconds a message that is accepted now can be seen."""
+        late = (case for case in self._cases.values() if case.kind is FaultKind.LATE and case.fault.concerns(path))
+        named = (case for case in late if not case.fault.terms.operations or _SEND & case.fault.terms.operations)
+        return max((case.delay_s for case in named if case.strikes(self._clock)), default=0.0)
+
+    def latency(self, path: str, operations: frozenset[Operation], direction: Direction) -> float:
+        """How many seconds longer something takes here, by the faults that do not slow whole connections."""
+        slow = (case for case in self._cases.values() if case.slows(operations, direction))
+        here = (case for case in slow if not case.fault.is_of_connections and case.fault.concerns(path))
+        return sum(case.delay_s for case in here if case.strikes(self._clock))
+
+    def connection_latency(self, direction: Direction) -> float:
+        """How many seconds longer every byte of a connection takes."""
+        slow = (case for case in self._cases.values() if case.slows(_CONTACT, direction))
+        return sum(case.delay_s for case in slow if case.fault.is_of_connections and case.strikes(self._clock))
+
+    def slows(self, path: str, operations: frozenset[Operation]) -> bool:
+        """Whether `latency` may be more than 0 here, in one direction or the other."""
+        return any(
+            case.slows(operations, direction) and not case.fault.is_of_connections and case.fault.concerns(path)
+            for case in self._cases.values()
+            for direction in Direction
+        )
+
+    @property
+    def slows_connections(self) -> bool:
+        """Whether `connection_latency` may be more than 0."""
+        return any(case.kind is FaultKind.LATENCY and case.fault.is_of_connections for case in self._cases.values())
+
+    # ------------------------------------------------------------------ what lives when a fault begins
+
+    def met_by_connection(self, met: dict[CaseKey, ConnectionVerdict], *, is_new: bool) -> ConnectionVerdict:
+        """What becomes of an AMQP connection. It is asked about each fault once, and `met` keeps the answers."""
+        self._forget_past(met)
+        for case in self._cases.values():
+            if case.key not in met:
+                spared = not case.fault.is_of_connections or (is_new and case.kind in LIVING_ONES_ALONE)
+                verdict = ON_CONNECTIONS.get((case.kind, case.fault.terms.direction))
+                strikes = verdict is not None and not spared and case.strikes(self._clock)
+                met[case.key] = verdict if strikes and verdict is not None else ConnectionVerdict.SERVE
+        return _strongest(met.values())
+
+    def met_by_link(
+        self, met: dict[CaseKey, FaultVerdict], path: str, operations: frozenset[Operation], *, is_new: bool
+    ) -> list[FaultVerdict]:
+        """What faults demand of a living link that it has not met yet; a new one was asked when it was attached."""
+        self._forget_past(met)
+        found = []
+        for case in self._cases.values():
+            if case.key not in met:
+                effect = None if is_new else case.effect(InjectionPoint.LIVING_LINK, operations)
+                strikes = effect is not None and case.fault.concerns(path) and case.strikes(self._clock)
+                met[case.key] = effect if strikes and effect is not None else FaultVerdict.SERVE
+                found.append(met[case.key])
+        return found
+
+    def _forget_past(self, met: dict[CaseKey, Any]) -> None:
+        current = {case.key for case in self._cases.values()}
+        for key in met.keys() - current:
+            del met[key]
+
+    def _known(self, paths: Iterable[str]) -> tuple[str, ...]:
+        known = sorted(self._entities())
+        lower = {path.lower() for path in known}
+        wanted = tuple(dict.fromkeys(paths))
+        for path in wanted:
+            if path.lower() not in lower:
+                raise FaultError(
+                    f"namespace '{self._namespace}' has no entity '{path}'; it has {', '.join(known) or 'none'}"
+                )
+        return wanted
+
+    def _tell(self) -> None:
+        self.is_quiet = not self._cases
+        for watcher in self._watchers:
+            watcher()
+
+
+def _strongest(verdicts: Iterable[ConnectionVerdict]) -> ConnectionVerdict:
+    order = list(ConnectionVerdict)
+    return max(verdicts, key=order.index, default=ConnectionVerdict.SERVE)
+
+
+def _kind(text: str) -> FaultKind:
+    try:
+        return FaultKind(text)
+    except ValueError as error:
+        raise FaultError(f"unknown fault '{text}'; known are {', '.join(FaultKind)}") from error

@@ -1,0 +1,111 @@
+"""One fault: its kind, whom it concerns, how far it goes; and what of that cannot be.
+
+What kinds do is in `table`, which faults are in force in `board`, how JSON writes them in `orders`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from servicebus_sandbox.faults.fault_table import Direction, FaultKind, Operation
+
+LATEST = 900.0
+SLOWEST = 60.0
+LONGEST = 86_400.0
+_DELAYS = {FaultKind.LATE: LATEST, FaultKind.LATENCY: SLOWEST, FaultKind.NODE_RESTART: SLOWEST}
+_DIRECTED = (FaultKind.BLACK_HOLED, FaultKind.LATENCY)
+_ONLY_CONNECTIONS = (FaultKind.HALF_OPEN,)
+
+
+class FaultError(ValueError):
+    """A fault that cannot be: the message names what is wrong and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTerms:
+    """How far a fault goes. Raises FaultError for a value that cannot be.
+
+    `operations`: none means whatever its kind bears on. `probability` is that of each single occasion, drawn from a
+    generator begun with `seed`. `count` is after how many occasions it ends; `duration_s` after how many seconds of the
+    clock. `delay_s` is how late or slow, `slow_s` how long a restarted node is slow.
+    """
+
+    operations: frozenset[Operation] = frozenset()
+    direction: Direction | None = None
+    probability: float = 1.0
+    seed: int | None = None
+    count: int | None = None
+    delay_s: float | None = None
+    duration_s: float | None = None
+    slow_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(0 < self.probability <= 1, "probability", self.probability, "more than 0, at most 1")
+        _require(self.count is None or self.count >= 1, "count", self.count, "1 or more")
+        for name in ("duration_s", "slow_s"):
+            value = getattr(self, name)
+            _require(value is None or 0 < value <= LONGEST, name, value, f"more than 0, at most {LONGEST:g}")
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it strikes at every occasion as long as it lasts."""
+        return self.probability == 1 and self.count is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault; without `entities`, which are paths, it concerns the whole namespace. Raises FaultError."""
+
+    id: str
+    kind: FaultKind
+    entities: tuple[str, ...] = ()
+    terms: FaultTerms = field(default_factory=FaultTerms)
+
+    def __post_init__(self) -> None:
+        kind, terms = self.kind, self.terms
+        most = _DELAYS.get(kind)
+        if most is None:
+            _require(terms.delay_s is None, "delay_s", terms.delay_s, f"nothing with '{kind}'")
+        else:
+            good = terms.delay_s is not None and 0 < terms.delay_s <= most
+            _require(good, "delay_s", terms.delay_s, f"more than 0, at most {most:g} with '{kind}'")
+        if kind not in _DIRECTED:
+            _require(terms.direction is None, "direction", terms.direction, f"nothing with '{kind}'")
+        if kind in _ONLY_CONNECTIONS:
+            _require(not self.entities, "entity", ", ".join(self.entities), f"nothing with '{kind}'")
+            _require(terms.operations <= {Operation.CONTACT}, "operations", "others", f"contact with '{kind}'")
+        if kind is FaultKind.NODE_RESTART:
+            self._check_restart()
+        else:
+            _require(terms.slow_s is None, "slow_s", terms.slow_s, f"nothing with '{kind}'")
+
+    def _check_restart(self) -> None:
+        terms = self.terms
+        _require(bool(self.entities), "entities", "none", "the paths of those that the node serves")
+        for name in ("duration_s", "slow_s"):
+            _require(getattr(terms, name) is not None, name, "missing", f"seconds with '{self.kind}'")
+        plain = terms.is_certain and not terms.operations
+        _require(plain, f"'{self.kind}'", "limited", "a fault without operations, probability and count")
+
+    @property
+    def entity(self) -> str | None:
+        """The entity, if it is one alone."""
+        return self.entities[0] if len(self.entities) == 1 else None
+
+    @property
+    def is_of_connections(self) -> bool:
+        """Whether connections as a whole are its business."""
+        operations = self.terms.operations
+        return not self.entities and (not operations or Operation.CONTACT in operations)
+
+    def concerns(self, path: str) -> bool:
+        """Whether it touches this entity, or what lies below it: subscriptions, dead letters, its management."""
+        if not self.entities:
+            return True
+        path = path.lower()
+        return any(path == mine or path.startswith(mine + "/") for mine in map(str.lower, self.entities))
+
+
+def _require(good: bool, name: str, value: object, allowed: str) -> None:
+    if not good:
+        raise FaultError(f"{name} is {value}; allowed is {allowed}")

@@ -1,0 +1,117 @@
+"""`paired sandbox`: a sandbox as a process of its own, until it is told to end.
+
+This process is nothing but the sandbox, so it sets the garbage collector to its needs: messages are many small objects
+without cycles, and the default thresholds cost half of what it can take in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from servicebus_sandbox.sandbox_host import HOST, Sandbox
+from servicebus_sandbox.serving.listener import ListenError
+from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
+from servicebus_sandbox.toml_table import SandboxConfigError
+
+log = logging.getLogger(__name__)
+
+_GC_THRESHOLDS = (50_000, 20, 100)
+
+
+def run_sandbox(
+    *,
+    json_line: bool,
+    config: Path | None = None,
+    listen: str = HOST,
+    primary_port: int = 0,
+    secondary_port: int = 0,
+    control_port: int = 0,
+) -> int:
+    """Serve the namespaces of the file `config`, else a primary and a secondary one, until SIGTERM or SIGINT.
+
+    Ports of 0 are any that are free; `listen` is the namespaces' address. First tells on stdout how they are reached:
+    with `json_line` as one line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for a mistake in
+    the file and for a port or address that cannot be had.
+    """
+    specs: Sequence[NamespaceSpec]
+    logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
+    _allow_open_files()
+    try:
+        if config is None:
+            specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
+        elif primary_port or secondary_port:
+            raise SandboxConfigError(
+                f"with --config, ports stand in the file: write port = … under [[namespace]] of {config}"
+            )
+        else:
+            specs = load_specs(config)
+        asyncio.run(_serve(specs, control_port, listen, json_line=json_line))
+    except (ListenError, SandboxConfigError) as error:
+        sys.stderr.write(f"paired sandbox: {error}\n")
+        return 2
+    return 0
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files as far as it may be: every connection takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a system may allow less than it names
+        log.warning("the limit of open files stays %d: %s", soft, error)
+
+
+async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:
+    told_to_end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+    async with Sandbox.start(specs, control_port=control_port, listen=listen) as sandbox:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        sys.stdout.write(describe_as_json(sandbox) if json_line else describe(sandbox))
+        sys.stdout.flush()
+        await told_to_end.wait()
+
+
+def describe_as_json(sandbox: Sandbox) -> str:
+    """One line of JSON for programs."""
+    namespaces = [
+        {
+            "name": namespace.name,
+            "connection_string": namespace.connection_string,
+            "amqp_port": namespace.amqp_port,
+            "admin_url": namespace.admin_url,
+            "key_name": namespace.key_name,
+            "key": namespace.key,
+        }
+        for namespace in sandbox.namespaces
+    ]
+    whole = {
+        "namespaces": namespaces,
+        "ca_file": str(sandbox.ca_file),
+        "control_url": sandbox.control_url,
+        "arm_url": sandbox.arm_url,
+    }
+    return json.dumps(whole) + "\n"
+
+
+def describe(sandbox: Sandbox) -> str:
+    """The same for people."""
+    lines = [f"{namespace.name:10} {namespace.connection_string}" for namespace in sandbox.namespaces]
+    lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}"]
+    lines += [f"{'arm':10} {sandbox.arm_url}", "Ctrl-C ends it."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(run_sandbox(json_line="--json" in sys.argv[1:]))

@@ -1,0 +1,262 @@
+"""A whole sandbox: namespaces on their ports, certificates, the control URL; started and ended as one.
+
+It runs in the caller's event loop and leaves nothing behind: its folder is removed, its ports are closed. As a
+process of its own it is run by `entry`.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.arm.arm_request import ArmNamespace
+from servicebus_sandbox.arm.arm_server import ArmServer
+from servicebus_sandbox.arm.resource_manager import ResourceManager
+from servicebus_sandbox.atom.https_server import HttpsServer
+from servicebus_sandbox.atom.key_xml import new_key
+from servicebus_sandbox.atom.management_api import Management
+from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.clock import SandboxClock
+from servicebus_sandbox.control_http import HttpControlServer
+from servicebus_sandbox.run_folder import open_run_folder
+from servicebus_sandbox.serving.certificates import make_certificates
+from servicebus_sandbox.serving.listener import Listener
+from servicebus_sandbox.serving.websocket_server import WebSocketServer
+from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+KEY_NAME = "RootManageSharedAccessKey"
+DOMAIN = "servicebus.windows.net"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxNamespace:
+    """How a namespace is reached, and the `node` behind it for tests in the same process.
+
+    `key` is the first key of the rule `key_name`, which has every right; `host` is written as in URLs.
+    """
+
+    name: str
+    amqp_port: int
+    key_name: str
+    key: str = field(repr=False)
+    node: NamespaceServer = field(repr=False)
+    host: str = HOST
+
+    @property
+    def connection_string(self) -> str:
+        """For messaging over plain AMQP and, over TLS on the same port, for management."""
+        return self.connection_string_for(self.key_name, self.key)
+
+    def connection_string_for(self, key_name: str, key: str) -> str:
+        """The same with another key, such as one that may only send."""
+        keys = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
+        return f"Endpoint=sb://{self.host}:{self.amqp_port};{keys};UseDevelopmentEmulator=true"
+
+    @property
+    def admin_url(self) -> str:
+        return f"https://{self.host}:{self.amqp_port}"
+
+    @property
+    def endpoint(self) -> str:
+        """What the SDK takes as custom_endpoint_address, so that clients may call the namespace by its real name."""
+        return f"sb://{self.host}:{self.amqp_port}"
+
+    @property
+    def fully_qualified_name(self) -> str:
+        """What the namespace would be called in Azure; its certificate is good for this name as well."""
+        return f"{self.name}.{DOMAIN}"
+
+
+class Namespaces:
+    """The namespaces that run, each with all that serves it; they come and go one by one."""
+
+    def __init__(self, *, clock: SandboxClock, issuer: Issuer, tls: ssl.SSLContext, listen: str) -> None:
+        self._clock = clock
+        self._issuer = issuer
+        self._tls = tls
+        self._listen = listen
+        self._running: dict[str, tuple[SandboxNamespace, AsyncExitStack]] = {}
+
+    def __iter__(self) -> Iterator[SandboxNamespace]:
+        return iter([namespace for namespace, _ in self._running.values()])
+
+    def nodes(self) -> list[NamespaceServer]:
+        return [namespace.node for namespace in self]
+
+    async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
+        """Raises ListenError, and what `NamespaceSpec.fill` raises; nothing is left of it then."""
+        async with AsyncExitStack() as stack:
+            namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
+            self._running[spec.name] = namespace, stack.pop_all()
+        return namespace
+
+    async def open(self, spec: NamespaceSpec) -> ArmNamespace:
+        """The same for ARM."""
+        return _place(await self.add(spec))
+
+    async def end(self, name: str) -> None:
+        """Close its port and its connections, and forget what is in it."""
+        _, stack = self._running.pop(name)
+        await stack.aclose()
+
+    async def end_all(self) -> None:
+        for name in reversed(tuple(self._running)):
+            await self.end(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`.
+
+    `arm_url` stands for `https://management.azure.com`; plain HTTP is served on the same port.
+    """
+
+    _namespaces: Namespaces = field(repr=False)
+    ca_file: Path
+    control_url: str
+    arm_url: str
+
+    @property
+    def namespaces(self) -> tuple[SandboxNamespace, ...]:
+        """Those that run at the moment: ARM can make and delete some."""
+        return tuple(self._namespaces)
+
+    def __getitem__(self, name: str) -> SandboxNamespace:
+        """The namespace called `name`; KeyError if there is none."""
+        for namespace in self.namespaces:
+            if namespace.name == name:
+                return namespace
+        raise KeyError(f"no namespace '{name}'; there are {', '.join(each.name for each in self.namespaces)}")
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, namespaces: Sequence[NamespaceSpec] | None = None, *, control_port: int = 0, listen: str = HOST
+    ) -> AsyncIterator[Sandbox]:
+        """Run `namespaces`, by default a primary and a secondary one, for as long as the context lasts.
+
+        They listen on the address `listen`, the control URL on loopback whatever that is: it gives tokens to anyone.
+        Raises ListenError when a port is taken, ValueError for two namespaces of one name, and what
+        `NamespaceSpec.fill` raises.
+        """
+        specs = tuple(primary_and_secondary() if namespaces is None else namespaces)
+        if len({spec.name for spec in specs}) < len(specs):
+            raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
+        if not is_loopback(listen):
+            log.warning("%s", open_to_others(listen))
+        clock = SandboxClock()
+        issuer = Issuer(clock.time_of_day)
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(open_run_folder())
+            certificates = make_certificates(folder, host_names=(listen, f"*.{DOMAIN}"))
+            tls = certificates.server_context()
+            running = Namespaces(clock=clock, issuer=issuer, tls=tls, listen=listen)
+            stack.push_async_callback(running.end_all)
+            for spec in specs:
+                await running.add(spec)
+            control = HttpControlServer(running.nodes, issuer, clock)
+            stack.push_async_callback(control.close)
+            places = [_place(namespace) for namespace in running]
+            manager = ResourceManager(places, issuer=issuer, clock=clock.time_of_day, owner=running)
+            arm = ArmServer(manager, tls=tls)
+            stack.push_async_callback(arm.close)
+            control_url = await control.open(HOST, control_port)
+            arm_url = f"https://{_host_for(listen)}:{await arm.open(listen)}"
+            yield cls(running, certificates.ca_file, control_url, arm_url)
+
+
+async def _open(
+    spec: NamespaceSpec, clock: SandboxClock, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
+) -> SandboxNamespace:
+    """Open one namespace; `stack` closes it."""
+    rules = _with_root(spec.rules)
+    today = clock.time_of_day
+    node = NamespaceServer(
+        spec.name,
+        rules=rules,
+        issuer=issuer,
+        clock=clock,
+        time_of_day=today,
+        tier=spec.tier,
+        region=spec.region,
+        pings=spec.pings,
+    )
+    stack.callback(node.close)
+    spec.fill(node.namespace)
+    management = Management(
+        node.namespace,
+        authorization=node.authorization,
+        clock=today,
+        changed=node.wake,
+        complaints=node.complaints,
+    )
+    websockets = WebSocketServer(node.protocol)
+    https = HttpsServer(management, node.faults, lobby=node.lobby, websockets=websockets)
+    stack.push_async_callback(https.close)
+    stack.callback(websockets.close)
+    listener = Listener(
+        namespace=spec.name,
+        amqp=node.protocol,
+        https=https.protocol,
+        tls=tls,
+        faults=node.faults,
+        lobby=node.lobby,
+    )
+    stack.push_async_callback(listener.close)
+    node.faults.watch(https.faults_changed)
+    node.faults.watch(listener.faults_changed)
+    port = await listener.open(listen, spec.port)
+    root = next(rule for rule in rules if rule.name == KEY_NAME)
+    return SandboxNamespace(
+        name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=_host_for(listen)
+    )
+
+
+def _place(namespace: SandboxNamespace) -> ArmNamespace:
+    """The namespace as ARM shows it."""
+    return ArmNamespace(node=namespace.node, authority=f"{namespace.host}:{namespace.amqp_port}")
+
+
+def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, ...]:
+    """The rules, with the one that every namespace of the service has."""
+    if any(rule.name == KEY_NAME for rule in rules):
+        return tuple(rules)
+    return root_rule(KEY_NAME, new_key(), new_key()), *rules
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach what listens on the address; a name counts if it is `localhost`."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
+
+
+def open_to_others(address: str) -> str:
+    """What to say, loudly, when namespaces listen beyond loopback."""
+    return (
+        f"the namespaces listen on {address}: whoever reaches this machine reaches them, plain AMQP shows tokens and "
+        "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
+    )
+
+
+def _host_for(address: str) -> str:
+    """How clients on this machine write the address in a URL."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if parsed.is_unspecified:
+        parsed = ip_address("127.0.0.1" if parsed.version == 4 else "::1")
+    return f"[{parsed}]" if parsed.version == 6 else str(parsed)

@@ -1,0 +1,138 @@
+"""How a refusal is said on the wire: AMQP conditions and the status codes of management replies, by table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.broker_errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    FilterSyntaxError,
+    InvalidOperation,
+    InvalidSettings,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from servicebus_sandbox.faults import FaultVerdict
+
+
+class AmqpRefusal(Exception):
+    """Something a client is told: condition and description for AMQP, `status` for a management reply."""
+
+    def __init__(self, condition: str, description: str, status: int) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description
+        self.status = status
+
+
+_BY_ERROR: Final[tuple[tuple[type[BrokerError], str, int], ...]] = (
+    (EntityNotFound, "amqp:not-found", 404),
+    (EntityExists, "com.microsoft:entity-already-exists", 409),
+    (EntityDisabled, "com.microsoft:entity-disabled", 403),
+    (InvalidSettings, "com.microsoft:argument-error", 400),
+    (FilterSyntaxError, "com.microsoft:argument-error", 400),
+    (InvalidOperation, "amqp:not-allowed", 400),
+    (MessageTooLarge, "amqp:link:message-size-exceeded", 403),
+    (QuotaExceeded, "amqp:resource-limit-exceeded", 403),
+    (MessageLockLost, "com.microsoft:message-lock-lost", 410),
+    (SessionLockLost, "com.microsoft:session-lock-lost", 410),
+    (SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),
+    (MessageNotFound, "com.microsoft:message-not-found", 404),
+)
+
+
+def refusal_of(error: BrokerError) -> AmqpRefusal:
+    """What a client is told of a broker's error."""
+    for kind, condition, status in _BY_ERROR:
+        if isinstance(error, kind):
+            return AmqpRefusal(condition, str(error), status)
+    return AmqpRefusal("amqp:internal-error", str(error), 500)
+
+
+def unauthorized(path: str, right: Right | None) -> AmqpRefusal:
+    """`right` is what no token on the connection gives for the path; None if there is none at all."""
+    lacking = "token is good" if right is None else f"good token gives '{right}'"
+    return AmqpRefusal(
+        "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
+    )
+
+
+def too_many_tokens() -> AmqpRefusal:
+    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection holds tokens for too many audiences", 403)
+
+
+def too_many_links() -> AmqpRefusal:
+    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection has too many links; detach some first", 403)
+
+
+def busy(path: str) -> AmqpRefusal:
+    return AmqpRefusal("com.microsoft:server-busy", f"'{path}' is too busy; wait 10 seconds and try again", 503)
+
+
+def unavailable(path: str) -> AmqpRefusal:
+    return AmqpRefusal("amqp:internal-error", f"'{path}' is not available at the moment; try again", 500)
+
+
+def detached(path: str) -> AmqpRefusal:
+    return AmqpRefusal("amqp:link:detach-forced", f"'{path}' has become unavailable; open the link again", 500)
+
+
+def closed_by_fault(name: str) -> AmqpRefusal:
+    return AmqpRefusal("amqp:connection:forced", f"'{name}' has ended this connection; connect again", 500)
+
+
+def idle(path: str, seconds: float) -> AmqpRefusal:
+    return AmqpRefusal(
+        "amqp:link:detach-forced",
+        f"nothing passed on this link to '{path}' for {seconds:g} seconds; open it again",
+        500,
+    )
+
+
+def no_session_in_time(path: str) -> AmqpRefusal:
+    return AmqpRefusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
+
+
+def bad_argument(description: str) -> AmqpRefusal:
+    return AmqpRefusal("com.microsoft:argument-error", description, 400)
+
+
+def disabled(path: str) -> AmqpRefusal:
+    return refusal_of(EntityDisabled(path, "Disabled", "messages or receivers"))
+
+
+def not_found(path: str) -> AmqpRefusal:
+    return refusal_of(EntityNotFound(path))
+
+
+def full(path: str) -> AmqpRefusal:
+    return AmqpRefusal("amqp:resource-limit-exceeded", f"'{path}' is full; receive messages and send again", 403)
+
+
+def without_right(path: str) -> AmqpRefusal:
+    return AmqpRefusal("amqp:unauthorized-access", f"the tokens of this connection give no access to '{path}'", 401)
+
+
+_BY_VERDICT: Final[Mapping[FaultVerdict, Callable[[str], AmqpRefusal]]] = {
+    FaultVerdict.REFUSE: unavailable,
+    FaultVerdict.BUSY: busy,
+    FaultVerdict.DISABLED: disabled,
+    FaultVerdict.NOT_FOUND: not_found,
+    FaultVerdict.UNAUTHORIZED: without_right,
+    FaultVerdict.FULL: full,
+}
+
+
+def refusal_by(verdict: FaultVerdict, path: str) -> AmqpRefusal | None:
+    """What a client is told by a fault's verdict; None if it is told nothing."""
+    refuse = _BY_VERDICT.get(verdict)
+    return None if refuse is None else refuse(path)

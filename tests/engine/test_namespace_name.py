@@ -1,0 +1,52 @@
+"""What the primary is called, in good times and while it is away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paired_servicebus.config import NamespaceConfig
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.engine.clients.namespace_name import read_primary_info
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.secret import Secret
+from servicebus_sandbox import Sandbox
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> EnginePaths:
+    return EnginePaths(state=tmp_path, socket=tmp_path / "s")
+
+
+def namespace_of(sandbox: Sandbox, name: str = "primary") -> NamespaceConfig:
+    one = sandbox[name]
+    return NamespaceConfig(
+        host=f"127.0.0.1:{one.amqp_port}",
+        connection_string=Secret(one.connection_string),
+        ca_file=sandbox.ca_file,
+    )
+
+
+async def test_the_name_is_as_configured_else_as_the_namespace_tells_it(places: EnginePaths) -> None:
+    """{primary} is the namespace's name: as configured, else as the namespace tells it."""
+    async with Sandbox.start() as sandbox:
+        told = namespace_of(sandbox)
+        assert (await read_primary_info(replace(told, name="contoso"), places, reachable=True)).name == "contoso"
+        assert await read_primary_info(told, places, reachable=True) == NamespaceInfo(
+            name="primary", tier=Tier.STANDARD
+        )
+
+
+async def test_a_name_that_was_told_once_is_remembered_through_an_outage(places: EnginePaths) -> None:
+    async with Sandbox.start() as sandbox:
+        namespace = namespace_of(sandbox)
+        await read_primary_info(namespace, places, reachable=True)
+    assert (await read_primary_info(namespace, places, reachable=False)).name == "primary"
+    assert (await read_primary_info(replace(namespace, host="127.0.0.1:1"), places, reachable=False)).name == ""
+
+
+async def test_without_any_knowledge_the_host_has_to_do(places: EnginePaths) -> None:
+    """Else the first label of its host."""
+    assert (await read_primary_info(NamespaceConfig(host="contoso.example"), places, reachable=False)).name == ""

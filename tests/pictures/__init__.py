@@ -1,0 +1,1 @@
+"""Draws the pictures in `screenshots/` from snapshots of real demo runs."""
