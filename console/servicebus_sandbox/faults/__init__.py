@@ -28,7 +28,7 @@ __all__ = [
     "FaultError",
     "FaultKind",
     "FaultTerms",
+    "FaultVerdict",
     "InjectionPoint",
     "Operation",
-    "FaultVerdict",
 ]
