@@ -119,7 +119,7 @@ async def press(app: PairedApp, action: Action, pilot: Any) -> None:
 
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
-    app.do(screen.BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
+    app.do(screen.CONSOLE_BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
 
 
 Way = Callable[[PairedApp, Action, Any], Awaitable[None]]

@@ -105,10 +105,10 @@ def test_in_the_backlog_the_selection_goes_from_queues_in_use_to_unused_ones(vie
 
 
 def test_commands_are_for_the_marked_ones(view: View) -> None:
-    from paired_servicebus.ui.commands.action_table import BY_ID
+    from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 
-    assert BY_ID["force"].aim(view).targets == ("payments",)
+    assert CONSOLE_BY_ID["force"].aim(view).targets == ("payments",)
     marked = selection.marked(selection.marked(view))
-    assert BY_ID["force"].aim(marked).targets == ("payments", "orders")
+    assert CONSOLE_BY_ID["force"].aim(marked).targets == ("payments", "orders")
     assert marked.entity is not None
     assert marked.entity.state is State.HEALTHY

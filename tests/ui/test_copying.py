@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.ui.commands.action_table import BY_ID
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, copy_items, file_name, write_new
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.app import PairedApp
@@ -102,7 +102,7 @@ def test_no_secret_is_copied(made: Any) -> None:
 def test_where_nothing_is_there_is_nothing_to_copy() -> None:
     view = View(pairing="orders")
     assert copy_items(view) == ()
-    assert BY_ID["copy"].why_not(view) == "there is nothing here to copy"
+    assert CONSOLE_BY_ID["copy"].why_not(view) == "there is nothing here to copy"
 
 
 def test_a_file_is_new_and_its_name_needs_no_quotes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.state.view import Records
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 

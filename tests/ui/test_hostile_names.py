@@ -16,7 +16,7 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.operator.action_table import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import BY_ID, ActionTarget
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
@@ -82,7 +82,7 @@ async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console
     """The engine says what is to be typed: a name of an entity, say."""
     armed = Armed(id=1, token="t", to_type=NAMES[1], until=made.AT + 30, seconds=30.0)
     async with open_console(hostile(made), size=(140, 40)) as console:
-        action, view = BY_ID["force"], console.app.view
+        action, view = CONSOLE_BY_ID["force"], console.app.view
         dialog = ArmDialog(action, ActionTarget(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
         console.app.push_screen(dialog)
         await console.pilot.pause(0.1)

@@ -15,8 +15,8 @@ from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
 from paired_servicebus.ui.commands.consequences import facts
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
 from paired_servicebus.ui.screens.help_screen import HelpScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""

@@ -6,7 +6,6 @@ terminal library is imported when a dashboard is opened.
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +49,6 @@ def run_dashboard(
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
-    gc.disable()  # until all is made that stays (ahead.py)
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.startup import dashboard, screen_settings  # with the terminal library behind it
 
@@ -74,8 +72,6 @@ def run_dashboard(
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
-    finally:
-        gc.enable()
     if crash.said:
         report_error(crash.said)
         return 1

@@ -38,7 +38,7 @@ def _always(_view: View) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class ConsoleAction:
     """One thing to do. With an `order` it is ordered from the engine, without it is the screen's own affair."""
 
     id: str
@@ -116,13 +116,7 @@ def _no_aim(view: View, order: orders.Action, aim: ActionTarget) -> str:
 
 
 _ORDERED: Final = tuple(
-    Action(
-        id=order.id,
-        keys=(order.key,),
-        label=order.label,
-        help=order.help,
-        order=order,
-    )
+    ConsoleAction(id=order.id, keys=(order.key,), label=order.label, help=order.help, order=order)
     for order in orders.ACTIONS
     if order.key
 )
@@ -175,9 +169,9 @@ def _nothing_to_find(view: View) -> str:
     return _only_timeline(view) or ("" if view.story.find else "nothing was looked for yet")
 
 
-ACTIONS: Final[tuple[Action, ...]] = (
+CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
-    Action(
+    ConsoleAction(
         id="select-previous",
         keys=("up", "k"),
         key_label="↑ k",
@@ -185,7 +179,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="select the row above",
         special=_no_rows,
     ),
-    Action(
+    ConsoleAction(
         id="select-next",
         keys=("down", "j"),
         key_label="↓ j",
@@ -193,50 +187,56 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="select the row below",
         special=_no_rows,
     ),
-    Action(
+    ConsoleAction(
         id="details",
         keys=("enter",),
         label="details",
         help="the selected entity, or engine, in full",
         special=_no_details,
     ),
-    Action(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),
+    ConsoleAction(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),
     *(
-        Action(id=page.value, keys=(str(number),), label=page.value, help=f"turn to the page {page.value}", page=page)
+        ConsoleAction(
+            id=page.value, keys=(str(number),), label=page.value, help=f"turn to the page {page.value}", page=page
+        )
         for number, page in enumerate(Page, start=1)
     ),
-    Action(id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"),
-    Action(
+    ConsoleAction(
+        id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"
+    ),
+    ConsoleAction(
         id="mark",
         keys=("space",),
         label="mark",
         help="mark it; commands are for the marked ones",
         special=_no_rows_to_mark,
     ),
-    Action(
+    ConsoleAction(
         id="mark-all",
         keys=("a",),
         label="mark all",
         help="all that are listed, by the filter; or all engines",
         special=_no_rows_to_mark,
     ),
-    Action(id="unmark", keys=("u",), label="unmark all", help="nothing is marked any more", special=_no_marks),
-    Action(
+    ConsoleAction(id="unmark", keys=("u",), label="unmark all", help="nothing is marked any more", special=_no_marks),
+    ConsoleAction(
         id="sort",
         keys=("s",),
         label="sort",
         help="by state, name, rate or change; then as listed",
         special=_no_entity_rows,
     ),
-    Action(id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"),
-    Action(
+    ConsoleAction(
+        id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"
+    ),
+    ConsoleAction(
         id="copy",
         keys=("y",),
         label="copy",
         help="a name, row, command, answer; or to a file",
         special=lambda view: "" if copy_items(view) else "there is nothing here to copy",
     ),
-    Action(
+    ConsoleAction(
         id="find",
         keys=("ctrl+f",),
         key_label="^f",
@@ -244,12 +244,16 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="the next older event with these words",
         special=_only_timeline,
     ),
-    Action(id="find-older", keys=("n",), label="find older", help="the same words again", special=_nothing_to_find),
-    Action(
+    ConsoleAction(
+        id="find-older", keys=("n",), label="find older", help="the same words again", special=_nothing_to_find
+    ),
+    ConsoleAction(
         id="find-newer", keys=("N",), label="find newer", help="the same words, the other way", special=_nothing_to_find
     ),
-    Action(id="go-to-time", keys=("g",), label="go to time", help="the events of a time", special=_only_timeline),
-    Action(
+    ConsoleAction(
+        id="go-to-time", keys=("g",), label="go to time", help="the events of a time", special=_only_timeline
+    ),
+    ConsoleAction(
         id="page-up",
         keys=("pageup",),
         key_label="PgUp",
@@ -257,7 +261,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="the selection a page up",
         special=_no_rows,
     ),
-    Action(
+    ConsoleAction(
         id="page-down",
         keys=("pagedown",),
         key_label="PgDn",
@@ -265,29 +269,24 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="the selection a page down",
         special=_no_rows,
     ),
-    Action(id="first", keys=("home",), label="first", help="select the first row", special=_no_rows),
-    Action(
+    ConsoleAction(id="first", keys=("home",), label="first", help="select the first row", special=_no_rows),
+    ConsoleAction(
         id="last",
         keys=("end", "G"),
         label="last",
         help="the last row; the timeline then follows the newest",
         special=_no_rows,
     ),
-    Action(
-        id="next-theme",
-        keys=("t",),
-        label="theme",
-        help="use the next theme",
-    ),
-    Action(id="help", keys=("question_mark",), key_label="?", label="help", help="show this help"),
-    Action(
+    ConsoleAction(id="next-theme", keys=("t",), label="theme", help="use the next theme"),
+    ConsoleAction(id="help", keys=("question_mark",), key_label="?", label="help", help="show this help"),
+    ConsoleAction(
         id="quit",
         keys=("q",),
         label="quit, engine stays",
         help="leave; paired attach comes back",
         special=lambda view: "" if view.engine_stays else "the engine ends with this dashboard",
     ),
-    Action(
+    ConsoleAction(
         id="quit-with-engine",
         keys=("q",),
         label="quit, engine ends",
@@ -295,15 +294,15 @@ ACTIONS: Final[tuple[Action, ...]] = (
         special=lambda view: "the engine goes on without this dashboard" if view.engine_stays else "",
     ),
 )
-BY_ID: Final = {action.id: action for action in ACTIONS}
+CONSOLE_BY_ID: Final = {action.id: action for action in CONSOLE_ACTIONS}
 
 
-def stands_for(key: str, view: View) -> tuple[Action, ...]:
+def stands_for(key: str, view: View) -> tuple[ConsoleAction, ...]:
     """The actions that have that key."""
-    return tuple(action for action in ACTIONS if key in view.keys.names(action))
+    return tuple(action for action in CONSOLE_ACTIONS if key in view.keys.names(action))
 
 
-def for_key(key: str, view: View) -> Action:
+def for_key(key: str, view: View) -> ConsoleAction:
     """The action of a key: where several share one, the one that is possible now, else the one that fits how things
     stand, else the first.
 
@@ -335,20 +334,20 @@ def in_key_line(view: View, width: int) -> tuple[str, ...]:
     kept: set[str] = set()
     for name in KEY_LINE[view.page]:
         wider = kept | {name}
-        if name in BY_ID and sum(_cells(BY_ID[one], view) for one in wider) + len(wider) - 1 <= width:
+        if name in CONSOLE_BY_ID and sum(_cells(CONSOLE_BY_ID[one], view) for one in wider) + len(wider) - 1 <= width:
             kept = wider
-    return tuple(action.id for action in ACTIONS if action.id in kept)
+    return tuple(action.id for action in CONSOLE_ACTIONS if action.id in kept)
 
 
-def _cells(action: Action, view: View) -> int:
+def _cells(action: ConsoleAction, view: View) -> int:
     return len(view.keys.label(action)) + label_width(action) + 3
 
 
-def label_width(action: Action) -> int:
+def label_width(action: ConsoleAction) -> int:
     """The longest label of the actions that share its key, so that nothing moves when one takes the other's place."""
-    return max(len(other.label) for other in ACTIONS if action.keys[0] in other.keys)
+    return max(len(other.label) for other in CONSOLE_ACTIONS if action.keys[0] in other.keys)
 
 
-def by_key(view: View) -> tuple[Action, ...]:
+def by_key(view: View) -> tuple[ConsoleAction, ...]:
     """One action a key, in the table's order: what each key stands for now."""
-    return tuple(dict.fromkeys(for_key(view.keys.names(action)[0], view) for action in ACTIONS))
+    return tuple(dict.fromkeys(for_key(view.keys.names(action)[0], view) for action in CONSOLE_ACTIONS))

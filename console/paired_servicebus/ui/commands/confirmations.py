@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_table import Scope, named
-from paired_servicebus.ui.commands.action_table import BY_ID, Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget, ConsoleAction
 from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.state.backlog_totals import parked
 from paired_servicebus.ui.state.keymap import Keymap
@@ -31,7 +31,7 @@ class Question(NamedTuple):
     choices: tuple[Choice, ...]
 
 
-def question(action: Action, aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
+def question(action: ConsoleAction, aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
     """Return the question for an act that asks first.
 
     Raises:
@@ -52,14 +52,14 @@ def _pause(aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
         (
             f"{number} of {snapshot.secondary} stay where they are: this engine moves none to {snapshot.primary}.",
             f"Sends go on as now. {elsewhere}",
-            f"It stays paused, also after a restart, until it is resumed (key {keys.label(BY_ID['resume-syphon'])}).",
+            f"It stays paused, also after a restart, until it is resumed (key {keys.label(CONSOLE_BY_ID['resume-syphon'])}).",
         ),
         (*choices, Choice("Pause all of it", ActionTarget(Scope.ALL))),
     )
 
 
 def _lock(aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
-    undo = f"key {keys.label(BY_ID['read-write'])}, then type {snapshot.pairing}"
+    undo = f"key {keys.label(CONSOLE_BY_ID['read-write'])}, then type {snapshot.pairing}"
     return Question(
         f"Make {snapshot.engine} read-only",
         (

@@ -16,7 +16,7 @@ from paired_servicebus.core.operator.action_table import Scope, entity_at, queue
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.commands.action_table import BY_ID, ActionTarget
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
 from paired_servicebus.ui.render.number_format import in_time, plural, rate, share
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state.backlog_totals import parked
@@ -55,7 +55,7 @@ def facts(
     if snapshot is None or not _all_there(snapshot, aim):
         return tuple(Fact(label, NOT_KNOWN) for label in (*(label for label, _ in table), "Undo"))
     by, say = _UNDO[action_id]
-    undo = BY_ID[by] if by else None
+    undo = CONSOLE_BY_ID[by] if by else None
     key = f"key {keys.label(undo)}, {undo.label}" if undo else ""
     said = (Fact(label, one(snapshot, aim)) for label, one in table)
     if others:
@@ -426,10 +426,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Beside", _beside),
         ("Cost", _always("as by the syphon: 2 billed operations more for each parked message; and Java, some 1 GB")),
     ),
-    "read-write": (
-        ("From now on", _writable),
-        (REACHES, _reaches_syphon),
-    ),
+    "read-write": (("From now on", _writable), (REACHES, _reaches_syphon)),
 }
 _UNDO: Final[dict[str, tuple[str, Say]]] = {
     "force": ("release", _and_parked),

@@ -21,13 +21,12 @@ from paired_servicebus.core.operator.action_table import typed_right
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.consequences import facts, title
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, spread, wrap
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import EngineLink, Neighbour, View
+from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 13
@@ -79,7 +78,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     AUTO_FOCUS = "#cancel"
 
     def __init__(
-        self, action: Action, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
+        self, action: ConsoleAction, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
     ) -> None:
         super().__init__()
         self.others = tuple(others)

@@ -13,11 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.confirmations import Choice, Question, question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 ROWS_EACH = 2
@@ -61,7 +60,7 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
     """
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, action: Action, aim: ActionTarget, newest: Newest) -> None:
+    def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest) -> None:
         super().__init__()
         self.act = action
         self.aim = aim

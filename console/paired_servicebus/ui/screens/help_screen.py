@@ -9,12 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from paired_servicebus.ui.commands.action_table import Action, by_key
+from paired_servicebus.ui.commands.action_table import ConsoleAction, by_key
 from paired_servicebus.ui.commands.confirmations import ASKED
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 KEY: Final = 6
@@ -88,7 +87,7 @@ def _heading(text: str) -> Line:
     return Line((Span(text, Role.TITLE),))
 
 
-def _key(action: Action, view: View, width: int) -> list[Line]:
+def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
     """What the key does, or why it cannot now; on a second line what has no room on the first."""
     reason = action.why_not(view)
     about = f"{action.help}; asks first" if action.dangerous or action.id in ASKED else action.help

@@ -6,17 +6,15 @@ layout depends on the terminal's size alone, so that nothing moves its place whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.answer_line import AnswerLine
 from paired_servicebus.ui.widgets.frame.header_line import HeaderLine
 from paired_servicebus.ui.widgets.frame.key_line import KeyLine
@@ -45,20 +43,19 @@ class PageScreen(Screen[None]):
     PageScreen.-small TooSmall { display: block; }
     """
 
+    PARTS: ClassVar[tuple[type[Widget], ...]] = ()
+    """The widgets between summary and answer, from top to bottom."""
+
     def __init__(self, newest: Newest) -> None:
         super().__init__()
         self._newest = newest
-
-    def body(self) -> Iterable[Widget]:
-        """The middle, from top to bottom."""
-        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         """From the first line to the last."""
         yield TooSmall()
         yield HeaderLine()
         yield SummaryLines()
-        yield from self.body()
+        yield from (part() for part in self.PARTS)
         yield AnswerLine()
         yield KeyLine()
 

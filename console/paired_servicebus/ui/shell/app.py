@@ -18,7 +18,7 @@ from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.confirmations import ASKED
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
@@ -27,16 +27,9 @@ from paired_servicebus.ui.engines.feed import Feed
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
-from paired_servicebus.ui.screens.backlog_page import BacklogScreen
-from paired_servicebus.ui.screens.cost_page import CostScreen
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
-from paired_servicebus.ui.screens.engines_page import EnginesScreen
-from paired_servicebus.ui.screens.entity_page import EntityScreen
 from paired_servicebus.ui.screens.help_screen import HelpScreen
-from paired_servicebus.ui.screens.history_page import HistoryScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, sized
-from paired_servicebus.ui.screens.timeline_page import TimelineScreen
-from paired_servicebus.ui.screens.view_protocol import ShowsView
+from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
@@ -44,7 +37,7 @@ from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.bell import rings
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
-from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, Silent, View
+from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
 SILENT_AFTER: Final = 3.0
@@ -89,9 +82,7 @@ class PairedApp(TerminalApp):
     """
 
     ENABLE_COMMAND_PALETTE = False  # the library's own: ours is an action like others
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "say_how_to_quit", show=False, system=True)]
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
     DEFAULT_CSS = ROLE_CSS
@@ -137,13 +128,8 @@ class PairedApp(TerminalApp):
         first, unknown = self._themes.chosen(theme)
         said = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
         answer = CommandAnswer(_one_notice(said), good=False, at=now()) if said else None
-        self.view = View(
-            pairing=pairing,
-            viewer=read_only,
-            engine_stays=engine_stays,
-            answer=answer,
-            price=price,
-            keys=keys,
+        self.view: View = View(
+            pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
         for each in self._themes.themes:
             self.register_theme(each)
@@ -243,7 +229,7 @@ class PairedApp(TerminalApp):
         """Does what the key stands for, or says why not."""
         self.do(action_table.for_key(key, self.view))
 
-    def do(self, action: Action, aim: ActionTarget | None = None) -> None:
+    def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None:
         """Does an action, or says why not; what is dangerous is armed first, what stops something asks first. `aim`:
         what for, where that is not what is selected. The way in for keys, palette and mouse alike."""
         aim = aim or action.aim(self.view)
@@ -261,7 +247,7 @@ class PairedApp(TerminalApp):
 
     def action_say_how_to_quit(self) -> None:
         """Ctrl+C is too easily hit to leave by."""
-        self.answer(f"{self.view.keys.label(action_table.BY_ID['quit'])} quits the dashboard", good=True)
+        self.answer(f"{self.view.keys.label(action_table.CONSOLE_BY_ID['quit'])} quits the dashboard", good=True)
 
     def answer(self, text: str, *, good: bool) -> None:
         """Says what came of something, in the line for that."""
@@ -292,13 +278,8 @@ class PairedApp(TerminalApp):
     def _kept(self, page: Page) -> str:
         """The page's screen by its name: made when it is first turned to, and kept, since making one takes longest."""
         if not self.is_screen_installed(page.value):
-            self.install_screen(_PAGES[page](self.newest), page.value)
+            self.install_screen(PAGES[page](self.newest), page.value)
         return page.value
-
-    def make_page(self, page: Page) -> None:
-        """Makes a page that nobody turned to yet; it is not shown."""
-        if page is not Page.PAIRING:
-            self._get_screen(self._kept(page))
 
     def go_back(self) -> None:
         """Back to the first page; there, all entities are listed again and none is marked. First of all, no longer
@@ -377,14 +358,6 @@ def _together(news: list[News]) -> list[News]:
     return joined
 
 
-_PAGES: Final[dict[Page, type[PageScreen]]] = {
-    Page.ENTITY: EntityScreen,
-    Page.BACKLOG: BacklogScreen,
-    Page.TIMELINE: TimelineScreen,
-    Page.COST: CostScreen,
-    Page.HISTORY: HistoryScreen,
-    Page.ENGINES: EnginesScreen,
-}
 MANY: Final = 1_000_000
 """Rows, so that the selection stops at the end."""
 

@@ -6,23 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog, ConfirmResult
 from paired_servicebus.ui.screens.page_frame import PageScreen
+from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View
-
-if TYPE_CHECKING:
-    from paired_servicebus.ui.shell.app import PairedApp
 
 
 class PendingQuestion(NamedTuple):
@@ -47,22 +45,22 @@ class CommandDispatch:
         by: who commands are given by.
     """
 
-    def __init__(self, app: PairedApp, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
+    def __init__(self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
         self._app = app
         self._feed = feed
         self._others = others
         self._by = by
         self._waiting: PendingQuestion | None = None
 
-    def ask(self, action: Action, aim: ActionTarget) -> None:
+    def ask(self, action: ConsoleAction, aim: ActionTarget) -> None:
         """Asks yes or no; what is answered is ordered."""
         self._app.push_screen(ConfirmDialog(action, aim, self._app.newest), partial(self._chosen, action))
 
-    def _chosen(self, action: Action, chosen: ConfirmResult | None) -> None:
+    def _chosen(self, action: ConsoleAction, chosen: ConfirmResult | None) -> None:
         if chosen is not None:
             self.order(action, chosen.aim, FireRequest(why=chosen.why))
 
-    def arm(self, action: Action, aim: ActionTarget) -> None:
+    def arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
         """Says that the engine is asked, then asks it; the question opens when it answers."""
         asked = f"{action.label} {aim}".rstrip()
         worker = self._app.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
@@ -98,7 +96,7 @@ class CommandDispatch:
         self._app.show(replace(self._app.view, asking=""))
         return wanted
 
-    async def _arm(self, action: Action, aim: ActionTarget) -> None:
+    async def _arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
         """Has the engines ready, then asks; what is answered is ordered."""
         began, names = self._app.monotonic(), sorted(self._app.view.chosen)
         order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
@@ -120,14 +118,18 @@ class CommandDispatch:
         return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
 
     def _answered(
-        self, action: Action, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
+        self, action: ConsoleAction, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
     ) -> None:
         if fired is not None:
             self.order(action, aim, fired, ready)
             self._app.choose(partial(selection.spent, targets=aim.targets))
 
     def order(
-        self, action: Action, aim: ActionTarget, fired: FireRequest = NOT_ARMED, ready: tuple[EngineReply, ...] = ()
+        self,
+        action: ConsoleAction,
+        aim: ActionTarget,
+        fired: FireRequest = NOT_ARMED,
+        ready: tuple[EngineReply, ...] = (),
     ) -> None:
         """Orders it of the engine, and of the others that are ready; what they say is shown when it comes."""
         slow = action.order is not None and action.order.slow
@@ -141,7 +143,7 @@ class CommandDispatch:
         self._app.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
 
     async def _command(
-        self, action: Action, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
+        self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
     ) -> None:
         order = self._own(action, aim, fired)
         if self._others is not None and ready:
@@ -156,7 +158,7 @@ class CommandDispatch:
         answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
         self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
 
-    async def _own(self, action: Action, aim: ActionTarget, fired: FireRequest) -> EngineReply:
+    async def _own(self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest) -> EngineReply:
         try:
             said = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
         except ControlError as error:

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import Action
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.shell import prompts
-
-if TYPE_CHECKING:
-    from paired_servicebus.ui.shell.app import PairedApp
+from paired_servicebus.ui.shell.console_protocol import Console
 
 LONGEST: Final = 200
 """Characters of what would be copied that are shown."""
@@ -62,19 +60,19 @@ class ActionProvider(Provider):
             if score := matcher.match(action.label):
                 yield Hit(score, matcher.highlight(action.label), self._do(action), action.label, self._about(action))
 
-    def _actions(self) -> Iterable[Action]:
+    def _actions(self) -> Iterable[ConsoleAction]:
         return (action for action in action_table.by_key(self._paired.view) if action.id != "palette")
 
-    def _do(self, action: Action) -> partial[None]:
+    def _do(self, action: ConsoleAction) -> partial[None]:
         return partial(self._paired.do, action)
 
-    def _about(self, action: Action) -> str:
+    def _about(self, action: ConsoleAction) -> str:
         reason = action.why_not(self._paired.view)
         return as_text(f"not now: {reason}" if reason else action.help)
 
     @property
-    def _paired(self) -> PairedApp:
-        return cast("PairedApp", self.app)
+    def _paired(self) -> Console:
+        return cast(Console, self.app)
 
 
 class CopyProvider(Provider):
@@ -93,7 +91,7 @@ class CopyProvider(Provider):
                 yield Hit(score, matcher.highlight(as_text(label)), do, label, about)
 
     def _offers(self) -> Iterable[tuple[str, partial[None], str]]:
-        app = cast("PairedApp", self.app)
+        app = cast(Console, self.app)
         for piece in copy_items(app.view):
             about = as_text(piece.text.replace("\n", " · ")[:LONGEST])
             yield piece.label, partial(prompts.copy, app, piece), about

@@ -90,9 +90,9 @@ def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | No
 
 
 def _keys(values: object, wrong: list[str]) -> Keymap:
-    from paired_servicebus.ui.commands.action_table import ACTIONS  # with what measures text behind it
+    from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS  # with what measures text behind it
 
-    keymap, unusable = keymap_of(values, ACTIONS)
+    keymap, unusable = keymap_of(values, CONSOLE_ACTIONS)
     wrong.extend(f"[keys] {text}" for text in unusable)
     return keymap
 

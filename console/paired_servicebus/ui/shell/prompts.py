@@ -6,18 +6,15 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, file_name, write_new
 from paired_servicebus.ui.screens.prompt_dialog import Prompt
+from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection, timeline_reader
 from paired_servicebus.ui.state.view import Page
 
-if TYPE_CHECKING:
-    from paired_servicebus.ui.shell.app import PairedApp
 
-
-def ask_filter(app: PairedApp) -> None:
+def ask_filter(app: Console) -> None:
     """Asks for the words to list by, and lists by them while they are typed."""
     page = app.view.page
     if page not in (Page.PAIRING, Page.TIMELINE):
@@ -30,12 +27,12 @@ def ask_filter(app: PairedApp) -> None:
     app.push_screen(Prompt("filter", before, changed=typed), typed)
 
 
-def ask_find(app: PairedApp) -> None:
+def ask_find(app: Console) -> None:
     """Asks for words and goes to the next older event that has them."""
     app.push_screen(Prompt("find", app.view.story.find), partial(find, app, newer=False))
 
 
-def find(app: PairedApp, words: str | None, *, newer: bool) -> None:
+def find(app: Console, words: str | None, *, newer: bool) -> None:
     """Goes to the next event with the words; says so where there is none."""
     if not words:
         return
@@ -48,7 +45,7 @@ def find(app: PairedApp, words: str | None, *, newer: bool) -> None:
         app.show(replace(app.view, story=story))
 
 
-def ask_time(app: PairedApp) -> None:
+def ask_time(app: Console) -> None:
     """Asks for a time and goes to the first event from then on."""
 
     def typed(text: str | None) -> None:
@@ -63,7 +60,7 @@ def ask_time(app: PairedApp) -> None:
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
-def copy(app: PairedApp, piece: CopyItem) -> None:
+def copy(app: Console, piece: CopyItem) -> None:
     """Hands it to the terminal's clipboard; whether that takes it no terminal says."""
     size = len(piece.text.encode())
     if size > MOST:
@@ -73,7 +70,7 @@ def copy(app: PairedApp, piece: CopyItem) -> None:
     app.answer(f"{piece.label}: {size:,} bytes handed to the terminal's clipboard", good=True)
 
 
-def ask_file(app: PairedApp, piece: CopyItem) -> None:
+def ask_file(app: Console, piece: CopyItem) -> None:
     """Asks for a file that is not there yet, and writes it."""
 
     def typed(name: str | None) -> None:
@@ -83,7 +80,7 @@ def ask_file(app: PairedApp, piece: CopyItem) -> None:
     app.push_screen(Prompt("write to the new file", file_name(piece, app.now())), typed)
 
 
-async def _write(app: PairedApp, piece: CopyItem, path: Path) -> None:
+async def _write(app: Console, piece: CopyItem, path: Path) -> None:
     try:
         written = await asyncio.to_thread(write_new, path, piece.text)
     except FileExistsError:

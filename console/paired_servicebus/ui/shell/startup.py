@@ -66,10 +66,9 @@ def dashboard(
     report: Report,
 ) -> PairedApp:
     """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
-
     feed = EngineFeed(socket, read_only=read_only)
     around = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
-    app = PairedApp(
+    return PairedApp(
         around or feed,
         others=around,
         pairing=pairing,
@@ -87,4 +86,3 @@ def dashboard(
         past=partial(_past, pairing, tables) if tables is not None else no_tables,
         keys=chosen.keys,
     )
-    return app

@@ -32,9 +32,7 @@ NAMED: Final = {
 }  # fmt: skip
 """Keys with a name, and how it is written."""
 _OTHERS: Final = re.compile(r"[A-Za-z0-9]|f([1-9]|1[0-2])|ctrl\+[a-z]")
-RESERVED: Final = frozenset(
-    ["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")],
-)
+RESERVED: Final = frozenset(["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")])
 """What dialogs need, what terminals take for themselves or cannot tell from another key, and how to quit is asked."""
 
 

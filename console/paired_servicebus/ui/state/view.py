@@ -7,10 +7,10 @@ not shown. What the person chose on a screen (page, selection, marks, filters) i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.pairing_events import Record
@@ -229,6 +229,18 @@ class View:
         """The entity of that path; paths compare case-insensitively."""
         entities = self.snapshot.entities if self.snapshot else ()
         return next((entity for entity in entities if entity.path.casefold() == path.casefold()), None)
+
+
+Newest = Callable[[], View]
+"""Returns the newest view; a screen calls it when it is mounted."""
+
+
+@runtime_checkable
+class ShowsView(Protocol):
+    """A screen that follows the engine while it is open."""
+
+    def show(self, view: View) -> None:
+        """Show the view."""
 
 
 def told(view: View, news: News) -> View:

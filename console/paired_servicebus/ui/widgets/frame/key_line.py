@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paired_servicebus.ui.commands.action_table import BY_ID, for_key, in_key_line, label_width
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, for_key, in_key_line, label_width
 from paired_servicebus.ui.render.spans import Line, Role, Span, cut, fit
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -20,7 +20,7 @@ class KeyLine(Lines):
         """One line."""
         spans: list[Span] = []
         for name in in_key_line(view, width):
-            action = for_key(view.keys.names(BY_ID[name])[0], view)
+            action = for_key(view.keys.names(CONSOLE_BY_ID[name])[0], view)
             key, label = view.keys.label(action), fit(action.label, label_width(action))
             if action.why_not(view):
                 gap = " " * (len(label) - len(action.label))

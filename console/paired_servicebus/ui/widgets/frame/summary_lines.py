@@ -13,11 +13,7 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 INDENT: Final = 3
 LOUD: Final = frozenset({Level.LOST, Level.BLIND})
 """What is stated across the whole width."""
-ROLES: Final[dict[Level, Role]] = {
-    Level.WELL: Role.HEALTHY,
-    Level.NOTABLE: Role.SUSPECT,
-    Level.WRONG: Role.FAILED_OVER,
-}
+ROLES: Final[dict[Level, Role]] = {Level.WELL: Role.HEALTHY, Level.NOTABLE: Role.SUSPECT, Level.WRONG: Role.FAILED_OVER}
 
 
 class SummaryLines(Lines):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paired_servicebus.ui.commands.action_table import BY_ID
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, line, wrap
 from paired_servicebus.ui.state.summary import summary
 from paired_servicebus.ui.state.view import View
@@ -24,7 +24,7 @@ class TooSmall(Lines):
         size = self.app.size
         need = (
             f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 60 and 20. "
-            f"Make it larger, or the letters smaller. {view.keys.label(BY_ID['quit'])} quits."
+            f"Make it larger, or the letters smaller. {view.keys.label(CONSOLE_BY_ID['quit'])} quits."
         )
         said = summary(view)
         role = Role.FAILED_OVER if said.level in LOUD else ROLES[said.level]
