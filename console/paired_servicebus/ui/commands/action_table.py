@@ -1,8 +1,8 @@
-"""Everything a person can do on the screen: one table that feeds keys, key line, palette and help.
+"""The console's actions: one table for keys, key line, palette and help.
 
-What is ordered from the engine is a row of paired_servicebus.core.operator.action_table, which guard and command line read too; the rest is
-the screen's own affair. Rules: an action that is not possible now stays visible and says why; `why_not` is asked when
-the key is pressed and again when an armed action is fired. This is courtesy: the engine's guard decides what is done.
+Engine commands are rows of core.operator.action_table, which the guard and the command line read too. An action that is
+not possible now stays visible with its reason. `why_not` is only a courtesy: the engine's guard decides.
+
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WhyNot = Callable[[View], str]
 
 
 class ActionTarget(NamedTuple):
-    """What an order is for. An empty aim at something that needs a target means that none is selected."""
+    """The targets of a command. Without targets, nothing is selected."""
 
     scope: Scope = Scope.ALL
     targets: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As the question and the answer name it."""
+        """Return the name for questions and answers."""
         if len(self.targets) > 1:
             return f"{len(self.targets)} targets"
         return orders.named(self.scope, self.targets[0]) if self.targets else ""
@@ -39,28 +39,28 @@ def _always(_view: View) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleAction:
-    """One thing to do. With an `order` it is ordered from the engine, without it is the screen's own affair."""
+    """One action. With an `order` it is an engine command, without one it is local."""
 
     id: str
     keys: tuple[str, ...]
-    """Textual's names, unless a person chose another (keys.py); the first is the one shown."""
+    """Textual's names, unless the operator chose another (keymap.py); the first is shown."""
     key_label: str = ""
-    """How the key is written, where its name is not what stands on it."""
+    """The label of the key, if it differs from its name."""
     label: str
     help: str
     order: orders.Action | None = None
     special: WhyNot = _always
-    """Why this action of the screen's own is not possible now."""
+    """Why this local action is not possible now."""
     page: Page | None = None
-    """The page that it turns to."""
+    """The page that it opens."""
 
     @property
     def dangerous(self) -> bool:
-        """Whether it is armed first: what it would do is shown, and fired from there."""
+        """Whether it is armed first, and fired from a dialog with its consequences."""
         return self.order is not None and self.order.dangerous
 
     def aim(self, view: View) -> ActionTarget:
-        """What it would be done to: what is selected."""
+        """Return its targets: the selection."""
         if self.order is None:
             return ActionTarget()
         if self.id in _SYPHON:
@@ -68,14 +68,16 @@ class ConsoleAction:
         return ActionTarget(self.order.scope, _SELECTED[self.order.scope](view))
 
     def why_not(self, view: View, aim: ActionTarget | None = None) -> str:
-        """Why it is not possible now, as a clause after "not possible: "; empty if it is. `aim`: what for, where that
-        is not what is selected."""
+        """Return why it is not possible now, as a clause after "not possible: "; empty if it is. `aim`: its targets, if
+        they are not the selection.
+
+        """
         if self.order is None:
             return self.special(view)
         return _no_command(view, self.order) or _no_aim(view, self.order, aim or self.aim(view))
 
     def fits(self, view: View) -> bool:
-        """Whether what it would be done to allows it, whoever may order it."""
+        """Return whether its target allows it, regardless of permission."""
         if self.order is None:
             return not self.special(view)
         return view.snapshot is not None and not _no_aim(view, self.order, self.aim(view))
@@ -100,11 +102,11 @@ def _no_command(view: View, order: orders.Action) -> str:
     if view.link is EngineLink.UNREACHABLE:
         return "the engine is unreachable"
     if view.snapshot is None:
-        return "nothing is known of the engine yet"
+        return "the engine's state is unknown yet"
     if view.snapshot.read_only and (text := orders.read_only(order)):
         return text
     if not view.legible:
-        return "this terminal is too small to show what it would do"
+        return "this terminal is too small to show the consequences"
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 
 
@@ -126,7 +128,7 @@ _SYPHON: Final = frozenset({"pause-syphon", "resume-syphon"})
 
 
 def _syphon_aim(view: View) -> ActionTarget:
-    """The selected backlog queue on the page of queues, unless all of the syphon is paused: then all of it."""
+    """Return the selected backlog queue on its page, unless the whole syphon is paused: then the whole syphon."""
     syphon = view.snapshot.syphon if view.snapshot else None
     of_queue = view.page is Page.BACKLOG and view.queue and not view.on_unused
     if not of_queue or syphon is None or syphon.status is SyphonStatus.PAUSED:
@@ -136,15 +138,15 @@ def _syphon_aim(view: View) -> ActionTarget:
 
 def _no_details(view: View) -> str:
     if view.page is Page.ENGINES:
-        return "" if view.engine else "it is the engine that is shown"
+        return "" if view.engine else "this engine is on screen already"
     if view.page is Page.PAIRING:
         return "" if view.entity else "no entity is selected"
-    return f"the page {view.page} shows all there is"
+    return f"the page {view.page} has no details"
 
 
 def _no_marks(view: View) -> str:
     if view.page is Page.ENGINES:
-        return "" if view.chosen else "commands are for the engine that is shown alone"
+        return "" if view.chosen else "commands are for the engine on screen only"
     return "" if view.marks else "nothing is marked"
 
 
@@ -162,11 +164,11 @@ def _no_rows(view: View) -> str:
 
 
 def _only_timeline(view: View) -> str:
-    return "" if view.page is Page.TIMELINE else "it is for the timeline"
+    return "" if view.page is Page.TIMELINE else "only the timeline has it"
 
 
 def _nothing_to_find(view: View) -> str:
-    return _only_timeline(view) or ("" if view.story.find else "nothing was looked for yet")
+    return _only_timeline(view) or ("" if view.story.find else "no words to find yet")
 
 
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
@@ -194,31 +196,33 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         help="the selected entity, or engine, in full",
         special=_no_details,
     ),
-    ConsoleAction(id="filter", keys=("slash",), key_label="/", label="filter", help="list only what has these words"),
+    ConsoleAction(id="filter", keys=("slash",), key_label="/", label="filter", help="list only rows with these words"),
     *(
-        ConsoleAction(
-            id=page.value, keys=(str(number),), label=page.value, help=f"turn to the page {page.value}", page=page
-        )
+        ConsoleAction(id=page.value, keys=(str(number),), label=page.value, help=f"open {page.value}", page=page)
         for number, page in enumerate(Page, start=1)
     ),
     ConsoleAction(
-        id="back", keys=("escape",), key_label="esc", label="back", help="to the first page; there: show all again"
+        id="back",
+        keys=("escape",),
+        key_label="esc",
+        label="back",
+        help="to the first page; there: remove filter and marks",
     ),
     ConsoleAction(
         id="mark",
         keys=("space",),
         label="mark",
-        help="mark it; commands are for the marked ones",
+        help="mark it; commands are for marked rows",
         special=_no_rows_to_mark,
     ),
     ConsoleAction(
         id="mark-all",
         keys=("a",),
         label="mark all",
-        help="all that are listed, by the filter; or all engines",
+        help="mark all listed rows, or all engines",
         special=_no_rows_to_mark,
     ),
-    ConsoleAction(id="unmark", keys=("u",), label="unmark all", help="nothing is marked any more", special=_no_marks),
+    ConsoleAction(id="unmark", keys=("u",), label="unmark all", help="remove all marks", special=_no_marks),
     ConsoleAction(
         id="sort",
         keys=("s",),
@@ -234,7 +238,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         keys=("y",),
         label="copy",
         help="a name, row, command, answer; or to a file",
-        special=lambda view: "" if copy_items(view) else "there is nothing here to copy",
+        special=lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
     ConsoleAction(
         id="find",
@@ -282,34 +286,34 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction(
         id="quit",
         keys=("q",),
-        label="quit, engine stays",
-        help="leave; paired attach comes back",
-        special=lambda view: "" if view.engine_stays else "the engine ends with this dashboard",
+        label="detach, engine runs",
+        help="leave; the engine keeps running; paired attach returns",
+        special=lambda view: "" if view.engine_stays else "the engine stops with this dashboard",
     ),
     ConsoleAction(
         id="quit-with-engine",
         keys=("q",),
-        label="quit, engine ends",
-        help="leave; the engine was made for this dashboard",
-        special=lambda view: "the engine goes on without this dashboard" if view.engine_stays else "",
+        label="quit, engine stops",
+        help="leave; this dashboard started the engine",
+        special=lambda view: "the engine keeps running without this dashboard" if view.engine_stays else "",
     ),
 )
 CONSOLE_BY_ID: Final = {action.id: action for action in CONSOLE_ACTIONS}
 
 
-def stands_for(key: str, view: View) -> tuple[ConsoleAction, ...]:
-    """The actions that have that key."""
+def actions_of_key(key: str, view: View) -> tuple[ConsoleAction, ...]:
+    """Return the actions with that key."""
     return tuple(action for action in CONSOLE_ACTIONS if key in view.keys.names(action))
 
 
 def for_key(key: str, view: View) -> ConsoleAction:
-    """The action of a key: where several share one, the one that is possible now, else the one that fits how things
-    stand, else the first.
+    """Return the action of a key: of several the possible one, else the one that fits the state, else the first.
 
     Raises:
         KeyError: no action has that key.
+
     """
-    sharing = stands_for(key, view)
+    sharing = actions_of_key(key, view)
     if not sharing:
         raise KeyError(key)
     possible = (action for action in sharing if not action.why_not(view))
@@ -326,11 +330,11 @@ KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
     Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "pause-syphon", "palette"),
 }
-"""What the key line of each page names, the most important first: what has no room is left out, and is in the help."""
+"""The actions in each page's key line, the most important first: those without room are in the help."""
 
 
 def in_key_line(view: View, width: int) -> tuple[str, ...]:
-    """Ids of the actions that a key line of that width has room for, in the order of the table."""
+    """Return the ids of the actions that fit into a key line of that width, in the order of the table."""
     kept: set[str] = set()
     for name in KEY_LINE[view.page]:
         wider = kept | {name}
@@ -344,10 +348,10 @@ def _cells(action: ConsoleAction, view: View) -> int:
 
 
 def label_width(action: ConsoleAction) -> int:
-    """The longest label of the actions that share its key, so that nothing moves when one takes the other's place."""
+    """Return the longest label of the actions that share its key, so that nothing moves when they alternate."""
     return max(len(other.label) for other in CONSOLE_ACTIONS if action.keys[0] in other.keys)
 
 
 def by_key(view: View) -> tuple[ConsoleAction, ...]:
-    """One action a key, in the table's order: what each key stands for now."""
+    """Return the present action of each key, in the table's order."""
     return tuple(dict.fromkeys(for_key(view.keys.names(action)[0], view) for action in CONSOLE_ACTIONS))

@@ -1,4 +1,4 @@
-"""The part of the app that prompts, palette and dispatch use; a Protocol, so that they do not import the app."""
+"""The part of the app that prompts, palette and dispatch use, so that they do not import the app."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Console(Protocol):
-    """The app, as its prompts, palette and dispatch know it. See PairedApp and Textual's App."""
+    """The app's interface; see PairedApp and Textual's App."""
 
     view: View
 

@@ -1,4 +1,4 @@
-"""What a person is asked to type, and what is done with it: words to list by and to find, a time, a file's name."""
+"""Prompts for a filter, words to find, a time, or a file's name, and their effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paired_servicebus.ui.state.view import Page
 
 
 def ask_filter(app: Console) -> None:
-    """Asks for the words to list by, and lists by them while they are typed."""
+    """Ask for the words of the filter, and apply them while they are typed."""
     page = app.view.page
     if page not in (Page.PAIRING, Page.TIMELINE):
         app.turn_to(Page.PAIRING)
@@ -28,12 +28,12 @@ def ask_filter(app: Console) -> None:
 
 
 def ask_find(app: Console) -> None:
-    """Asks for words and goes to the next older event that has them."""
+    """Ask for words and select the next older event with them."""
     app.push_screen(Prompt("find", app.view.story.find), partial(find, app, newer=False))
 
 
 def find(app: Console, words: str | None, *, newer: bool) -> None:
-    """Goes to the next event with the words; says so where there is none."""
+    """Select the next event with the words; report if there is none."""
     if not words:
         return
     story = timeline_reader.found(app.view.log, app.view.story, words, newer=newer)
@@ -46,47 +46,47 @@ def find(app: Console, words: str | None, *, newer: bool) -> None:
 
 
 def ask_time(app: Console) -> None:
-    """Asks for a time and goes to the first event from then on."""
+    """Ask for a time and select the first event from then on."""
 
     def typed(text: str | None) -> None:
         if not text:
             return
         at = timeline_reader.moment(text, app.now())
         if at is None:
-            app.answer(f"“{text}” is no time: write 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
+            app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
         else:
             app.show(replace(app.view, story=timeline_reader.at_time(app.view.log, app.view.story, at)))
 
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
-def copy(app: Console, piece: CopyItem) -> None:
-    """Hands it to the terminal's clipboard; whether that takes it no terminal says."""
-    size = len(piece.text.encode())
+def copy(app: Console, item: CopyItem) -> None:
+    """Send it to the terminal's clipboard, which does not confirm it."""
+    size = len(item.text.encode())
     if size > MOST:
-        app.answer(f"{piece.label}: {size:,} bytes are too many for a clipboard; copy it to a file", good=False)
+        app.answer(f"{item.label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
         return
-    app.copy_to_clipboard(piece.text)
-    app.answer(f"{piece.label}: {size:,} bytes handed to the terminal's clipboard", good=True)
+    app.copy_to_clipboard(item.text)
+    app.answer(f"{item.label}: {size:,} bytes sent to the terminal's clipboard", good=True)
 
 
-def ask_file(app: Console, piece: CopyItem) -> None:
-    """Asks for a file that is not there yet, and writes it."""
+def ask_file(app: Console, item: CopyItem) -> None:
+    """Ask for a new file's name, and write the file."""
 
     def typed(name: str | None) -> None:
         if name and name.strip():
-            app.run_worker(_write(app, piece, Path(name.strip())), name="write", group="write")
+            app.run_worker(_write(app, item, Path(name.strip())), name="write", group="write")
 
-    app.push_screen(Prompt("write to the new file", file_name(piece, app.now())), typed)
+    app.push_screen(Prompt("new file", file_name(item, app.now())), typed)
 
 
-async def _write(app: Console, piece: CopyItem, path: Path) -> None:
+async def _write(app: Console, item: CopyItem, path: Path) -> None:
     try:
-        written = await asyncio.to_thread(write_new, path, piece.text)
+        written = await asyncio.to_thread(write_new, path, item.text)
     except FileExistsError:
-        app.answer(f"{path} is there already, and was left as it is", good=False)
+        app.answer(f"{path} exists; it was not changed", good=False)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         app.answer(f"{path} cannot be written: {reason or error}", good=False)
     else:
-        app.answer(f"{piece.label}: written to {written}", good=True)
+        app.answer(f"{item.label}: written to {written}", good=True)

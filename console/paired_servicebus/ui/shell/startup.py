@@ -1,6 +1,7 @@
-"""The dashboard put together: what a person chose, one engine's feed and its neighbours', and the app on top.
+"""Builds the app from preferences, the engine's feed and its neighbours'.
 
-Imports the terminal library: only `paired_servicebus.ui.run_dashboard` does this, once the library's variables are set.
+Imports Textual: only `paired_servicebus.ui.run_dashboard` imports this, after it set Textual's variables.
+
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from paired_servicebus.ui.state.incident_history import HistoryNews
 
 @dataclass(frozen=True, slots=True)
 class ScreenSettings:
-    """How the screen begins."""
+    """The initial settings of the screen."""
 
     theme: str
     profile: Profile
@@ -35,11 +36,11 @@ class ScreenSettings:
 
 
 def screen_settings(wishes: ScreenOptions, chosen: Preferences) -> ScreenSettings:
-    """What a flag says goes before the person's file, and that before the terminal's variables."""
+    """Return the settings: options override console.toml, which overrides the terminal's variables."""
     asked = wishes.profile or chosen.profile
     profile = PROFILES[asked] if asked else profile_for(os.environ)
     theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
-    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+    os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,
         profile,
@@ -49,7 +50,7 @@ def screen_settings(wishes: ScreenOptions, chosen: Preferences) -> ScreenSetting
 
 
 def _past(shown_first: str, its_tables: Path, pairing: str, chosen: str) -> HistoryNews:
-    """What the tables of the engine that is shown hold; those of others are where they are looked for."""
+    """Read the tables of the engine on screen; other engines have theirs in their default folder."""
     return incident_history.read(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
 
 
@@ -65,7 +66,7 @@ def dashboard(
     on_ready: Callable[[], None],
     report: Report,
 ) -> PairedApp:
-    """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
+    """Build the app for the engine behind `socket`. See PairedApp."""
     feed = EngineFeed(socket, read_only=read_only)
     around = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
     return PairedApp(

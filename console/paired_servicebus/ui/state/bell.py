@@ -1,6 +1,7 @@
-"""When the terminal's bell rings: for what calls a person (paired_servicebus.core.operator.notifications), and when the engine is lost.
+"""When the terminal's bell rings: for notifications (core.operator.notifications), and when the engine is lost.
 
-Two views are compared, so that a history that is told at once rings for nothing. A pure function.
+Only two views are compared, so that a replayed history rings for nothing.
+
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from paired_servicebus.ui.state.view import EngineLink, View
 
 
 def rings(before: View, after: View) -> bool:
-    """Whether something happened between the two that a person should hear of."""
+    """Return whether the operator needs to hear of the difference."""
     if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
         return True
     was, now = before.snapshot, after.snapshot

@@ -1,4 +1,4 @@
-"""The backlog queues side by side: what is parked in each, whether senders may pick it, and when that was read."""
+"""The backlog queues side by side: parked messages, dead letters, moves and rotation of each."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ Sum = Callable[[Sequence[QueueView], int], str]
 class BacklogStrip(Lines):
     """A rule with the newest trouble and the time of reading, then a table with a column a queue.
 
-    Queues that have no room for a column of their own are summed up in the last one.
+    Queues without room for a column are summed up in the last one.
+
     """
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The rule and `height` - 1 rows."""
+        """Return the rule and `height` - 1 rows."""
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), *[BLANK] * (height - 1)]
@@ -40,7 +41,7 @@ class BacklogStrip(Lines):
 
 
 def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueView], Sequence[QueueView], int]:
-    """The queues with a column, those without, and the columns' width."""
+    """Return the queues with a column, those without, and the columns' width."""
     room = width - LABEL - TOTAL - MARGIN
     fitting = max(1, room // CELL)
     if len(queues) > fitting:
@@ -49,7 +50,7 @@ def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueVie
 
 
 def _note(snapshot: Snapshot, now: float) -> Span:
-    """When the depths were read, and the newest trouble with a queue."""
+    """Return the newest trouble with a queue, or the age of the depths."""
     pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
     sums = parked(snapshot)
     read = _read(snapshot.queues, sums, now)
@@ -63,7 +64,7 @@ def _note(snapshot: Snapshot, now: float) -> Span:
 
 
 def _read(queues: Sequence[QueueView], sums: BacklogTotals, now: float) -> str:
-    """How old the depths are, where they are old; otherwise how often they are read, which does not tick."""
+    """Return the age of old depths; otherwise the interval of reading, which does not tick."""
     if sums.read_at is None:
         return "not read yet"
     slowest = max(queue.read_every for queue in queues)
@@ -87,7 +88,7 @@ def _row(
         text = f"+{len(hidden)}" if draw is _index else total(hidden, CELL)
         spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
     muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
-    sums = parked(snapshot)  # one figure for what is parked, whatever each depth was when it was read
+    sums = parked(snapshot)  # the same figure as on other pages
     text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.is_known else total(snapshot.queues, TOTAL)
     spans.append(Span(fit(text, TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
     return Line(cut(spans, width))
@@ -139,7 +140,7 @@ _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("rotation", _rotation, _sum_in),
 )
 _READ: Final = (_depth, _dead)
-"""Read from the namespace, now and then: a sum is as old as the oldest figure in it."""
+"""Read from the namespace at intervals: a sum is as old as its oldest figure."""
 _TALL_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     *_ROWS[:2],
     ("dead", _dead, _sum_of(lambda queue: queue.dead_lettered)),

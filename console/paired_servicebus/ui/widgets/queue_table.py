@@ -1,4 +1,4 @@
-"""The backlog queues in use, a row each: what lies in it by kind, its share of the limit, and where that goes."""
+"""The backlog queues in use, a row each: messages by kind, share of the limit, trend and outlook."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ INDEX: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueColumn:
-    """One column: `draw` gives its text and role."""
+    """One column. `draw` returns its text and role."""
 
     title: str
     width: int
     draw: Callable[[QueueView, Snapshot], Span]
     align: Literal["left", "right"] = "right"
     from_width: int = 0
-    """Shown in terminals of at least so many cells."""
+    """Cells of the narrowest terminal that has it."""
 
 
 def outlook(queue: QueueView, now: float) -> str:
-    """When it is full, or empty, if it goes on like this; a dash where that would be a guess."""
+    """Return when it is full or empty at this rate; a dash if that is unknown."""
     if queue.depth is None or is_old(queue, now) or trend(queue.growth) is None:
         return NOT_KNOWN
     read_at = queue.read_at or now
     if trend(queue.growth) is Trend.DRAINING:
-        lies, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
-        return f"empty {ahead(seconds_until(lies, 0, queue.growth), at)}" if lies else "empty"
+        number, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
+        return f"empty {ahead(seconds_until(number, 0, queue.growth), at)}" if number else "empty"
     if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
         left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
         return f"full {ahead(left, read_at)}"
@@ -94,15 +94,14 @@ COLUMNS: Final[tuple[QueueColumn, ...]] = (
 
 
 def columns_in(width: int) -> tuple[QueueColumn, ...]:
-    """The columns that a terminal of that width has."""
+    """Return the columns of a terminal of that width."""
     return tuple(column for column in COLUMNS if width >= column.from_width)
 
 
 class QueueHead(Lines):
-    """The rule with the sums and when they were read, and the columns' titles."""
+    """The rule with the sums and their age, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines."""
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), BLANK]
@@ -124,18 +123,17 @@ def _note(snapshot: Snapshot, now: float) -> Span:
 
 
 class QueueTable(Lines):
-    """The rows; keeps the selected one in sight."""
+    """The rows, with the selected one in sight."""
 
     DEFAULT_CSS = "QueueTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A row a queue."""
         if view.snapshot is None:
             return ()
         return [_row(queue, view, view.snapshot, width) for queue in view.snapshot.queues]
 
     def show(self, view: View) -> None:
-        """Shows the view, with the selected row in sight."""
+        """Show the view, with the selected row in sight."""
         super().show(view)
         place = next(
             (

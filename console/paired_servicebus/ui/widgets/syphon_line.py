@@ -1,4 +1,4 @@
-"""The syphon: what it does, how fast over the last minute, how much it moved, and in its own words why."""
+"""The syphon: its status, its rate over the last minute, the moved messages, and its why-line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from paired_servicebus.ui.widgets.backlog_strip import LABEL
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LONGEST: Final = 60
-"""Seconds of history that a snapshot carries."""
+"""Seconds of history in a snapshot."""
 
 
 class SyphonLine(Lines):
     """Status, sparkline, rate and moved; its why-line below."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines."""
         if view.snapshot is None:
             return (BLANK, BLANK)
         syphon = view.snapshot.syphon
@@ -49,7 +48,7 @@ class SyphonLine(Lines):
 
 
 def _text(snapshot: Snapshot, width: int) -> str:
-    """What the syphon says of itself; while it waits, for whom, with the one figure for what is parked."""
+    """Return the syphon's text; while it waits, the entities and the number of parked messages."""
     away = [one.path for one in snapshot.entities if one.state in DIVERTING]
     if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
         return snapshot.syphon.text

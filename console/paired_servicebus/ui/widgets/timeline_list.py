@@ -1,4 +1,4 @@
-"""The timeline: every event told by the engine, one a line, drawn as it comes into sight; the selected one in full."""
+"""The timeline: every event of the engine, a line each, drawn on demand; the selected one in full."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ TIME: Final = 12
 
 
 class TimelineHead(Lines):
-    """The rule: how many events, which filter, and whether the newest is followed."""
+    """The rule: the number of events, the filter, and whether the newest is followed."""
 
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         shown = timeline_reader.entries(view.log, view.story.filter)
         title = plural(len(view.log), "event")
         if view.story.filter:
             title = f"{len(shown):,} of {title} with “{view.story.filter}”"
-        note = "newest followed" if view.story.cursor is None else "stands still: end follows the newest"
+        note = "newest followed" if view.story.cursor is None else "paused: end follows the newest"
         return (rule(title, width, note=Span(note, Role.MUTED)),)
 
 
@@ -45,16 +44,16 @@ class TimelineList(Lines):
     DEFAULT_CSS = "TimelineList { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A row an event, drawn when it is asked for."""
+        """Return a row an event, drawn on demand."""
         return TimelineRows(view, width)
 
     def show(self, view: View) -> None:
-        """Shows the view, with the selected event in sight."""
+        """Show the view, with the selected event in sight."""
         super().show(view)
         self._keep_in_sight()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """The selected event is in sight from the first paint on."""
+        """Keep the selected event in sight from the first paint on."""
         self.call_after_refresh(self._keep_in_sight)
 
     def _keep_in_sight(self) -> None:
@@ -67,7 +66,7 @@ class TimelineList(Lines):
 
 
 class TimelineRows(Sequence[Line]):
-    """Every line of the list, computed one by one."""
+    """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
         self._entries = timeline_reader.entries(view.log, view.story.filter)
@@ -97,7 +96,7 @@ def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
 
 
 def _when(at: float, now: float) -> str:
-    """A clock time, with the day in front once it is no more today's."""
+    """Return a clock time, with the day if it is not today."""
     if abs(now - at) < DAY / 2:
         return clock(at)
     return datetime.fromtimestamp(at, UTC).strftime("%d %b %H:%M")
@@ -109,7 +108,6 @@ class EventInFull(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A rule and the sentence."""
         shown = timeline_reader.entries(view.log, view.story.filter)
         place = timeline_reader.place_of(shown, view.story.cursor)
         if place < 0:
@@ -118,6 +116,6 @@ class EventInFull(Lines):
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         number = f" · number {entry.place[1]:,} of boot {entry.place[0]}" if entry.place else ""
-        said = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
+        sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
         note = Span(f"{entry.kind or 'console'}{number}", Role.MUTED)
-        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in said]]
+        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in sentence]]

@@ -1,4 +1,4 @@
-"""Unused backlog queues: what is stranded in them, how old it is, and in what they differ."""
+"""Unused backlog queues: their stranded messages, their age, and their differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnusedTable(Lines):
     """A rule, then a row a queue."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The rows that fit, the selected one among them."""
+        """Return the rows that fit, the selected one among them."""
         if view.snapshot is None:
             return [rule("unused queues", width), *[BLANK] * (height - 1)]
         queues, room = unused_queues(view.snapshot), height - 1
@@ -63,7 +63,7 @@ def _row(queue: UnusedQueue, view: View, width: int) -> Line:
         f"{count(queue.messages)} stranded",
         f"{count(queue.dead_lettered)} dead",
         f"last active {when(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
-        queue.status or "status not known",
+        queue.status or "status unknown",
         *queue.differences,
     ]
     text = shorten(" · ".join(parts), width - INDEX - 4)

@@ -1,4 +1,4 @@
-"""The keys, from the table of actions. One that is not possible now is grey and in brackets; pressing it says why."""
+"""The keys, from the table of actions. An impossible one is grey and in brackets; pressing it shows why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class KeyLine(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         spans: list[Span] = []
         for name in in_key_line(view, width):
             action = for_key(view.keys.names(CONSOLE_BY_ID[name])[0], view)
