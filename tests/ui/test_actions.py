@@ -21,13 +21,13 @@ from paired_servicebus.ui.commands.action_table import (
     in_key_line,
 )
 from paired_servicebus.ui.commands.consequences import ARMABLE
-from paired_servicebus.ui.state.view import Page, Unreachable, View, told
+from paired_servicebus.ui.state.view import Page, Unreachable, View, apply_news
 
 ORDERS = [action for action in CONSOLE_ACTIONS if action.order]
 
 
 def view_of(snapshot: Any) -> View:
-    return told(View(pairing="orders"), snapshot)
+    return apply_news(View(pairing="orders"), snapshot)
 
 
 def test_ids_are_unique_and_everything_is_explained() -> None:
@@ -58,9 +58,9 @@ def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
     ("change", "reason"),
     [
         (lambda view: replace(view, viewer=True), "read-only"),
-        (lambda view: told(view, replace(view.snapshot, read_only=True)), "read-only"),
-        (lambda view: told(view, Unreachable(0.0, "gone")), "unreachable"),
-        (lambda view: replace(view, snapshot=None), "nothing is known"),
+        (lambda view: apply_news(view, replace(view.snapshot, read_only=True)), "read-only"),
+        (lambda view: apply_news(view, Unreachable(0.0, "gone")), "unreachable"),
+        (lambda view: replace(view, snapshot=None), "state is unknown"),
         (lambda view: replace(view, legible=False), "too small"),
         (lambda view: replace(view, waiting_for="release payments"), "waiting for the engine's answer"),
     ],

@@ -63,7 +63,7 @@ def test_the_file_has_the_traceback_and_no_locals(state_folder: Path) -> None:
     assert "RuntimeError: something unforeseen" in file.read_text()
     assert KEY not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert log.said.endswith(f"What happened is in {file}")
+    assert log.said.endswith(f"The traceback is in {file}")
     assert "\n" not in log.said
 
 

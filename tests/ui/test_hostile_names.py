@@ -22,7 +22,7 @@ from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.palette import as_text
-from paired_servicebus.ui.state.view import Page, Records, View, told
+from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
@@ -62,13 +62,13 @@ async def test_every_page_shows_them_and_no_more(open_console: Any, made: Any) -
 
 async def test_what_is_copied_has_no_line_break_of_a_stranger(open_console: Any, made: Any, monkeypatch: Any) -> None:
     """A line break in what is pasted into a shell runs what stands before it."""
-    view = told(View(pairing="orders"), hostile(made))
+    view = apply_news(View(pairing="orders"), hostile(made))
     for marks in (frozenset({NAMES[2]}), frozenset(NAMES[:3])):
         (name, row, *_) = copy_items(replace(view, marks=marks))
         assert "\n" not in name.text
         assert row.text.count("\n") == len(marks) - 1, "a line for each"
         assert not STEERING.search(name.text + row.text)
-    (event, *_) = copy_items(replace(told(view, happened(made)), page=Page.TIMELINE))
+    (event, *_) = copy_items(replace(apply_news(view, happened(made)), page=Page.TIMELINE))
     assert "\n" not in event.text
     written: list[str] = []
     async with open_console(hostile(made)) as console:

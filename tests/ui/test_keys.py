@@ -39,7 +39,7 @@ async def test_q_leaves_with_0(open_console: Any, made: Any) -> None:
 
 async def test_where_the_engine_ends_with_the_dashboard_q_says_so(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(), engine_stays=False) as console:
-        assert "q quit, engine ends" in console.rows()[-1]
+        assert "q quit, engine stops" in console.rows()[-1]
         await console.press("q")
     assert console.app.return_value == 0
 

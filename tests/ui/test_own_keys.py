@@ -10,7 +10,7 @@ import pytest
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.shell.preferences import load_preferences
-from paired_servicebus.ui.state.keymap import Keymap, keymap_of, read_key, written
+from paired_servicebus.ui.state.keymap import Keymap, key_text, keymap_of, read_key
 
 
 def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:
@@ -36,7 +36,7 @@ def test_without_any_the_table_counts() -> None:
 )
 def test_keys_are_written_as_people_write_them(text: str, name: str, shown: str) -> None:
     assert read_key(text) == name
-    assert written(name) == shown
+    assert key_text(name) == shown
 
 
 @pytest.mark.parametrize("text", ["", "FF", "f13", "ctrl+F", "ctrl+alt+x", "\x1b", "漢", 7, None])
@@ -47,15 +47,15 @@ def test_what_is_no_key_is_none(text: object) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"forse": "F"}, "there is no action forse; did you mean force"),
+        ({"forse": "F"}, "unknown action forse; did you mean force"),
         ({"force": "FF"}, "force: 'FF' is no key"),
         ({"force": 3}, "force: 3 is no key"),
         ({"force": "ctrl+c"}, "force: ctrl+c is reserved"),
         ({"force": "escape"}, "force: escape is reserved"),
         ({"force": "enter"}, "force: enter is reserved"),
-        ({"force": "b"}, "b would stand for force failover and release"),
-        ({"force": "j"}, "j would stand for force failover and next"),
-        ({"force": "F", "pin": "F"}, "F would stand for force failover and pin"),
+        ({"force": "b"}, "b would be the key of force failover and release"),
+        ({"force": "j"}, "j would be the key of force failover and next"),
+        ({"force": "F", "pin": "F"}, "F would be the key of force failover and pin"),
     ],
 )
 def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: str) -> None:
@@ -96,7 +96,7 @@ def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None
     (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "F"\nnonsense = "x"\n')
     found = load_preferences(tmp_path)
     assert found.keys.own == {"force": "F"}
-    assert "bell is true or false; [keys] there is no action nonsense" in found.notice
+    assert "bell is neither true nor false; [keys] unknown action nonsense" in found.notice
     (tmp_path / "console.toml").write_text('keys = "vi"\n')
     assert "keys is a section" in load_preferences(tmp_path).notice
 

@@ -132,7 +132,7 @@ async def test_the_title_says_how_many_of_the_marked_an_order_would_hit(open_con
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "Every order is refused")])
+@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "refuses every command")])
 async def test_what_stops_something_asks_first_and_names_it(open_console: Any, made: Any, key: str, stops: str) -> None:
     async with open_console(made.outage()) as console:
         await console.press(key)

@@ -51,13 +51,13 @@ def run_dashboard(
     for name in STALE:
         os.environ.pop(name, None)
     from paired_servicebus.ui.display.crash_log import CrashLog
-    from paired_servicebus.ui.shell.startup import dashboard, screen_settings  # imports Textual
+    from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
 
     chosen = load_preferences(config_folder())
     look = screen_settings(wishes or ScreenOptions(), chosen)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
-    app = dashboard(
+    app = build_app(
         socket,
         pairing=config_name,
         read_only=read_only,

@@ -22,7 +22,7 @@ from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import Page, View
 
-MOST: Final = 74_994
+MAX_CLIPBOARD_BYTES: Final = 74_994
 """Bytes that every clipboard accepts: terminals limit base64 to some 100,000."""
 
 

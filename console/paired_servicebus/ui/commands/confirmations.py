@@ -13,7 +13,7 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_table import Scope, named
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget, ConsoleAction
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.keymap import Keymap
 
 
@@ -43,7 +43,7 @@ def question(action: ConsoleAction, aim: ActionTarget, snapshot: Snapshot, keys:
 
 
 def _pause(aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     number = plural(sums.messages, "parked message") if sums.is_known else "parked messages"
     others = snapshot.syphon.elsewhere
     elsewhere = f"Syphons elsewhere continue: {', '.join(others)}." if others else "Other engines' syphons continue."

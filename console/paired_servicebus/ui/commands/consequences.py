@@ -18,9 +18,9 @@ from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNK
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
-from paired_servicebus.ui.render.number_format import in_time, plural, rate, share
+from paired_servicebus.ui.render.number_format import in_time, percent, plural, rate
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.view import Neighbour
 
@@ -264,9 +264,9 @@ def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
     more = sum(one.sends_per_second for one in _entities(snapshot, aim) if one.state not in DIVERTING)
     messages = _total(queue.depth for queue in queues)
     if growth is None or (more and not messages):
-        return f", {share(used, limit)} full (when all is: {NOT_KNOWN})"
+        return f", {percent(used, limit)} full (when all is: {NOT_KNOWN})"
     left = seconds_until(used, limit, growth + (more * used / messages if messages else 0.0))
-    return f", {share(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
+    return f", {percent(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
 
 
 def _total(values: Iterable[float | None]) -> float | None:
@@ -275,7 +275,7 @@ def _total(values: Iterable[float | None]) -> float | None:
 
 
 def _parked(snapshot: Snapshot) -> str:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if not sums.known or sums.read_at is None:
         return f"parked messages: {NOT_KNOWN}"
     unread = "" if sums.known == sums.queues else f" in the {sums.known} queues that could be read"

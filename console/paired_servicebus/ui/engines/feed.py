@@ -25,7 +25,7 @@ from paired_servicebus.ui.state.view import Missed, News, Reached, Records, Unre
 RETRY_DELAYS_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between attempts to connect; the last one repeats."""
 
-Tell = Callable[[News], None]
+Emit = Callable[[News], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ NOT_ARMED: Final = FireRequest()
 class Feed(Protocol):
     """One engine's news, and the way to its guard."""
 
-    async def run(self, tell: Tell) -> None:
-        """Send news to `tell` until cancelled. Called once."""
+    async def run(self, emit: Emit) -> None:
+        """Send news to `emit` until cancelled. Called once."""
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         """Arm the dangerous `verb`; return the text to type, and the deadline.
@@ -94,12 +94,12 @@ class EngineFeed:
         self._failures = 0
         self._farewell = ""
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, emit: Emit) -> None:
         while True:
-            reason = await self._until_lost(tell)
+            reason = await self._until_lost(emit)
             if self._lost_at is None:
                 self._lost_at = self._now()
-            tell(Unreachable(self._lost_at, reason))
+            emit(Unreachable(self._lost_at, reason))
             pause = RETRY_DELAYS_SECONDS[min(self._failures, len(RETRY_DELAYS_SECONDS) - 1)]
             self._failures += 1
             await self._sleep(pause)
@@ -120,40 +120,40 @@ class EngineFeed:
             raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
         return self._client
 
-    async def _until_lost(self, tell: Tell) -> str:
+    async def _until_lost(self, emit: Emit) -> str:
         """Follow the engine; return why it is unreachable now. While nothing answers, that is its farewell."""
         try:
-            self._farewell = await self._follow(tell)
+            self._farewell = await self._follow(emit)
         except EngineNotRunningError as error:
             return self._farewell or str(error)
         except ControlError as error:
             return str(error)
         return self._farewell
 
-    async def _follow(self, tell: Tell) -> str:
+    async def _follow(self, emit: Emit) -> str:
         """Follow one connection; return why it ended."""
         client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only)
         self._client = client
         try:
-            tell(Reached())
-            return await self._listen(client, tell)
+            emit(Reached())
+            return await self._listen(client, emit)
         finally:
             self._client = None
             self._position = client.position or self._position
             await client.close()
 
-    async def _listen(self, client: ControlClient, tell: Tell) -> str:
+    async def _listen(self, client: ControlClient, emit: Emit) -> str:
         reason = "the connection ended"
         async for update in client.updates():
             match update:
                 case Snapshot():
                     self._failures, self._lost_at = 0, None
-                    tell(update)
+                    emit(update)
                 case Record():
                     if type(update.event) not in ROUTINE:
-                        tell(Records((update,)))
+                        emit(Records((update,)))
                 case Skipped(count):
-                    tell(Missed(count))
+                    emit(Missed(count))
                 case Goodbye(farewell):
                     reason = farewell
         return reason

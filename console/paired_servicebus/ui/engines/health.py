@@ -20,9 +20,9 @@ from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Re
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.discovery import EngineStatus
-from paired_servicebus.ui.render.number_format import count, plural, rate, when
+from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
 from paired_servicebus.ui.render.spans import fit
-from paired_servicebus.ui.state.backlog_totals import empty_at, parked
+from paired_servicebus.ui.state.backlog_totals import empty_at, sum_backlog
 
 STALE_SECONDS: Final = 5.0
 """After which a snapshot is old; an engine sends one a second."""
@@ -143,7 +143,7 @@ def _entities(snapshot: Snapshot, now: float) -> list[str]:
 
 def _cells(entity: EntityView, now: float) -> tuple[str, ...]:
     sent = (rate(entity.sends_per_second), count(entity.accepted), count(entity.diverted))
-    return (entity.state, when(entity.since, now), entity.route, *sent)
+    return (entity.state, time_or_day(entity.since, now), entity.route, *sent)
 
 
 def _row(first: str, cells: Sequence[str], width: int) -> str:
@@ -155,7 +155,7 @@ def _row(first: str, cells: Sequence[str], width: int) -> str:
 
 
 def _backlog(snapshot: Snapshot) -> str:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if not sums.is_known:
         return f"backlog   {plural(sums.queues, 'queue')}, parked messages unknown"
     if not sums.known:
@@ -170,7 +170,7 @@ def _oldest(snapshot: Snapshot, now: float) -> list[str]:
     """Return the message that waits longest, by the latest peeks."""
     filled = [queue for queue in snapshot.queues if queue.depth != 0]
     waiting = [(at, queue.index) for queue in filled if (at := queue.oldest.enqueued_at) is not None]
-    return [f"oldest    parked since {when(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
+    return [f"oldest    parked since {time_or_day(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
 
 
 def _dead(snapshot: Snapshot) -> list[str]:
@@ -238,7 +238,7 @@ def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     return {
         "parked": sums.messages if sums.is_known else None,
         "dead_lettered": sums.dead_lettered if sums.known else None,

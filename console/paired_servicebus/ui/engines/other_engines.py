@@ -18,7 +18,7 @@ from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.engines.feed import NOT_ARMED, EngineFeed, FireRequest, Tell
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, EngineFeed, FireRequest
 from paired_servicebus.ui.engines.health import Health, health_of
 from paired_servicebus.ui.state.view import Neighbour, Neighbours
 
@@ -81,10 +81,10 @@ class MultiEngineFeed:
         self._soon = asyncio.Event()
         """Set after a command at a neighbour, to poll its new state."""
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, emit: Emit) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(tell))
-            tasks.create_task(self._poll_neighbours(tell))
+            tasks.create_task(self._follow(emit))
+            tasks.create_task(self._poll_neighbours(emit))
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         return await self._feed.arm(verb, targets=targets, scope=scope, by=by)
@@ -134,10 +134,10 @@ class MultiEngineFeed:
         except ControlError as error:
             return EngineReply(name=name, ok=False, text=str(error))
 
-    async def _follow(self, tell: Tell) -> None:
+    async def _follow(self, emit: Emit) -> None:
         while True:
             self._wake.clear()
-            following = asyncio.create_task(self._feed.run(tell), name="news of the engine on screen")
+            following = asyncio.create_task(self._feed.run(emit), name="news of the engine on screen")
             turned = asyncio.create_task(self._wake.wait(), name="change of engine")
             try:
                 await asyncio.wait((following, turned), return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +151,7 @@ class MultiEngineFeed:
                 self._turning.set_result(None)
             self._soon.set()
 
-    async def _poll_neighbours(self, tell: Tell) -> None:
+    async def _poll_neighbours(self, emit: Emit) -> None:
         reported = Neighbours(())
         while True:
             self._soon.clear()
@@ -159,7 +159,7 @@ class MultiEngineFeed:
             found = Neighbours(tuple(self._neighbour(engine) for engine in await query_engines(others)))
             if found != reported:
                 reported = found
-                tell(found)
+                emit(found)
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._soon.wait()

@@ -13,7 +13,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def when(at: float | None, now: float) -> str:
+def time_or_day(at: float | None, now: float) -> str:
     """Return a clock time (UTC) in 8 cells, or the day if it is over a day old; a dash if it is unknown or invalid."""
     if at is None or not is_possible(at):
         return NOT_KNOWN
@@ -27,7 +27,7 @@ def count(number: int | None) -> str:
     return NOT_KNOWN if number is None else f"{number:,}"
 
 
-def short(number: int | None, width: int) -> str:
+def short_count(number: int | None, width: int) -> str:
     """Return a number in at most `width` cells (4 or more): in full if it fits, else in thousands, millions, …"""
     full = count(number)
     if number is None or len(full) <= width:
@@ -73,7 +73,7 @@ def milliseconds(seconds: float | None) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
 
 
-def share(part: float | None, whole: float | None) -> str:
+def percent(part: float | None, whole: float | None) -> str:
     """Return a percentage, with a decimal where it is small; a dash if it is unknown."""
     if part is None or not whole:
         return NOT_KNOWN
@@ -91,7 +91,7 @@ def size(number: float | None) -> str:
     return f"{number:.0f} B"
 
 
-def ahead(seconds: float | None, now: float) -> str:
+def time_from_now(seconds: float | None, now: float) -> str:
     """Return the time after `seconds`: a clock time, from a day on "in 3 d"; a dash if it is unknown."""
     if seconds is None:
         return NOT_KNOWN

@@ -15,7 +15,7 @@ from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.spans import fit
 
 BETWEEN: Final = " · "
-MOST_NAMES: Final = 8
+MAX_NAMES: Final = 8
 SHORTEST_NAME: Final = 12
 """Cells of a single name at least."""
 SHORTEST_TEXT: Final = 20
@@ -42,21 +42,21 @@ def _joined(parts: Sequence[Part], chosen: Sequence[int]) -> str:
     return BETWEEN.join(text for text in texts if text)
 
 
-def elastic(text: str, *, least: int = SHORTEST_TEXT, after: str = "") -> Part:
+def shortenable(text: str, *, least: int = SHORTEST_TEXT, after: str = "") -> Part:
     """Return an untrusted text in many lengths, each followed by `after`, which is never cut."""
     text = harmless(text)
     lengths = range(cell_len(text) - STEP, least - 1, -STEP)
     return (text + after, *(fit(text, length).rstrip() + after for length in lengths))
 
 
-def named(paths: Sequence[str], *, before: str = "") -> Part:
+def name_list(paths: Sequence[str], *, before: str = "") -> Part:
     """Return the names in as many wordings as there is room for: all, then fewer and the number of the others."""
     paths = [harmless(path) for path in paths]
-    listed = [_listed(paths, number) for number in range(min(len(paths), MOST_NAMES), 0, -1)]
+    listed = [_listed(paths, number) for number in range(min(len(paths), MAX_NAMES), 0, -1)]
     if not listed:
         return (before,)
     rest = f" and {len(paths) - 1} more" if paths[1:] else ""
-    shorter = elastic(paths[0], least=SHORTEST_NAME, after=rest)[1:]
+    shorter = shortenable(paths[0], least=SHORTEST_NAME, after=rest)[1:]
     return tuple(before + text for text in (*listed, *shorter))
 
 

@@ -58,7 +58,7 @@ def sentence(event: e.Event) -> Sentence:
     return _SENTENCES[type(event)](event)
 
 
-def role(event: e.Event) -> Role:
+def event_role(event: e.Event) -> Role:
     """Return the role of the event's sentence."""
     if isinstance(event, e.StateChanged):
         state = next((state for state in State if state == event.now), State.UNKNOWN)

@@ -18,7 +18,7 @@ from paired_servicebus.core.text.untrusted_text import harmless
 
 ELLIPSIS: Final = "…"
 RULE: Final = "─"
-MOST_IN_A_CELL: Final = 8
+MAX_CHARACTERS_PER_CELL: Final = 8
 """Characters that may be drawn into one cell: a letter and its combining marks."""
 
 
@@ -92,7 +92,7 @@ def line(*spans: Span | str, ground: Role | None = None) -> Line:
 
 def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
     """Return the text in exactly `width` cells, cut with an ellipsis or padded."""
-    longest = width * MOST_IN_A_CELL
+    longest = width * MAX_CHARACTERS_PER_CELL
     text = harmless(text if len(text) <= longest else text[:longest] + ELLIPSIS)
     size = cell_len(text)
     if size > width:

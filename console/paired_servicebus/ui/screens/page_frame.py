@@ -72,6 +72,6 @@ class PageScreen(Screen[None]):
             lines.show(view)
 
 
-def sized(view: View, size: Size) -> View:
+def with_size(view: View, size: Size) -> View:
     """Return the view in a terminal of that size."""
     return replace(view, legible=size.width >= LEAST.width and size.height >= LEAST.height)

@@ -28,13 +28,13 @@ from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
-from paired_servicebus.ui.screens.page_frame import PageScreen, sized
+from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.bell import rings
+from paired_servicebus.ui.state.bell import should_ring
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View
@@ -116,7 +116,7 @@ class PairedApp(TerminalApp):
         self._others = others
         self.now = now
         self.monotonic = monotonic
-        self._ordering = CommandDispatch(self, feed, others, by=by)
+        self._dispatch = CommandDispatch(self, feed, others, by=by)
         self._on_ready = on_ready
         self._bell = bell
         self._past = past
@@ -146,8 +146,8 @@ class PairedApp(TerminalApp):
         return ROLES
 
     def on_mount(self) -> None:
-        self.show(sized(self.view, self.size))
-        self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
+        self.show(with_size(self.view, self.size))
+        self.run_worker(self._feed.run(self.receive), name="feed", group="feed")
         self.set_interval(SILENCE_CHECK_SECONDS, self._check_silence)
         self.set_interval(self.profile.clock_every, self._tick)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote meanwhile
@@ -155,9 +155,9 @@ class PairedApp(TerminalApp):
 
     def on_resize(self, event: events.Resize) -> None:
         self.action_repaint()
-        self.show(sized(self.view, event.size))
+        self.show(with_size(self.view, event.size))
 
-    def tell(self, news: News) -> None:
+    def receive(self, news: News) -> None:
         """Queue news from the feed; a burst is painted once."""
         if not self._news:
             self.post_message(NewsArrived())
@@ -170,11 +170,11 @@ class PairedApp(TerminalApp):
             self._snapshot_came = self.monotonic()
         folded = self.view
         for item in _together(news):
-            folded = view.told(folded, item)
-        if self._bell and rings(self.view, folded):
+            folded = view.apply_news(folded, item)
+        if self._bell and should_ring(self.view, folded):
             self.bell()
         waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
-        if waits <= 0 or view.happened(self.view, folded):
+        if waits <= 0 or view.needs_paint_now(self.view, folded):
             self.show(folded)
             return
         self.view = folded
@@ -184,7 +184,7 @@ class PairedApp(TerminalApp):
     def _check_silence(self) -> None:
         silent_for = self.monotonic() - self._snapshot_came
         if silent_for > SILENT_AFTER_SECONDS and self.view.fresh:
-            self.show(view.told(self.view, Silent(self.now() - silent_for)))
+            self.show(view.apply_news(self.view, Silent(self.now() - silent_for)))
 
     def newest(self) -> View:
         return self.view
@@ -203,7 +203,7 @@ class PairedApp(TerminalApp):
     def show(self, new: View) -> None:
         """Make this view the present one and paint it."""
         self._shown_at = self.monotonic()
-        new = self.view = self._ordering.watched(self.timed(new))
+        new = self.view = self._dispatch.watched(self.timed(new))
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -240,11 +240,11 @@ class PairedApp(TerminalApp):
         if reason:
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            self._ordering.arm(action, aim)
+            self._dispatch.arm(action, aim)
         elif action.id in ASKED:
-            self._ordering.ask(action, aim)
+            self._dispatch.ask(action, aim)
         elif action.order:
-            self._ordering.order(action, aim)
+            self._dispatch.order(action, aim)
         else:
             _LOCAL[action.id](self)
 
@@ -260,7 +260,7 @@ class PairedApp(TerminalApp):
 
     def select(self, steps: int) -> None:
         """Move the selection down by `steps`."""
-        self.show(selection.moved(self.view, steps))
+        self.show(selection.move_selection(self.view, steps))
         if self.view.page is Page.HISTORY:
             self._read_tables()
 
@@ -269,7 +269,7 @@ class PairedApp(TerminalApp):
         self.select(pages * max(1, self.size.height // 2))
 
     def turn_to(self, page: Page) -> None:
-        self.show(selection.turned_to(self.view, page))
+        self.show(selection.turn_to_page(self.view, page))
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if page is not Page.PAIRING:
@@ -286,9 +286,9 @@ class PairedApp(TerminalApp):
     def go_back(self) -> None:
         """Cancel a pending question; else return to the first page; there, remove filter and marks."""
         if self.view.asking:
-            self._ordering.forget()
+            self._dispatch.forget()
         elif self.view.page is Page.PAIRING:
-            self.show(selection.unmarked(selection.filtered(self.view, "")))
+            self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
         else:
             self.turn_to(Page.PAIRING)
 
@@ -296,14 +296,14 @@ class PairedApp(TerminalApp):
         """Read the tables in a thread; a later call supersedes this one."""
         past = self.view.past
         chosen = past.history.chosen if past and past.history else ""
-        reading = partial(self._tell_of_tables, self.view.pairing, chosen)
+        reading = partial(self._report_tables, self.view.pairing, chosen)
         self.run_worker(reading, name="tables", group="tables", thread=True, exclusive=True)
 
-    def _tell_of_tables(self, pairing: str, chosen: str) -> None:
+    def _report_tables(self, pairing: str, chosen: str) -> None:
         worker = get_current_worker()
         past = self._past(pairing, chosen)
         if not worker.is_cancelled:
-            self.call_from_thread(self.tell, past)
+            self.call_from_thread(self.receive, past)
 
     def show_details(self) -> None:
         """Show the selected entity in full; on the engines page, show the selected engine."""
@@ -323,7 +323,7 @@ class PairedApp(TerminalApp):
         self._news.clear()
         self.workers.cancel_group(self, "tables")  # of the engine before
         self._snapshot_came = self.monotonic()
-        self.show(view.attended(self.view, name))
+        self.show(view.view_of_engine(self.view, name))
         self.turn_to(Page.PAIRING)
 
     def choose(self, change: Callable[[View], View]) -> None:
@@ -363,10 +363,10 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "details": PairedApp.show_details,
     "back": PairedApp.go_back,
     "filter": prompts.ask_filter,
-    "sort": lambda app: app.choose(selection.sorted_next),
-    "mark": lambda app: app.choose(selection.marked),
-    "mark-all": lambda app: app.choose(selection.marked_all),
-    "unmark": lambda app: app.choose(selection.unmarked),
+    "sort": lambda app: app.choose(selection.next_sort_order),
+    "mark": lambda app: app.choose(selection.mark),
+    "mark-all": lambda app: app.choose(selection.mark_all),
+    "unmark": lambda app: app.choose(selection.unmark_all),
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
     "find": prompts.ask_find,

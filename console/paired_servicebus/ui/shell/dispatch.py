@@ -123,7 +123,7 @@ class CommandDispatch:
     ) -> None:
         if fired is not None:
             self.order(action, aim, fired, ready)
-            self._app.choose(partial(selection.spent, targets=aim.targets))
+            self._app.choose(partial(selection.drop_marks, targets=aim.targets))
 
     def order(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, file_name, write_new
+from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, file_name, write_new
 from paired_servicebus.ui.screens.prompt_dialog import Prompt
 from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection, timeline_reader
@@ -22,7 +22,7 @@ def ask_filter(app: Console) -> None:
     before = app.view.story.filter if page is Page.TIMELINE else app.view.filter
 
     def typed(words: str | None) -> None:
-        app.show(selection.filtered(app.view, before if words is None else words))
+        app.show(selection.apply_filter(app.view, before if words is None else words))
 
     app.push_screen(Prompt("filter", before, changed=typed), typed)
 
@@ -36,7 +36,7 @@ def find(app: Console, words: str | None, *, newer: bool) -> None:
     """Select the next event with the words; report if there is none."""
     if not words:
         return
-    story = timeline_reader.found(app.view.log, app.view.story, words, newer=newer)
+    story = timeline_reader.find_event(app.view.log, app.view.story, words, newer=newer)
     if story is None:
         side = "newer" if newer else "older"
         app.show(replace(app.view, story=replace(app.view.story, find=words)))
@@ -51,11 +51,11 @@ def ask_time(app: Console) -> None:
     def typed(text: str | None) -> None:
         if not text:
             return
-        at = timeline_reader.moment(text, app.now())
+        at = timeline_reader.parse_time(text, app.now())
         if at is None:
             app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
         else:
-            app.show(replace(app.view, story=timeline_reader.at_time(app.view.log, app.view.story, at)))
+            app.show(replace(app.view, story=timeline_reader.go_to_time(app.view.log, app.view.story, at)))
 
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
@@ -63,7 +63,7 @@ def ask_time(app: Console) -> None:
 def copy(app: Console, item: CopyItem) -> None:
     """Send it to the terminal's clipboard, which does not confirm it."""
     size = len(item.text.encode())
-    if size > MOST:
+    if size > MAX_CLIPBOARD_BYTES:
         app.answer(f"{item.label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
         return
     app.copy_to_clipboard(item.text)

@@ -16,7 +16,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.display.theme import load_all
-from paired_servicebus.ui.engines.feed import NOT_ARMED, FireRequest, Tell
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.view import Records
@@ -32,9 +32,9 @@ class SnapshotFeed:
         self._snapshot = snapshot
         self._records = records
 
-    async def run(self, tell: Tell) -> None:
-        tell(Records(self._records))
-        tell(self._snapshot)
+    async def run(self, emit: Emit) -> None:
+        emit(Records(self._records))
+        emit(self._snapshot)
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         """Return the answer of an engine, so that the dialog opens."""

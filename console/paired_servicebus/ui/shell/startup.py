@@ -51,10 +51,10 @@ def screen_settings(wishes: ScreenOptions, chosen: Preferences) -> ScreenSetting
 
 def _past(shown_first: str, its_tables: Path, pairing: str, chosen: str) -> HistoryNews:
     """Read the tables of the engine on screen; other engines have theirs in their default folder."""
-    return incident_history.read(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
+    return incident_history.read_history(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
 
 
-def dashboard(
+def build_app(
     socket: Path,
     *,
     pairing: str,

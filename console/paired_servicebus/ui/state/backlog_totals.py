@@ -34,7 +34,7 @@ class BacklogTotals:
         return self.known > 0 or self.messages > 0
 
 
-def parked(snapshot: Snapshot) -> BacklogTotals:
+def sum_backlog(snapshot: Snapshot) -> BacklogTotals:
     """Return the engine's figure, else the sum over the backlog queues."""
     read = [queue for queue in snapshot.queues if queue.depth is not None]
     oldest = min((queue.read_at for queue in read if queue.read_at is not None), default=None)
@@ -50,7 +50,7 @@ def parked(snapshot: Snapshot) -> BacklogTotals:
     )
 
 
-def parked_in(queue: QueueView) -> int | None:
+def messages_in(queue: QueueView) -> int | None:
     """Return the messages parked in one queue; its depth if the engine does not count them."""
     return queue.parked if queue.parked is not None else queue.depth
 
@@ -64,7 +64,7 @@ def empty_at(snapshot: Snapshot) -> float | None:
     """Return when the backlog is empty at this rate; None while an entity diverts, or a depth is old or unknown."""
     if snapshot.parked is not None:
         return snapshot.parked.empty_at
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     recent = snapshot.syphon.history[-10:]
     per_second = sum(recent) / len(recent) if recent else snapshot.syphon.per_second
     diverting = any(entity.state in DIVERTING for entity in snapshot.entities)

@@ -11,7 +11,7 @@ from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.ui.state.view import EngineLink, View
 
 
-def rings(before: View, after: View) -> bool:
+def should_ring(before: View, after: View) -> bool:
     """Return whether the operator needs to hear of the difference."""
     if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
         return True

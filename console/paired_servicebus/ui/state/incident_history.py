@@ -18,7 +18,7 @@ from paired_servicebus.ui.render.number_format import plural
 if TYPE_CHECKING:
     from paired_servicebus.pipeline.report.incident import IncidentEpisode, Report
 
-MOST: Final = 50
+MAX_INCIDENTS: Final = 50
 """Incidents in the list, the newest first."""
 
 
@@ -57,14 +57,14 @@ class HistoryNews:
     trouble: str = ""
 
 
-def read(folder: Path, chosen: str) -> HistoryNews:
+def read_history(folder: Path, chosen: str) -> HistoryNews:
     """Read the tables in `folder`, with the report of the chosen incident, or else of the latest."""
     from paired_servicebus.pipeline.report.report_queries import read_incidents, report_of
     from paired_servicebus.pipeline.table_store.table_reader import Tables
 
     try:
         with Tables.open(folder) as tables:
-            chains = read_incidents(tables)[-MOST:][::-1]
+            chains = read_incidents(tables)[-MAX_INCIDENTS:][::-1]
             incidents = tuple(_incident(chain) for chain in chains)
             known = [one.episode for one in incidents]
             chosen = chosen if chosen in known else next(iter(known), "")

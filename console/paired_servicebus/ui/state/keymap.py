@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-SIGNS: Final = {
+KEY_SIGNS: Final = {
     "/": "slash", "?": "question_mark", ":": "colon", ".": "full_stop", ",": "comma", ";": "semicolon",
     "-": "minus", "+": "plus", "*": "asterisk", "=": "equals_sign", "!": "exclamation_mark", "_": "underscore",
     "<": "less_than_sign", ">": "greater_than_sign", "#": "number_sign", "@": "at", "&": "ampersand",
@@ -65,7 +65,7 @@ class Keymap:
 
     def label(self, action: HasKeys) -> str:
         """Return the key's label."""
-        return written(self.own[action.id]) if action.id in self.own else action.key_label or action.keys[0]
+        return key_text(self.own[action.id]) if action.id in self.own else action.key_label or action.keys[0]
 
 
 DEFAULT_KEYMAP: Final = Keymap()
@@ -76,15 +76,15 @@ def read_key(text: object) -> str:
     """Return Textual's name of the key; empty if it is invalid."""
     if not isinstance(text, str):
         return ""
-    if text in SIGNS:
-        return SIGNS[text]
-    known = text in NAMED or text in SIGNS.values() or text in RESERVED or _OTHERS.fullmatch(text)
+    if text in KEY_SIGNS:
+        return KEY_SIGNS[text]
+    known = text in NAMED or text in KEY_SIGNS.values() or text in RESERVED or _OTHERS.fullmatch(text)
     return text if known else ""
 
 
-def written(key: str) -> str:
+def key_text(key: str) -> str:
     """Return the key's label on screen."""
-    sign = next((sign for sign, name in SIGNS.items() if name == key), "")
+    sign = next((sign for sign, name in KEY_SIGNS.items() if name == key), "")
     return sign or NAMED.get(key) or key.replace("ctrl+", "^")
 
 
@@ -135,7 +135,7 @@ def _without_doubles(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: 
         taken = [name for name, key in wanted.items() if key in doubled]
         if not taken:
             return wanted
-        wrong.extend(f"{written(key)} would be the key of {_named(key, keymap, actions)}" for key in sorted(doubled))
+        wrong.extend(f"{key_text(key)} would be the key of {_named(key, keymap, actions)}" for key in sorted(doubled))
         wanted = {name: key for name, key in wanted.items() if name not in taken}
 
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import CommandEnded, DeadLettered, Record
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, role, sentence
+from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 
-KEPT: Final = 5000
+MAX_ENTRIES: Final = 5000
 """Entries; about an hour of a busy outage. The journal is complete."""
 
 
@@ -43,20 +43,20 @@ Log = tuple[LogEntry, ...]
 
 
 def append(log: Log, records: Iterable[Record]) -> Log:
-    """Return the log with the records that are not routine, at most KEPT entries."""
+    """Return the log with the records that are not routine, at most MAX_ENTRIES entries."""
     entries = list(log)
     for record in records:
         if isinstance(record.event, CommandEnded):
             _add_outcome(entries, record, record.event)
         elif type(record.event) not in ROUTINE:
             _add(entries, _entry(record))
-    return tuple(entries[-KEPT:])
+    return tuple(entries[-MAX_ENTRIES:])
 
 
-def skipped(log: Log, count: int, *, at: float) -> Log:
+def append_missed(log: Log, count: int, *, at: float) -> Log:
     """Return the log with an entry for `count` missing events."""
     missing = Sentence("console", f"{plural(count, 'event')} not shown: too many at a time, or too old")
-    return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-KEPT:]
+    return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-MAX_ENTRIES:]
 
 
 def _next(log: Sequence[LogEntry]) -> int:
@@ -68,7 +68,9 @@ def _entry(record: Record) -> LogEntry:
     text = sentence(event)
     if isinstance(event, DeadLettered):  # without the id, equal ones are counted; the journal has each
         text = Sentence(event.entity, f"dead-lettered in backlog/{event.queue}: {event.reason}")
-    return LogEntry(at=event.at, sentence=text, role=role(event), kind=event.kind, place=(record.boot, record.seq))
+    return LogEntry(
+        at=event.at, sentence=text, role=event_role(event), kind=event.kind, place=(record.boot, record.seq)
+    )
 
 
 def _add(entries: list[LogEntry], new: LogEntry) -> None:

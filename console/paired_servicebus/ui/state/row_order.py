@@ -18,7 +18,7 @@ WORST_FIRST: Final = "worst first"
 NOWHERE: Final = "nowhere"
 
 
-def weight(entity: EntityView) -> tuple[bool, int]:
+def severity(entity: EntityView) -> tuple[bool, int]:
     """Return the severity of an entity's state: lost sends first, then its state."""
     lost = entity.route == NOWHERE or entity.refused_per_second > 0
     return (lost, LOOKS[entity.state].weight)
@@ -34,7 +34,7 @@ class SortOrder:
 
 
 def _worst(entity: EntityView) -> tuple[bool, int]:
-    lost, heavy = weight(entity)
+    lost, heavy = severity(entity)
     return (not lost, -heavy)
 
 
@@ -48,7 +48,9 @@ SORTS: Final[dict[str, SortOrder]] = {
 """In the order in which the sort key cycles through them."""
 
 
-def listed(entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]) -> tuple[EntityView, ...]:
+def list_entities(
+    entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]
+) -> tuple[EntityView, ...]:
     """Return the entities that match the words, sorted; those not in `order` come last."""
     if words:
         wanted = words.casefold().split()

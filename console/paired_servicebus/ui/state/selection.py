@@ -14,7 +14,7 @@ from paired_servicebus.ui.state.row_order import SORTS, unused_queues
 from paired_servicebus.ui.state.view import ROWLESS, Page, View
 
 
-def moved(view: View, steps: int) -> View:
+def move_selection(view: View, steps: int) -> View:
     """Return the view with the page's selection `steps` rows further down, between both ends."""
     if view.page in ROWLESS:
         return view
@@ -22,7 +22,7 @@ def moved(view: View, steps: int) -> View:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
-            return replace(view, story=timeline_reader.moved(view.log, view.story, steps))
+            return replace(view, story=timeline_reader.move_cursor(view.log, view.story, steps))
         case Page.HISTORY:
             return _moved_incident(view, steps)
         case Page.ENGINES:
@@ -75,46 +75,46 @@ def engine_rows(view: View) -> list[str]:
     return ["", *(one.name for one in view.neighbours)]
 
 
-def turned_to(view: View, page: Page) -> View:
+def turn_to_page(view: View, page: Page) -> View:
     """Return the view on another page, with a row selected there."""
     view = replace(view, page=page)
     return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
 
 
-def marked(view: View) -> View:
+def mark(view: View) -> View:
     """Toggle the mark of the selected entity and select the next. On the engines page: of the engine."""
     if view.page is Page.ENGINES:
         chosen = view.chosen ^ {view.engine} if view.engine else view.chosen
-        return moved(replace(view, chosen=chosen), 1)
+        return move_selection(replace(view, chosen=chosen), 1)
     if not view.selected:
         return view
     return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
 
 
-def marked_all(view: View) -> View:
+def mark_all(view: View) -> View:
     """Mark every listed entity; on the engines page, every engine."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset(one.name for one in view.neighbours))
     return replace(view, marks=frozenset(entity.path for entity in view.listed))
 
 
-def unmarked(view: View) -> View:
+def unmark_all(view: View) -> View:
     """Remove all marks; on the engines page, commands then reach the engine on screen only."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset())
     return replace(view, marks=frozenset())
 
 
-def filtered(view: View, words: str) -> View:
+def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, story=timeline_reader.filtered(view.log, view.story, words))
+        return replace(view, story=timeline_reader.set_filter(view.log, view.story, words))
     view = replace(view, filter=words)
     paths = [entity.path for entity in view.listed]
     return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
 
 
-def sorted_next(view: View) -> View:
+def next_sort_order(view: View) -> View:
     """Return the view sorted in the next way; one that is not live is frozen now."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
@@ -124,7 +124,7 @@ def sorted_next(view: View) -> View:
     return replace(view, sort=sort, order=order, sorted_at=view.now)
 
 
-def spent(view: View, targets: tuple[str, ...]) -> View:
+def drop_marks(view: View, targets: tuple[str, ...]) -> View:
     """Remove the marks of the last command's targets, so that the next command does not hit them unnoticed."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset())

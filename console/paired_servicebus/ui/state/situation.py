@@ -13,9 +13,9 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.time_format import age, clock, until
-from paired_servicebus.ui.render.number_format import count, plural, rate, when
-from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, named
-from paired_servicebus.ui.state.backlog_totals import empty_at, parked, stranded
+from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
+from paired_servicebus.ui.render.packing import BETWEEN, Part, name_list, shortenable
+from paired_servicebus.ui.state.backlog_totals import empty_at, stranded, sum_backlog
 from paired_servicebus.ui.state.row_order import NOWHERE
 
 Entities = Sequence[EntityView]
@@ -26,16 +26,16 @@ SHORTEST_CAUSE = 8
 # -- whose sends are lost to callers ---------------------------------------------------------------------------------
 
 
-def refused(snapshot: Snapshot) -> list[EntityView]:
+def refused_entities(snapshot: Snapshot) -> list[EntityView]:
     """Return the entities whose sends fail at callers, except for errors of single messages."""
     return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
 
 
 def _is_refused(snapshot: Snapshot, entity: EntityView) -> bool:
-    return entity.refused_per_second > 0 or goes_nowhere(snapshot, entity)
+    return entity.refused_per_second > 0 or has_no_route(snapshot, entity)
 
 
-def goes_nowhere(snapshot: Snapshot, entity: EntityView) -> bool:
+def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
     """Return whether its sends can reach neither namespace."""
     closed = bool(snapshot.queues) and not any(queue.in_rotation for queue in snapshot.queues)
     return entity.route == NOWHERE or (closed and entity.state in DIVERTING)
@@ -56,7 +56,7 @@ def refusal(entities: Entities, total: int, now: float) -> Part:
 def _whose(entities: Entities, total: int) -> Part:
     if len(entities) == total > 1:
         return (f"all {total} entities",)
-    return named([one.path for one in entities])
+    return name_list([one.path for one in entities])
 
 
 def callers(entities: Entities, now: float) -> Part:
@@ -70,7 +70,7 @@ def callers(entities: Entities, now: float) -> Part:
         lasted = f" for {age(now - since)}" if since is not None else ""
         text = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} total"
         reason = why.most_common(1)[0][0] if why else ""
-        return (*(elastic(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
+        return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
     if since is not None:
         return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
     if number:
@@ -82,7 +82,7 @@ def callers(entities: Entities, now: float) -> Part:
 # -- what is wrong, since when, why ----------------------------------------------------------------------------------
 
 
-def began(entities: Entities) -> float:
+def began_at(entities: Entities) -> float:
     """Return when the trouble began: the first failure, if it is known."""
     return min(one.first_failure_at if one.first_failure_at is not None else one.since for one in entities)
 
@@ -99,20 +99,20 @@ def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
     head = how_many(state, entities, total)
     if state is State.UNKNOWN:
         return (f"{head}: nothing sent to them, or not for long", head)
-    lasts = age(now - began(entities))
+    lasts = age(now - began_at(entities))
     text = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
     if len(entities) == total:
         return (text,)
-    return (*named([one.path for one in entities], before=f"{text}: "), text)
+    return (*name_list([one.path for one in entities], before=f"{text}: "), text)
 
 
 def cause(entities: Entities, now: float) -> Part:
     """Return the part on the first failure; of several causes, the most frequent comes first."""
     reasons = Counter(_reason(one) for one in entities).most_common()
     known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
-    first = f"first failure {when(min(known), now)}: " if known else "why: "
+    first = f"first failure {time_or_day(min(known), now)}: " if known else "why: "
     if len(reasons) == 1:
-        return tuple(first + text for text in elastic(reasons[0][0], least=SHORTEST_CAUSE))
+        return tuple(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE))
     text = ", ".join(f"{reason} ({number})" for reason, number in reasons)
     return (first + text, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
 
@@ -120,11 +120,13 @@ def cause(entities: Entities, now: float) -> Part:
 def primary_cause(entities: Entities, now: float) -> Part:
     """Return the part on the primary's failure and its start."""
     reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
-    return elastic(f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began(entities), now))
+    return shortenable(
+        f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began_at(entities), now)
+    )
 
 
 def _since(at: float, now: float) -> str:
-    return f" since {when(at, now)}"
+    return f" since {time_or_day(at, now)}"
 
 
 def _reason(entity: EntityView) -> str:
@@ -176,7 +178,7 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     ping = f"next ping {until(min(due), now)}" if due else "a ping is under way"
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
-    if any(goes_nowhere(snapshot, one) for one in entities):
+    if any(has_no_route(snapshot, one) for one in entities):
         return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}")
     return (f"heals itself: {ping}, {home}", f"heals itself, {ping}")
 
@@ -186,7 +188,7 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
 
 def parked_text(snapshot: Snapshot, now: float) -> str:
     """Return the number of parked messages, with its age once it is old."""
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if not sums.is_known:
         return "parked messages unknown" if sums.queues else "no backlog queue"
     if not sums.known:
@@ -233,7 +235,7 @@ def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
     which = f"all {len(out)}" if len(out) == len(snapshot.queues) else f"{len(out)} of {len(snapshot.queues)}"
     text = f"{which} backlog queues refuse"
     reason = out[0].pulled_reason
-    why = elastic(f"{text}{since} ({reason}", least=len(text + since) + 8, after=")") if reason else ()
+    why = shortenable(f"{text}{since} ({reason}", least=len(text + since) + 8, after=")") if reason else ()
     return (*why, text + since, text)
 
 
@@ -259,26 +261,26 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
     if urgent:
         return urgent
     if state in (State.FORCED, State.PINNED):
-        return named([one.path for one in entities], before="do: release (b) when the work is done: ")
+        return name_list([one.path for one in entities], before="do: release (b) when the work is done: ")
     if stranded(snapshot) and state is None:
         return _do("move stranded messages (page 3, m)")
-    if state is State.SUSPECT or refused(snapshot):
+    if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
     return _do("nothing now") if state is State.FAILED_OVER else ()
 
 
 def _for_callers(snapshot: Snapshot) -> Part:
-    lost = refused(snapshot)
-    if any(goes_nowhere(snapshot, one) for one in lost):
+    lost = refused_entities(snapshot)
+    if any(has_no_route(snapshot, one) for one in lost):
         return _do(f"check {snapshot.secondary} from here (paired check)", "ask senders to retry later")
     pinned = [one.path for one in lost if one.state is State.PINNED]
-    return named(pinned, before="do: release (b), so that it can fail over: ") if pinned else ()
+    return name_list(pinned, before="do: release (b), so that it can fail over: ") if pinned else ()
 
 
 def _for_readiness(snapshot: Snapshot) -> Part:
     found = snapshot.readiness.of(FindingVerdict.NO) if snapshot.readiness is not None else ()
     wanted = next((one.todo for one in found if one.todo), "")
-    return tuple(f"do: {text}" for text in elastic(wanted)) if wanted else ()
+    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ()
 
 
 def _for_syphon(snapshot: Snapshot) -> Part:
@@ -287,7 +289,7 @@ def _for_syphon(snapshot: Snapshot) -> Part:
         return _do("see the syphon's line and page 3 for the cause")
     if syphon.status is SyphonStatus.PAUSED:
         return _do("resume the syphon (p), or messages stay parked")
-    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and parked(snapshot).messages:
+    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and sum_backlog(snapshot).messages:
         return _do("check that a syphon runs elsewhere, or run one (paired up)")
     return ()
 

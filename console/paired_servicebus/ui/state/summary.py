@@ -15,7 +15,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, pack
+from paired_servicebus.ui.render.packing import BETWEEN, Part, pack, shortenable
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
@@ -81,7 +81,7 @@ def summary(view: View) -> Summary:
 
 
 def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
-    return Summary(level, glyph, (SummaryRow((elastic(text),)), *others))
+    return Summary(level, glyph, (SummaryRow((shortenable(text),)), *others))
 
 
 def _blind(view: View, lost: str) -> Summary:
@@ -101,7 +101,7 @@ def _blind(view: View, lost: str) -> Summary:
 def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
     groups = by_state(snapshot.entities)
     worst = next(iter(groups), None)
-    if lost := situation.refused(snapshot):
+    if lost := situation.refused_entities(snapshot):
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
@@ -168,9 +168,9 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
     """Return the first alarm and the number of others, without those that the rows contain."""
-    lost = bool(situation.refused(snapshot))
+    lost = bool(situation.refused_entities(snapshot))
     alarms = [alarm for alarm in snapshot.alarms if not (lost and alarm.startswith(REFUSED))]
     if not alarms:
         return []
     more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
-    return [elastic(f"! {alarms[0]}", after=more)]
+    return [shortenable(f"! {alarms[0]}", after=more)]

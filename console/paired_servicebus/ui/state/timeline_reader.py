@@ -33,18 +33,18 @@ def place_of(shown: Sequence[LogEntry], cursor: int | None) -> int:
     return min(bisect_left(shown, cursor, key=lambda entry: entry.number), len(shown) - 1)
 
 
-def moved(log: Log, story: Story, steps: int) -> Story:
+def move_cursor(log: Log, story: Story, steps: int) -> Story:
     """Return the selection further down; at the end it follows the newest event."""
     shown = entries(log, story.filter)
     return _at(story, shown, max(0, place_of(shown, story.cursor) + steps))
 
 
-def filtered(log: Log, story: Story, words: str) -> Story:
+def set_filter(log: Log, story: Story, words: str) -> Story:
     """Return the reading with only entries with these words, at the same time."""
     return replace(story, filter=words)
 
 
-def found(log: Log, story: Story, words: str, *, newer: bool) -> Story | None:
+def find_event(log: Log, story: Story, words: str, *, newer: bool) -> Story | None:
     """Return the selection at the next entry with the words, older unless `newer`; None if there is none."""
     shown, wanted = entries(log, story.filter), words.casefold().split()
     here = place_of(shown, story.cursor)
@@ -53,13 +53,13 @@ def found(log: Log, story: Story, words: str, *, newer: bool) -> Story | None:
     return None if place is None or not wanted else _at(replace(story, find=words), shown, place)
 
 
-def at_time(log: Log, story: Story, at: float) -> Story:
+def go_to_time(log: Log, story: Story, at: float) -> Story:
     """Return the selection at the first entry from that time on."""
     shown = entries(log, story.filter)
     return _at(story, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
 
 
-def moment(text: str, now: float) -> float | None:
+def parse_time(text: str, now: float) -> float | None:
     """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid. Without a day it is the
     latest such time before `now`.
 

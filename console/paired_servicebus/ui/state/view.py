@@ -19,7 +19,7 @@ from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.row_order import WORST_FIRST, listed, unused_queues
+from paired_servicebus.ui.state.row_order import WORST_FIRST, list_entities, unused_queues
 
 
 class Page(StrEnum):
@@ -206,7 +206,7 @@ class View:
     @property
     def listed(self) -> tuple[EntityView, ...]:
         """The entities that match the filter, sorted."""
-        return listed(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
+        return list_entities(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ class ShowsView(Protocol):
         """Show the view."""
 
 
-def told(view: View, news: News) -> View:
+def apply_news(view: View, news: News) -> View:
     """Return the view after the news."""
     match news:
         case Snapshot():
@@ -251,7 +251,7 @@ def told(view: View, news: News) -> View:
             return replace(view, log=event_log.append(view.log, records))
         case Missed(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
-            return replace(view, log=event_log.skipped(view.log, count, at=at))
+            return replace(view, log=event_log.append_missed(view.log, count, at=at))
         case Reached():
             return view
         case Silent(since):
@@ -267,7 +267,7 @@ def told(view: View, news: News) -> View:
             return replace(view, link=EngineLink.UNREACHABLE, link_since=since, link_reason=reason)
 
 
-def attended(view: View, name: str) -> View:
+def view_of_engine(view: View, name: str) -> View:
     """Return the view of another engine, without its state yet; the operator's settings stay."""
     return View(
         pairing=name,
@@ -280,7 +280,7 @@ def attended(view: View, name: str) -> View:
     )
 
 
-def happened(before: View, after: View) -> bool:
+def needs_paint_now(before: View, after: View) -> bool:
     """Return whether something happened that must be painted immediately, not only changed figures."""
     return _events(before) != _events(after)
 
@@ -299,7 +299,7 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.sort, view.order)]
+    paths = [entity.path for entity in list_entities(snapshot.entities, view.filter, view.sort, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     unused = [queue.path for queue in unused_queues(snapshot)]
     marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)

@@ -20,7 +20,7 @@ from paired_servicebus.core.accounting.billing import (
     probes_a_day,
 )
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short, when
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short_count, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -57,7 +57,7 @@ class CostTable(Lines):
 
 
 def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
-    since = f"counted since {when(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
+    since = f"counted since {time_or_day(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
     head = f" {fit('cause', LABEL)}{fit('operations', NUMBER, 'right')}{fit(f'in {MONTH_DAYS} days', NUMBER, 'right')}"
     head += fit(price.currency, MONEY, "right") if price is not None else ""
     head += fit("bytes", BYTES, "right")
@@ -131,7 +131,7 @@ def _row(name: str, number: int, size: int | None, snapshot: Snapshot, price: Pr
         Span(fit(count(number), NUMBER, "right"), Role.TITLE),
         Span(fit(count(month), NUMBER, "right")),
         Span(fit(cost, MONEY, "right") if price is not None else ""),
-        Span(fit(short(size, BYTES - 2), BYTES, "right")),
+        Span(fit(short_count(size, BYTES - 2), BYTES, "right")),
         words,
     )
 

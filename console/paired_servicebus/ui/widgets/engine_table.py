@@ -15,7 +15,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.number_format import count, plural, rate
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -93,7 +93,7 @@ def _engine(
     worst = max((one.state for one in found.entities), key=lambda state: LOOKS[state].weight, default=None)
     look = LOOKS[worst] if worst is not None else None
     syphon = SYPHON_LOOKS[found.syphon.status]
-    sums = parked(found)
+    sums = sum_backlog(found)
     old = view.snapshot is not None and view.snapshot.at - found.at > OLD_AFTER
     spans = [
         mark,

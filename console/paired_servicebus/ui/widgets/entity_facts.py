@@ -12,7 +12,15 @@ from typing import Final
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
 from paired_servicebus.core.text.time_format import age, until
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
+from paired_servicebus.ui.render.number_format import (
+    NOT_KNOWN,
+    count,
+    duration,
+    milliseconds,
+    plural,
+    rate,
+    time_or_day,
+)
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.situation import why_now
@@ -103,7 +111,7 @@ def _next_ping(entity: EntityView, now: float) -> str:
 
 
 def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
-    since = f"since {when(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
+    since = f"since {time_or_day(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
     head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "failed share")]
     note = Span(since, Role.MUTED) if since else None
     routes = _summed(entity.sends, rows)

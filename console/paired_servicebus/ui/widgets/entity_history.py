@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from paired_servicebus.core.model.pairing_events import StateChanged
-from paired_servicebus.ui.render.number_format import when
+from paired_servicebus.ui.render.number_format import time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, line, rule, wrap
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
@@ -45,5 +45,7 @@ def _newest(view: View, width: int, room: int) -> list[Line]:
 def _lines(entry: LogEntry, width: int, now: float) -> list[Line]:
     most = MAX_LINES if entry.kind == StateChanged.kind else 1
     parts = [part for part in wrap(entry.text, width - CLOCK - 1, lines=most) if part]
-    first = line(Span(f" {when(entry.at, now):<{CLOCK - 1}}", Role.MUTED), Span(parts[0] if parts else "", entry.role))
+    first = line(
+        Span(f" {time_or_day(entry.at, now):<{CLOCK - 1}}", Role.MUTED), Span(parts[0] if parts else "", entry.role)
+    )
     return [first, *[line(" " * CLOCK, Span(part, entry.role)) for part in parts[1:]]]

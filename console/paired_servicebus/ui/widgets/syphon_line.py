@@ -8,10 +8,10 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.ui.render.number_format import count, plural, rate, sparkline
-from paired_servicebus.ui.render.packing import named, pack
+from paired_servicebus.ui.render.packing import name_list, pack
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, shorten
 from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.backlog_strip import LABEL
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -52,5 +52,5 @@ def _text(snapshot: Snapshot, width: int) -> str:
     away = [one.path for one in snapshot.entities if one.state in DIVERTING]
     if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
         return snapshot.syphon.text
-    waiting = f"{plural(parked(snapshot).messages, 'message')} parked, waiting for "
-    return pack([named(away, before=waiting)], width)
+    waiting = f"{plural(sum_backlog(snapshot).messages, 'message')} parked, waiting for "
+    return pack([name_list(away, before=waiting)], width)

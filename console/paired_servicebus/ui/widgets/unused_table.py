@@ -8,7 +8,7 @@ from typing import Final
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, when
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
 from paired_servicebus.ui.state.backlog_totals import stranded
 from paired_servicebus.ui.state.row_order import unused_queues
@@ -62,7 +62,7 @@ def _row(queue: UnusedQueue, view: View, width: int) -> Line:
     parts = [
         f"{count(queue.messages)} stranded",
         f"{count(queue.dead_lettered)} dead",
-        f"last active {when(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
+        f"last active {time_or_day(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
         queue.status or "status unknown",
         *queue.differences,
     ]
