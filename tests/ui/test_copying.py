@@ -72,7 +72,7 @@ def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
     found = texts(view)
     assert found["selected event"].startswith("2026-11-20 14:02:03Z payments ping 1 not accepted")
     assert found["timeline, 4 events as listed"].count("\n") == 3
-    filtered = replace(view, story=replace(view.story, filter="pulled"))
+    filtered = replace(view, timeline_position=replace(view.timeline_position, filter="pulled"))
     assert texts(filtered)["timeline, 1 event as listed"].endswith("pulled from the rotation: timeout after 1.0 s")
 
 

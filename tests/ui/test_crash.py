@@ -63,8 +63,8 @@ def test_the_file_has_the_traceback_and_no_locals(state_folder: Path) -> None:
     assert "RuntimeError: something unforeseen" in file.read_text()
     assert KEY not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert log.said.endswith(f"The traceback is in {file}")
-    assert "\n" not in log.said
+    assert log.sentence.endswith(f"The traceback is in {file}")
+    assert "\n" not in log.sentence
 
 
 def test_a_folder_that_cannot_be_made_is_said(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_made_is_said(state_folder: Path, monkeypatch: p
     monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
     log = CrashLog("orders")
     crash_with(log)
-    assert "It could not be written to" in log.said
+    assert "It could not be written to" in log.sentence
 
 
 def test_libraries_log_into_the_file(

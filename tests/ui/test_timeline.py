@@ -9,7 +9,7 @@ import pytest
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.ui.state import log_entries, timeline_reader
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.view import Story
+from paired_servicebus.ui.state.view import TimelinePosition
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def story(made: Any) -> Log:
     return log_entries.append((), [made.record(event, seq) for seq, event in enumerate(warned, start=1)])
 
 
-def selected(entries: Log, where: Story) -> str:
+def selected(entries: Log, where: TimelinePosition) -> str:
     shown = timeline_reader.entries(entries, where.filter)
     return shown[timeline_reader.place_of(shown, where.cursor)].text
 
 
 def test_without_a_selection_the_newest_is_followed(story: Log, made: Any) -> None:
-    assert selected(story, Story()) == "number 9"
+    assert selected(story, TimelinePosition()) == "number 9"
     more = log_entries.append(story, [made.record(e.Warned(at=made.AT, about="orders", text="new"), 11)])
-    assert selected(more, Story()) == "new"
+    assert selected(more, TimelinePosition()) == "new"
 
 
 def test_a_selected_event_stays_selected_when_others_come(story: Log, made: Any) -> None:
-    up = timeline_reader.move_cursor(story, Story(), -3)
+    up = timeline_reader.move_cursor(story, TimelinePosition(), -3)
     assert selected(story, up) == "number 6"
     more = log_entries.append(story, [made.record(e.Warned(at=made.AT, about="orders", text="new"), 11)])
     assert selected(more, up) == "number 6"
@@ -43,18 +43,18 @@ def test_a_selected_event_stays_selected_when_others_come(story: Log, made: Any)
 
 
 def test_a_selection_whose_event_was_forgotten_goes_to_the_oldest(story: Log) -> None:
-    first = timeline_reader.move_cursor(story, Story(), -99)
+    first = timeline_reader.move_cursor(story, TimelinePosition(), -99)
     assert selected(story[4:], first) == "number 4"
 
 
 def test_a_filter_keeps_the_reader_at_the_same_time(story: Log) -> None:
-    up = timeline_reader.set_filter(story, timeline_reader.move_cursor(story, Story(), -4), "payments")
+    up = timeline_reader.set_filter(story, timeline_reader.move_cursor(story, TimelinePosition(), -4), "payments")
     assert timeline_reader.entries(story, up.filter)[0].text == "number 1"
     assert selected(story, up) == "number 5"
 
 
 def test_search_goes_to_older_ones_first_and_back(story: Log) -> None:
-    older = timeline_reader.find_event(story, Story(), "orders", newer=False)
+    older = timeline_reader.find_event(story, TimelinePosition(), "orders", newer=False)
     assert older is not None
     assert selected(story, older) == "number 8"
     oldest = timeline_reader.find_event(story, older, "number 0", newer=False)
@@ -66,16 +66,16 @@ def test_search_goes_to_older_ones_first_and_back(story: Log) -> None:
 
 
 def test_a_time_is_gone_to(story: Log, made: Any) -> None:
-    assert selected(story, timeline_reader.go_to_time(story, Story(), made.at("14:03:30"))) == "number 4"
-    assert timeline_reader.go_to_time(story, Story(), made.at("15:00:00")).cursor is None
+    assert selected(story, timeline_reader.go_to_time(story, TimelinePosition(), made.at("14:03:30"))) == "number 4"
+    assert timeline_reader.go_to_time(story, TimelinePosition(), made.at("15:00:00")).cursor is None
 
 
 def test_a_clock_that_jumps_back_loses_nobody(story: Log, made: Any) -> None:
     jumped = log_entries.append(
         story, [made.record(e.Warned(at=made.at("13:00:00"), about="clock", text="earlier"), 11)]
     )
-    assert selected(jumped, Story()) == "earlier"
-    assert selected(jumped, timeline_reader.go_to_time(jumped, Story(), made.at("14:03:30"))) == "number 4"
+    assert selected(jumped, TimelinePosition()) == "earlier"
+    assert selected(jumped, timeline_reader.go_to_time(jumped, TimelinePosition(), made.at("14:03:30"))) == "number 4"
 
 
 @pytest.mark.parametrize(

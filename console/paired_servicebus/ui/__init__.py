@@ -1,7 +1,6 @@
 """The console: shows one engine on a terminal, through the engine's control socket only.
 
 `run_dashboard` opens it and returns when the operator leaves. Importing this module does not import Textual.
-
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ def run_dashboard(
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
-
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -53,8 +51,8 @@ def run_dashboard(
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
 
-    chosen = load_preferences(config_folder())
-    look = screen_settings(wishes or ScreenOptions(), chosen)
+    preferences = load_preferences(config_folder())
+    settings = screen_settings(wishes or ScreenOptions(), preferences)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = build_app(
@@ -63,17 +61,17 @@ def run_dashboard(
         read_only=read_only,
         engine_stays=engine_stays,
         tables=tables,
-        look=look,
-        chosen=chosen,
+        settings=settings,
+        preferences=preferences,
         on_ready=on_ready,
         report=crash.report,
     )
     try:
-        status = app.run(mouse=look.mouse)
+        status = app.run(mouse=settings.mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
-    if crash.said:
-        report_error(crash.said)
+    if crash.sentence:
+        report_error(crash.sentence)
         return 1
     return status or 0

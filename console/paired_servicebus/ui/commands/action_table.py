@@ -2,7 +2,6 @@
 
 Engine commands are rows of core.operator.action_table, which the guard and the command line read too. An action that is
 not possible now stays visible with its reason. `why_not` is only a courtesy: the engine's guard decides.
-
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class ConsoleAction:
     def why_not(self, view: View, aim: ActionTarget | None = None) -> str:
         """Return why it is not possible now, as a clause after "not possible: "; empty if it is. `aim`: its targets, if
         they are not the selection.
-
         """
         if self.order is None:
             return self.special(view)
@@ -168,7 +166,7 @@ def _only_timeline(view: View) -> str:
 
 
 def _nothing_to_find(view: View) -> str:
-    return _only_timeline(view) or ("" if view.story.find else "no words to find yet")
+    return _only_timeline(view) or ("" if view.timeline_position.find else "no words to find yet")
 
 
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
@@ -209,11 +207,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         help="to the first page; there: remove filter and marks",
     ),
     ConsoleAction(
-        id="mark",
-        keys=("space",),
-        label="mark",
-        help="mark it; commands are for marked rows",
-        special=_no_rows_to_mark,
+        id="mark", keys=("space",), label="mark", help="mark it; commands are for marked rows", special=_no_rows_to_mark
     ),
     ConsoleAction(
         id="mark-all",
@@ -311,7 +305,6 @@ def for_key(key: str, view: View) -> ConsoleAction:
 
     Raises:
         KeyError: no action has that key.
-
     """
     sharing = actions_of_key(key, view)
     if not sharing:

@@ -2,7 +2,6 @@
 
 They are the selected row, its name and its command lines, the last answer, and the timeline as listed. No text can
 move a cursor, end a line or contain a secret. Terminals do not confirm OSC 52; tmux needs `set-clipboard on`.
-
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def write_new(path: Path, text: str) -> Path:
 
     Raises:
         OSError: it exists, or cannot be written.
-
     """
     path = path.expanduser().absolute()
     with path.open("x", encoding="utf-8") as file:
@@ -134,8 +132,8 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
 def _story(view: View) -> Iterator[Found]:
     if view.page is not Page.TIMELINE:
         return
-    shown = timeline_reader.entries(view.log, view.story.filter)
-    place = timeline_reader.place_of(shown, view.story.cursor)
+    shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+    place = timeline_reader.place_of(shown, view.timeline_position.cursor)
     if place >= 0:
         yield ("selected event", _event_line(shown[place]))
         yield (f"timeline, {plural(len(shown), 'event')} as listed", *map(_event_line, shown))

@@ -1,7 +1,6 @@
 """Questions before a command that stops something: the parts that stop, and for how long.
 
 Not here: commands that can lose messages or move sends, which are armed and fired by typing (consequences.py).
-
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ def question(action: ConsoleAction, aim: ActionTarget, snapshot: Snapshot, keys:
 
     Raises:
         KeyError: the command has no question.
-
     """
     return _QUESTIONS[action.id](aim, snapshot, keys)
 

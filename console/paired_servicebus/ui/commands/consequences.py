@@ -2,7 +2,6 @@
 
 A fact is recomputed from each snapshot while the dialog is open; an unknown figure is never guessed. The command line's
 previews use the same sentences.
-
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def facts(
 
     Raises:
         KeyError: the action is never armed.
-
     """
     table = _FACTS[action_id]
     if snapshot is None or not _all_there(snapshot, aim):
@@ -111,7 +109,7 @@ def _carried(entities: Sequence[EntityView]) -> list[EntityView]:
 
 
 def _for_carried(action_id: str, text: Text) -> Text:
-    """Return the sentence for the entities that this engine sends to, and that senders elsewhere are not reached."""
+    """Limit a sentence to the entities that this engine sends to, and add the senders that it does not reach."""
 
     def of_carried(snapshot: Snapshot, aim: ActionTarget) -> str:
         entities = _entities(snapshot, aim)
@@ -254,7 +252,6 @@ def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
 def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
     """Return how full the queues in rotation are, and when they are full at this rate with these sends added; empty if
     their size is unknown.
-
     """
     queues = [queue for queue in snapshot.queues if queue.in_rotation]
     used, limit = _total(queue.size_bytes for queue in queues), _total(queue.limit_bytes for queue in queues)

@@ -2,7 +2,6 @@
 
 Each of our signs has a distinct ASCII sign of one cell, so that nothing moves. Other letters become a question mark a
 cell, since such a terminal would show rubbish or lose count of its columns.
-
 """
 
 from __future__ import annotations

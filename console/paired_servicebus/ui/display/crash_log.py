@@ -1,7 +1,6 @@
 """The dashboard's own errors: logged to a file in the pairing's state folder, never to the screen.
 
 Tracebacks have no locals, which may contain secrets, and are masked, since a message may quote one.
-
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class CrashLog:
 
     def __init__(self, pairing: str) -> None:
         self._path = engine_paths(pairing).logs / NAME
-        self.said = ""
+        self.sentence = ""
         """The sentence for the terminal; empty without an error."""
 
     def quiet_libraries(self) -> None:
@@ -50,9 +49,9 @@ class CrashLog:
         sentence = f"the dashboard ended on an unexpected error ({type(error).__name__}); the engine keeps running"
         try:
             self._append(masked(indent_lines("".join(traceback.format_exception(error)))))
-            self.said = f"{sentence}. The traceback is in {self._path}"
+            self.sentence = f"{sentence}. The traceback is in {self._path}"
         except OSError as trouble:
-            self.said = f"{sentence}. It could not be written to {self._path}: {trouble.strerror or trouble}"
+            self.sentence = f"{sentence}. It could not be written to {self._path}: {trouble.strerror or trouble}"
 
     def _append(self, text: str) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

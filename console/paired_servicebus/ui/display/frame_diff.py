@@ -2,7 +2,6 @@
 
 Textual repaints a widget's row from its left edge, and a whole screen when a dialog opens or closes; most of that is on
 the terminal already, and a slow link pays for it. `ScreenBuffer` keeps one copy of the screen and writes differences.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Chosen from the terminal's variables, unless a flag or console.toml names one. Standard library only: the command line
 imports this.
-
 """
 
 from __future__ import annotations

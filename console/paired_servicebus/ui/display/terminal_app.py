@@ -30,7 +30,6 @@ class TerminalApp(App[int]):
     Args:
         profile: the terminal's abilities.
         report: called with an unexpected exception, which then ends the app.
-
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "repaint", show=False, system=True)]

@@ -4,7 +4,6 @@ A file has `name`, `dark`, `[colours]` (the fields of Textual's Theme) and `[rol
 with `monochrome = true` no colours are written. Shipped files are in the package's folder `themes`, in a source tree at
 its top. The operator's own, in `themes` of the config folder, replace shipped ones of the same name. dark.toml is
 first.
-
 """
 
 from __future__ import annotations
@@ -107,7 +106,6 @@ def folder() -> Path:
 def load_all(*places: Path) -> Themes:
     """Load every theme file in these folders (default: the shipped ones), the default first; of two with one name
     the later.
-
     """
     themes: dict[str, Theme] = {}
     notices: list[str] = []
@@ -133,7 +131,6 @@ def load(path: Path) -> PairedTheme:
 
     Raises:
         ThemeError: naming the file, the key and a correct value.
-
     """
     try:
         values = parse_toml(path.read_bytes())

@@ -2,7 +2,6 @@
 
 `EngineFeed` reconnects with growing pauses and continues the events where it left off. It reports every loss
 immediately.
-
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Feed(Protocol):
 
         Raises:
             ControlError: as `command`.
-
         """
 
     async def command(
@@ -61,7 +59,6 @@ class Feed(Protocol):
 
         Raises:
             ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
-
         """
 
 
@@ -73,7 +70,6 @@ class EngineFeed:
         read_only: send no commands; the engine then refuses them, too.
         now: seconds since the epoch, for "unreachable since".
         sleep: waits between two attempts.
-
     """
 
     def __init__(

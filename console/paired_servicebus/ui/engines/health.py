@@ -3,7 +3,6 @@
 An engine is healthy if it answers with current figures and needs no attention: no alarm, no entity that is suspect,
 failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck. An entity
 without sends is unknown, which is not a fault. An engine without a healthy entity is unknown. Warnings degrade nothing.
-
 """
 
 from __future__ import annotations
@@ -213,7 +212,6 @@ def as_json(engines: Sequence[EngineStatus], now: float) -> str:
     Each engine has its `status`, `complaints`, the sums of its backlog, and its snapshot (core.model.snapshot), whose
     names
     only grow. Times are seconds since the epoch; null is unknown.
-
     """
     worst = health(engines, now)
     words = [word_for(each, now) for each in engines]

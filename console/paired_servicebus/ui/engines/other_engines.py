@@ -2,7 +2,6 @@
 
 They are polled slowly. A command for several engines goes to each one's own guard, which arms and fires it alone; each
 answer is reported separately, and an unreachable engine delays no other.
-
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class OtherEngines(Protocol):
 
         Raises:
             EngineNotRunningError: no engine of that name runs here.
-
         """
 
     async def arm_at(
@@ -65,7 +63,6 @@ class MultiEngineFeed:
         socket: that engine's.
         read_only: send no commands.
         now: seconds since the epoch.
-
     """
 
     def __init__(

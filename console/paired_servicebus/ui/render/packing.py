@@ -1,7 +1,6 @@
 """Fits the parts of a line to a width: a part has shorter wordings, so that no sentence is cut while one fits.
 
 The last part is shortened first and dropped first; an empty wording makes a part optional.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Every journalled kind has its sentence. ROUTINE are kinds that the screen omits: receipts, counts, and repetitions of
 another event.
-
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def sentence(event: e.Event) -> Sentence:
 
     Raises:
         KeyError: the event is not of a journalled kind.
-
     """
     return _SENTENCES[type(event)](event)
 

@@ -2,7 +2,6 @@
 
 A role is a meaning; a theme gives it colours (frame/lines_widget.py). Colour only repeats words and glyphs. Width is
 measured in cells. A span neutralises markup and control sequences in its text: no other place needs to.
-
 """
 
 from __future__ import annotations

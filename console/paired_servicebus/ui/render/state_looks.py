@@ -23,7 +23,7 @@ class StateLook:
 LOOKS: Final[dict[State, StateLook]] = {
     State.HEALTHY: StateLook("●", Role.HEALTHY, 0, "sends go to the primary"),
     State.UNKNOWN: StateLook("○", Role.UNKNOWN, 1, "no recent send by this engine: state unknown"),
-    State.PINNED: StateLook("◆", Role.PINNED, 2, "held on the primary by hand, whatever fails"),
+    State.PINNED: StateLook("◆", Role.PINNED, 2, "held on the primary by hand, even if it fails"),
     State.SUSPECT: StateLook("◐", Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
     State.FORCED: StateLook("■", Role.FORCED, 4, "sends go to the backlog by hand, until released"),
     State.FAILED_OVER: StateLook("▲", Role.FAILED_OVER, 5, "sends go to the backlog until a ping is accepted"),

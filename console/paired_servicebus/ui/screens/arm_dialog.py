@@ -3,7 +3,6 @@
 The engine armed the command before the dialog opened; the operator fires it with the text that the engine asks for,
 until its time is over. Every line is recomputed from each view, and a command that became impossible cannot be fired.
 In a small terminal the facts scroll; the title, the text to type and both answers stay in sight.
-
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         armed: the text to type, and the deadline.
         newest: returns the newest view.
         others: the answers of the other engines; empty: it is for the one on screen.
-
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -95,7 +93,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
             yield Title(self)
-            if unreached(self.others):
+            if unreached_statement(self.others):
                 yield Unreached(self)
             yield Facts(self)
             yield Armament(self)
@@ -171,17 +169,17 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         self.query_one(Facts).scroll_relative(y=rows, animate=False)
 
     @on(Input.Changed)
-    def typing(self) -> None:
+    def enable_fire(self) -> None:
         """Enable Fire after the last correct letter."""
         self.show(self._view)
 
     @on(Button.Pressed, "#cancel")
-    def cancelled(self) -> None:
+    def cancel(self) -> None:
         self.dismiss(None)
 
     @on(Button.Pressed, "#fire")
     @on(Input.Submitted)
-    def fired(self) -> None:
+    def fire(self) -> None:
         """Fire, unless it is impossible or not typed yet."""
         if not self.why_not():
             typed = self.query_one("#typed", Input).value
@@ -197,7 +195,7 @@ def text_to_type(armed: Armed, others: Sequence[EngineReply]) -> str:
     return armed.to_type if len(wanted) == 1 else str(1 + sum(one.armed is not None for one in others))
 
 
-def unreached(others: Sequence[EngineReply]) -> str:
+def unreached_statement(others: Sequence[EngineReply]) -> str:
     """Return the full-width statement about unreachable engines; empty if it reaches all."""
     missing = [f"{one.name}: {one.text}" for one in others if one.armed is None]
     return f" ✗ {len(missing)} of {1 + len(others)} engines not reached: {'; '.join(missing)}" if missing else ""
@@ -227,7 +225,7 @@ class Unreached(ArmPart):
     """The engines that it does not reach."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        return (line(fit(unreached(self.dialog.others), width), ground=Role.STATEMENT),)
+        return (line(fit(unreached_statement(self.dialog.others), width), ground=Role.STATEMENT),)
 
 
 class Facts(ArmPart):

@@ -38,7 +38,6 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
         action: the command.
         aim: its targets.
         newest: returns the newest view.
-
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -120,17 +119,17 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
         self.dismiss(None)
 
     @on(Input.Changed)
-    def typing(self) -> None:
+    def enable_answers(self) -> None:
         """Enable the answers once a required reason is typed."""
         self.show(self._view)
 
     @on(Input.Submitted)
-    def typed(self) -> None:
+    def focus_answers(self) -> None:
         """Move the focus to the answers."""
         self.focus_next("Button")
 
     @on(Button.Pressed)
-    def answered(self, event: Button.Pressed) -> None:
+    def choose(self, event: Button.Pressed) -> None:
         number = next((n for n, _ in enumerate(self._choices) if event.button.id == f"choice-{n}"), None)
         if number is None:
             self.dismiss(None)

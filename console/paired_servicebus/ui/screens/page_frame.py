@@ -1,7 +1,6 @@
 """The frame of every page: summary on top, answer and keys at the bottom, the page's own widgets between them.
 
 The layout depends only on the terminal's size, so that nothing moves with the page or with new data.
-
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ class Prompt(ModalScreen[str | None]):
         label: the name of the input.
         value: the initial text.
         changed: called with each change.
-
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
@@ -59,11 +58,11 @@ class Prompt(ModalScreen[str | None]):
         self.dismiss(None)
 
     @on(Input.Changed)
-    def typed(self, event: Input.Changed) -> None:
+    def report_change(self, event: Input.Changed) -> None:
         if event.value != self._value:
             self._value = event.value
             self._changed(event.value)
 
     @on(Input.Submitted)
-    def entered(self, event: Input.Submitted) -> None:
+    def submit(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)

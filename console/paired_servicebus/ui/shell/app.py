@@ -79,7 +79,6 @@ class PairedApp(TerminalApp):
         now: seconds since the epoch.
         monotonic: seconds, for ages.
         report: called with an unexpected exception, which then ends the app.
-
     """
 
     ENABLE_COMMAND_PALETTE = False  # ours is an action
@@ -128,7 +127,7 @@ class PairedApp(TerminalApp):
         """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
         trouble = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
-        answer = CommandAnswer(_one_notice(trouble), good=False, at=now()) if trouble else None
+        answer = CommandAnswer(_first_notice(trouble), good=False, at=now()) if trouble else None
         self.view: View = View(
             pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
@@ -169,7 +168,7 @@ class PairedApp(TerminalApp):
         if any(isinstance(item, Snapshot) for item in news):
             self._snapshot_came = self.monotonic()
         folded = self.view
-        for item in _together(news):
+        for item in _join_records(news):
             folded = view.apply_news(folded, item)
         if self._bell and should_ring(self.view, folded):
             self.bell()
@@ -189,7 +188,7 @@ class PairedApp(TerminalApp):
     def newest(self) -> View:
         return self.view
 
-    def timed(self, view: View) -> View:
+    def with_time(self, view: View) -> View:
         """Return the view with the present time and the age of its snapshot."""
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
@@ -203,7 +202,7 @@ class PairedApp(TerminalApp):
     def show(self, new: View) -> None:
         """Make this view the present one and paint it."""
         self._shown_at = self.monotonic()
-        new = self.view = self._dispatch.watched(self.timed(new))
+        new = self.view = self._dispatch.drop_stale_question(self.with_time(new))
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -217,7 +216,6 @@ class PairedApp(TerminalApp):
         """Handle a page's keys here, one by one: a key typed ahead goes to the screen that the one before it opened.
 
         A pasted text is no key.
-
         """
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
@@ -233,7 +231,6 @@ class PairedApp(TerminalApp):
         """Run an action, or show why it is not possible. `aim`: its targets; default: the selection.
 
         Keys, palette and mouse all end here. A dangerous action is armed first, one that stops something asks first.
-
         """
         aim = aim or action.aim(self.view)
         reason = action.why_not(self.view, aim)
@@ -264,7 +261,7 @@ class PairedApp(TerminalApp):
         if self.view.page is Page.HISTORY:
             self._read_tables()
 
-    def leaf(self, pages: int) -> None:
+    def move_pages(self, pages: int) -> None:
         """Move the selection down by this many screens of rows."""
         self.select(pages * max(1, self.size.height // 2))
 
@@ -273,11 +270,11 @@ class PairedApp(TerminalApp):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if page is not Page.PAIRING:
-            self.push_screen(self._kept(page))
+            self.push_screen(self._page_screen(page))
         if page is Page.HISTORY:
             self._read_tables()
 
-    def _kept(self, page: Page) -> str:
+    def _page_screen(self, page: Page) -> str:
         """Return the name of the page's screen, which is made when it is first opened, and kept."""
         if not self.is_screen_installed(page.value):
             self.install_screen(PAGES[page](self.newest), page.value)
@@ -286,7 +283,7 @@ class PairedApp(TerminalApp):
     def go_back(self) -> None:
         """Cancel a pending question; else return to the first page; there, remove filter and marks."""
         if self.view.asking:
-            self._dispatch.forget()
+            self._dispatch.cancel_question()
         elif self.view.page is Page.PAIRING:
             self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
         else:
@@ -343,7 +340,7 @@ class PairedApp(TerminalApp):
         self.theme = self._themes.after(self.theme).name
 
 
-def _together(news: list[News]) -> list[News]:
+def _join_records(news: list[News]) -> list[News]:
     """Join consecutive records: a history of thousands is folded in once."""
     joined: list[News] = []
     for item in news:
@@ -370,11 +367,11 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
     "find": prompts.ask_find,
-    "find-older": lambda app: prompts.find(app, app.view.story.find, newer=False),
-    "find-newer": lambda app: prompts.find(app, app.view.story.find, newer=True),
+    "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
+    "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),
     "go-to-time": prompts.ask_time,
-    "page-up": lambda app: app.leaf(-1),
-    "page-down": lambda app: app.leaf(1),
+    "page-up": lambda app: app.move_pages(-1),
+    "page-down": lambda app: app.move_pages(1),
     "first": lambda app: app.select(-ALL_ROWS),
     "last": lambda app: app.select(ALL_ROWS),
     "select-previous": lambda app: app.select(-1),
@@ -386,6 +383,6 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
 }
 
 
-def _one_notice(notices: Sequence[str]) -> str:
+def _first_notice(notices: Sequence[str]) -> str:
     """Return the first notice, and the number of others."""
     return notices[0] + (f" (and {plural(len(notices) - 1, 'more notice')})" if notices[1:] else "")

@@ -43,7 +43,6 @@ class CommandDispatch:
         feed: the engine on screen.
         others: the other engines on this machine; None: only the one on screen.
         by: the operator's name.
-
     """
 
     def __init__(self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
@@ -68,7 +67,7 @@ class CommandDispatch:
         self._waiting = PendingQuestion(asked, _place(self._app.view), worker)
         self._app.show(replace(self._app.view, asking=asked, answer=None))
 
-    def watched(self, view: View) -> View:
+    def drop_stale_question(self, view: View) -> View:
         """Return the view; drop the pending question if the operator's place changed."""
         waiting = self._waiting
         if waiting is None or not view.asking or waiting.place == _place(view):
@@ -77,7 +76,7 @@ class CommandDispatch:
         text = f"{waiting.asked}: cancelled, since the selection changed"
         return replace(view, asking="", answer=CommandAnswer(text, good=False, at=self._app.now()))
 
-    def forget(self) -> None:
+    def cancel_question(self) -> None:
         """Cancel the pending question."""
         waiting = self._waiting
         self._stop_waiting()
@@ -156,7 +155,7 @@ class CommandDispatch:
             own, others = await order, ()
         answers = [(one.name, CommandAnswer(one.text, one.ok, self._app.now())) for one in (own, *others)]
         waiting_for = self._app.view.waiting_for if slow else ""
-        answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
+        answer = _sum_answers(f"{action.label} {aim}".rstrip(), answers)
         self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
 
     async def _own(self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest) -> EngineReply:
@@ -167,7 +166,7 @@ class CommandDispatch:
         return EngineReply(name=self._app.view.pairing, ok=True, text=text)
 
 
-def _summed_up(asked: str, answers: Sequence[tuple[str, CommandAnswer]]) -> CommandAnswer:
+def _sum_answers(asked: str, answers: Sequence[tuple[str, CommandAnswer]]) -> CommandAnswer:
     """Return the answer of one engine, or the sum of several: failures first."""
     if len(answers) == 1:
         return replace(answers[0][1], text=f"{asked}: {answers[0][1].text}")

@@ -11,7 +11,6 @@
     "force failover" = "F"
 
 Invalid entries are ignored and reported in one notice. A command line option overrides the file.
-
 """
 
 from __future__ import annotations

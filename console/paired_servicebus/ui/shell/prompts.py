@@ -19,7 +19,7 @@ def ask_filter(app: Console) -> None:
     page = app.view.page
     if page not in (Page.PAIRING, Page.TIMELINE):
         app.turn_to(Page.PAIRING)
-    before = app.view.story.filter if page is Page.TIMELINE else app.view.filter
+    before = app.view.timeline_position.filter if page is Page.TIMELINE else app.view.filter
 
     def typed(words: str | None) -> None:
         app.show(selection.apply_filter(app.view, before if words is None else words))
@@ -29,20 +29,20 @@ def ask_filter(app: Console) -> None:
 
 def ask_find(app: Console) -> None:
     """Ask for words and select the next older event with them."""
-    app.push_screen(Prompt("find", app.view.story.find), partial(find, app, newer=False))
+    app.push_screen(Prompt("find", app.view.timeline_position.find), partial(find, app, newer=False))
 
 
 def find(app: Console, words: str | None, *, newer: bool) -> None:
     """Select the next event with the words; report if there is none."""
     if not words:
         return
-    story = timeline_reader.find_event(app.view.log, app.view.story, words, newer=newer)
-    if story is None:
+    position = timeline_reader.find_event(app.view.log, app.view.timeline_position, words, newer=newer)
+    if position is None:
         side = "newer" if newer else "older"
-        app.show(replace(app.view, story=replace(app.view.story, find=words)))
+        app.show(replace(app.view, timeline_position=replace(app.view.timeline_position, find=words)))
         app.answer(f"no {side} event has “{words}”", good=False)
     else:
-        app.show(replace(app.view, story=story))
+        app.show(replace(app.view, timeline_position=position))
 
 
 def ask_time(app: Console) -> None:
@@ -55,7 +55,11 @@ def ask_time(app: Console) -> None:
         if at is None:
             app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
         else:
-            app.show(replace(app.view, story=timeline_reader.go_to_time(app.view.log, app.view.story, at)))
+            app.show(
+                replace(
+                    app.view, timeline_position=timeline_reader.go_to_time(app.view.log, app.view.timeline_position, at)
+                )
+            )
 
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 

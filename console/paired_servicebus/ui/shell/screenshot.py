@@ -78,7 +78,6 @@ async def draw_svg(
     names).
 
     `past`: the content of the pipeline's tables; None: no tables.
-
     """
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
@@ -115,7 +114,6 @@ def render_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tupl
     Raises:
         ValueError: unknown theme.
         RuntimeError: called inside a running event loop; use `draw_svg` there.
-
     """
     return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme))
 
@@ -130,7 +128,6 @@ async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "d
 
     Raises:
         ControlError: the engine is unreachable or silent.
-
     """
     client = await ControlClient.connect(socket)
     try:
@@ -144,7 +141,6 @@ async def _read_snapshot(client: ControlClient, socket: Path) -> tuple[Snapshot,
     """Return the second snapshot, or a later one with current depths, and the events before it.
 
     The engine sends its history after the first.
-
     """
     found: Snapshot | None = None
     records: list[Record] = []

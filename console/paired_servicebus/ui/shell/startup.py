@@ -1,7 +1,6 @@
 """Builds the app from preferences, the engine's feed and its neighbours'.
 
 Imports Textual: only `paired_servicebus.ui.run_dashboard` imports this, after it set Textual's variables.
-
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ class ScreenSettings:
     bell: bool
 
 
-def screen_settings(wishes: ScreenOptions, chosen: Preferences) -> ScreenSettings:
+def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenSettings:
     """Return the settings: options override console.toml, which overrides the terminal's variables."""
-    asked = wishes.profile or chosen.profile
-    profile = PROFILES[asked] if asked else profile_for(os.environ)
-    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    name = options.profile or preferences.profile
+    profile = PROFILES[name] if name else profile_for(os.environ)
+    theme = options.theme or preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
     os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,
         profile,
-        mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
-        bell=not wishes.no_bell and chosen.bell is not False,
+        mouse=not options.no_mouse and (profile.mouse if preferences.mouse is None else preferences.mouse),
+        bell=not options.no_bell and preferences.bell is not False,
     )
 
 
@@ -61,17 +60,17 @@ def build_app(
     read_only: bool,
     engine_stays: bool,
     tables: Path | None,
-    look: ScreenSettings,
-    chosen: Preferences,
+    settings: ScreenSettings,
+    preferences: Preferences,
     on_ready: Callable[[], None],
     report: Report,
 ) -> PairedApp:
     """Build the app for the engine behind `socket`. See PairedApp."""
     feed = EngineFeed(socket, read_only=read_only)
-    around = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
+    neighbours = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
     return PairedApp(
-        around or feed,
-        others=around,
+        neighbours or feed,
+        others=neighbours,
         pairing=pairing,
         by=user_name(),
         read_only=read_only,
@@ -79,11 +78,11 @@ def build_app(
         report=report,
         on_ready=on_ready,
         themes=load_all(folder(), config_folder() / "themes"),
-        theme=look.theme,
-        profile=look.profile,
-        bell=look.bell,
-        notices=[chosen.notice] if chosen.notice else [],
-        price=chosen.price,
+        theme=settings.theme,
+        profile=settings.profile,
+        bell=settings.bell,
+        notices=[preferences.notice] if preferences.notice else [],
+        price=preferences.price,
         past=partial(_past, pairing, tables) if tables is not None else no_tables,
-        keys=chosen.keys,
+        keys=preferences.keys,
     )

@@ -2,7 +2,6 @@
 
 The engine's figure (core.backlog.parked_count) includes messages diverted and moved since the depths were read. An
 older engine sends no such figure; then it is the sum of the depths, each as old as its reading.
-
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def empty_at(snapshot: Snapshot) -> float | None:
     return eta if eta > snapshot.at else None
 
 
-def stranded(snapshot: Snapshot) -> dict[int, int]:
+def stranded_messages(snapshot: Snapshot) -> dict[int, int]:
     """Return the messages and dead letters in unused backlog queues by the queue's index, without empty queues."""
     counts = {queue.index: (queue.messages or 0) + (queue.dead_lettered or 0) for queue in snapshot.unused.queues}
     return {index: number for index, number in counts.items() if number}

@@ -1,7 +1,6 @@
 """When the terminal's bell rings: for notifications (core.operator.notifications), and when the engine is lost.
 
 Only two views are compared, so that a replayed history rings for nothing.
-
 """
 
 from __future__ import annotations

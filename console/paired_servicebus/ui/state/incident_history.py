@@ -1,7 +1,6 @@
 """The history page's data: the incidents in the pipeline's tables, and the report of the selected one.
 
-`read` blocks and imports the tables' library, so it runs in a thread when the page is first opened.
-
+`read_history` blocks and imports the tables' library, so it runs in a thread when the page is first opened.
 """
 
 from __future__ import annotations

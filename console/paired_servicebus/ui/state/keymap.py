@@ -8,7 +8,6 @@ An unknown action, an invalid or reserved key, and a key for two actions are ign
 a key, of which one is possible at a time, change their key together.
 
 Not here: the actions (action_table.py).
-
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def keymap_of(values: object, actions: Sequence[HasKeys]) -> tuple[Keymap, tuple
     wrong: list[str] = []
     wanted: dict[str, str] = {}
     for name, text in values.items():
-        together = _together(name, actions)
+        together = _sharing_key(name, actions)
         trouble = _trouble(name, text, actions)
         if not trouble and any(wanted.get(one, read_key(text)) != read_key(text) for one in together):
             trouble = f"{name} shares its key with another action, which has a key of its own here"
@@ -103,12 +102,12 @@ def keymap_of(values: object, actions: Sequence[HasKeys]) -> tuple[Keymap, tuple
             wrong.append(trouble)
         else:
             wanted |= dict.fromkeys(together, read_key(text))
-    return Keymap(_without_doubles(wanted, actions, wrong)), tuple(wrong)
+    return Keymap(_drop_duplicates(wanted, actions, wrong)), tuple(wrong)
 
 
 def _trouble(name: str, text: object, actions: Sequence[HasKeys]) -> str:
     """Return the error of one entry; empty if it is valid."""
-    if not _together(name, actions):
+    if not _sharing_key(name, actions):
         known = [one for action in actions for one in (action.id, action.label)]
         close = difflib.get_close_matches(name, known, n=1)
         return f"unknown action {name}" + (f"; did you mean {close[0]}?" if close else "")
@@ -117,13 +116,13 @@ def _trouble(name: str, text: object, actions: Sequence[HasKeys]) -> str:
     return f"{name}: {text} is reserved" if read_key(text) in RESERVED else ""
 
 
-def _together(name: str, actions: Sequence[HasKeys]) -> tuple[str, ...]:
+def _sharing_key(name: str, actions: Sequence[HasKeys]) -> tuple[str, ...]:
     """Return the actions that share the key of that one, itself included."""
     keys = next((action.keys for action in actions if name in (action.id, action.label)), None)
     return tuple(action.id for action in actions if keys is not None and action.keys[0] == keys[0])
 
 
-def _without_doubles(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: list[str]) -> dict[str, str]:
+def _drop_duplicates(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: list[str]) -> dict[str, str]:
     """Drop the keys of two actions, until none is left: the table itself has no duplicates."""
     while True:
         keymap = Keymap(wanted)

@@ -1,7 +1,6 @@
 """The event log: the newest sentences, oldest first, made from an engine's records.
 
 Routine events are omitted, a repeated sentence is counted, and a command and its outcome are one entry.
-
 """
 
 from __future__ import annotations

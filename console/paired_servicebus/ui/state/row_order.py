@@ -1,7 +1,6 @@
 """Rows and their order: entities worst first unless the operator sorts otherwise.
 
 A live order follows the news. An order that would move rows every second is frozen, and its title gives the time.
-
 """
 
 from __future__ import annotations

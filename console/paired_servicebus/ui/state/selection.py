@@ -1,7 +1,6 @@
 """The operator's choices on a screen: the selected row, marks, filter and order. Pure functions from View to View.
 
 A selection is a name, so it follows its row. Not here: the order of rows (row_order.py).
-
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def move_selection(view: View, steps: int) -> View:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
-            return replace(view, story=timeline_reader.move_cursor(view.log, view.story, steps))
+            return replace(view, timeline_position=timeline_reader.move_cursor(view.log, view.timeline_position, steps))
         case Page.HISTORY:
             return _moved_incident(view, steps)
         case Page.ENGINES:
@@ -108,7 +107,7 @@ def unmark_all(view: View) -> View:
 def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, story=timeline_reader.set_filter(view.log, view.story, words))
+        return replace(view, timeline_position=timeline_reader.set_filter(view.log, view.timeline_position, words))
     view = replace(view, filter=words)
     paths = [entity.path for entity in view.listed]
     return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))

@@ -1,7 +1,6 @@
 """The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 
 Each answer is a part of a line, in several wordings (packing.py). Not here: a lost engine (summary.py).
-
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.time_format import age, clock, until
 from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
 from paired_servicebus.ui.render.packing import BETWEEN, Part, name_list, shortenable
-from paired_servicebus.ui.state.backlog_totals import empty_at, stranded, sum_backlog
+from paired_servicebus.ui.state.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.ui.state.row_order import NOWHERE
 
 Entities = Sequence[EntityView]
@@ -217,7 +216,7 @@ def syphon_text(snapshot: Snapshot, now: float) -> str:
 
 def stranded_text(snapshot: Snapshot) -> Part:
     """Return the part on messages in unused queues, unless an alarm reports them."""
-    counts = stranded(snapshot)
+    counts = stranded_messages(snapshot)
     if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
         return ()
     where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
@@ -262,7 +261,7 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
         return urgent
     if state in (State.FORCED, State.PINNED):
         return name_list([one.path for one in entities], before="do: release (b) when the work is done: ")
-    if stranded(snapshot) and state is None:
+    if stranded_messages(snapshot) and state is None:
         return _do("move stranded messages (page 3, m)")
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")

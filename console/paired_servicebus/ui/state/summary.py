@@ -2,7 +2,6 @@
 
 Rows keep their places: the state, then its cause and failing callers, then healing, then the action. Refused sends
 come first, and an alarm never replaces the states. Not here: the parts of a row (situation.py), their fit (packing.py).
-
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from paired_servicebus.ui.render.packing import BETWEEN, Part, pack, shortenable
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
-from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import by_state
 from paired_servicebus.ui.state.view import EngineLink, View
 
@@ -105,7 +104,7 @@ def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
-    needs_eyes = snapshot.alarms or stranded(snapshot) or _errors(snapshot)
+    needs_eyes = snapshot.alarms or stranded_messages(snapshot) or _errors(snapshot)
     return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows)
 
 
@@ -114,7 +113,7 @@ def _level(snapshot: Snapshot, worst: State | None) -> Level:
     if snapshot.alarms or stuck or worst is State.FAILED_OVER:
         return Level.WRONG
     quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
-    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded(snapshot)
+    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded_messages(snapshot)
     return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
 
 

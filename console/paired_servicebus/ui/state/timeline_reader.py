@@ -1,7 +1,6 @@
 """Reading the timeline: the listed events, the selected one, and the search for a time or a word.
 
 An entry is selected by its number, so that new events move nothing; without a selection the newest is followed.
-
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final
 
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
 from paired_servicebus.ui.state.row_order import has_all
-from paired_servicebus.ui.state.view import Story
+from paired_servicebus.ui.state.view import TimelinePosition
 
 _TIME: Final = re.compile(r"(?:(\d{4}-\d{2}-\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
@@ -33,36 +32,35 @@ def place_of(shown: Sequence[LogEntry], cursor: int | None) -> int:
     return min(bisect_left(shown, cursor, key=lambda entry: entry.number), len(shown) - 1)
 
 
-def move_cursor(log: Log, story: Story, steps: int) -> Story:
+def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePosition:
     """Return the selection further down; at the end it follows the newest event."""
-    shown = entries(log, story.filter)
-    return _at(story, shown, max(0, place_of(shown, story.cursor) + steps))
+    shown = entries(log, position.filter)
+    return _at(position, shown, max(0, place_of(shown, position.cursor) + steps))
 
 
-def set_filter(log: Log, story: Story, words: str) -> Story:
+def set_filter(log: Log, position: TimelinePosition, words: str) -> TimelinePosition:
     """Return the reading with only entries with these words, at the same time."""
-    return replace(story, filter=words)
+    return replace(position, filter=words)
 
 
-def find_event(log: Log, story: Story, words: str, *, newer: bool) -> Story | None:
+def find_event(log: Log, position: TimelinePosition, words: str, *, newer: bool) -> TimelinePosition | None:
     """Return the selection at the next entry with the words, older unless `newer`; None if there is none."""
-    shown, wanted = entries(log, story.filter), words.casefold().split()
-    here = place_of(shown, story.cursor)
+    shown, wanted = entries(log, position.filter), words.casefold().split()
+    here = place_of(shown, position.cursor)
     way = range(here + 1, len(shown)) if newer else range(here - 1, -1, -1)
     place = next((place for place in way if has_all(_text(shown[place]), wanted)), None)
-    return None if place is None or not wanted else _at(replace(story, find=words), shown, place)
+    return None if place is None or not wanted else _at(replace(position, find=words), shown, place)
 
 
-def go_to_time(log: Log, story: Story, at: float) -> Story:
+def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosition:
     """Return the selection at the first entry from that time on."""
-    shown = entries(log, story.filter)
-    return _at(story, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
+    shown = entries(log, position.filter)
+    return _at(position, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
 
 
 def parse_time(text: str, now: float) -> float | None:
     """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid. Without a day it is the
     latest such time before `now`.
-
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -77,9 +75,9 @@ def parse_time(text: str, now: float) -> float | None:
     return (wanted - timedelta(days=1) if not day and wanted > today else wanted).timestamp()
 
 
-def _at(story: Story, shown: Sequence[LogEntry], place: int) -> Story:
+def _at(position: TimelinePosition, shown: Sequence[LogEntry], place: int) -> TimelinePosition:
     last = place >= len(shown) - 1
-    return replace(story, cursor=None if last else shown[place].number)
+    return replace(position, cursor=None if last else shown[place].number)
 
 
 def _text(entry: LogEntry) -> str:

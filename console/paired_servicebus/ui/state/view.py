@@ -2,7 +2,6 @@
 
 A feed (feed.py) sends news; the app folds each into the View and passes the result to the open screens. The View
 holds what the engine reported, never a guess, and the operator's choices (selection.py).
-
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class Neighbour:
     """Another engine on this machine, by its pairing's name.
 
     trouble: its state in a word; empty if it is healthy. snapshot: its latest. unreachable: the reason, if it is.
-
     """
 
     name: str
@@ -117,7 +115,7 @@ class CommandAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class TimelinePosition:
     """The operator's place in the timeline."""
 
     filter: str = ""
@@ -171,7 +169,7 @@ class View:
     order: tuple[str, ...] = ()
     """Paths in the order at `sorted_at`, if the sort order is not live."""
     sorted_at: float = 0.0
-    story: Story = Story()
+    timeline_position: TimelinePosition = TimelinePosition()
     neighbours: tuple[Neighbour, ...] = ()
     past: HistoryNews | None = None
     """The content of the pipeline's tables; None: not read yet."""

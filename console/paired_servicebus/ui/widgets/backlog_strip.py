@@ -26,7 +26,6 @@ class BacklogStrip(Lines):
     """A rule with the newest trouble and the time of reading, then a table with a column a queue.
 
     Queues without room for a column are summed up in the last one.
-
     """
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:

@@ -2,7 +2,6 @@
 
 The meter counts the operations of this engine since it started; the projections follow the model of SPEC.md section 8.
 Money needs a price in console.toml, and is never guessed.
-
 """
 
 from __future__ import annotations
@@ -69,12 +68,7 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
         *[row for cause in CAUSES for row in _cause(cause, snapshot, price)],
         _row("total", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
         _row(
-            "by the pairing",
-            added,
-            _sum(billed, CAUSES[1:]),
-            snapshot,
-            price,
-            Span("   all except sends", Role.MUTED),
+            "by the pairing", added, _sum(billed, CAUSES[1:]), snapshot, price, Span("   all except sends", Role.MUTED)
         ),
     ]
 

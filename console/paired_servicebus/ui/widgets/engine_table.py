@@ -2,7 +2,6 @@
 
 Engines that receive commands have a mark. An unreachable one is a full-width statement, never an old figure that looks
 like a new one.
-
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ WIDE: Final = 100
 OLD_AFTER: Final = 20.0
 """Seconds behind the engine on screen after which figures are old: twice the poll interval (other_engines.py)."""
 INDENT: Final = "     "
+EACH: Final = 3
+"""Lines of an engine."""
 
 
 class EngineHead(Lines):
@@ -59,13 +60,7 @@ class EngineTable(Lines):
         """Show the view, with the selected engine in sight."""
         super().show(view)
         names = ["", *(one.name for one in view.neighbours)]
-        first = EACH * (names.index(view.engine) if view.engine in names else 0)
-        top, rows = self.scroll_offset.y, self.size.height
-        if rows and not top <= first <= top + rows - EACH:
-            self.scroll_to(y=first if first < top else first - rows + EACH, animate=False, force=True)
-
-
-EACH: Final = 3
+        self.keep_in_sight(EACH * (names.index(view.engine) if view.engine in names else 0), EACH)
 
 
 def _shown(view: View, width: int, outcome: CommandAnswer | None) -> list[Line]:

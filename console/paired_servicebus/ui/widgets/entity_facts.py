@@ -1,7 +1,6 @@
 """One entity in full: state and why-line, possible changes, pings, sends by route and outcome.
 
 Each part has its lines regardless of data, so that nothing moves when data arrive.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 If all why-lines fit, each entity has its own. Otherwise the selected one has, and entities that are not healthy if that
 leaves room for every row. The last line counts rows out of sight, by state if they are not healthy.
-
 """
 
 from __future__ import annotations
@@ -161,7 +160,6 @@ class EntityTable(Lines):
         """Show the view. A new order or filter starts at its first row.
 
         The selection is scrolled to when it moves, or when news move it out of a scrolled window.
-
         """
         before = self._view
         super().show(view)

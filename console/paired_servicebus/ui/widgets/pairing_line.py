@@ -31,7 +31,6 @@ def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
     """Return its name between a glyph, which is never cut, and the latest readiness in words, if there is room.
 
     An engine that is not ready also has an alarm.
-
     """
     if found is None:  # not checked yet
         return [Span(name)]

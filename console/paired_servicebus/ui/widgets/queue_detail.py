@@ -72,7 +72,6 @@ def _dead(queue: QueueView, width: int, rows: int, now: float) -> list[Line]:
     """Return the number of dead letters, then their reasons, a line each if there is room.
 
     The reasons are of the peeked dead letters; before the first peek, of those of this engine.
-
     """
     dead = queue.dead_lettered
     where, reasons = _reasons(queue, now)

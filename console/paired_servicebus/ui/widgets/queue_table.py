@@ -135,17 +135,8 @@ class QueueTable(Lines):
     def show(self, view: View) -> None:
         """Show the view, with the selected row in sight."""
         super().show(view)
-        place = next(
-            (
-                row
-                for row, queue in enumerate(view.snapshot.queues if view.snapshot else ())
-                if str(queue.index) == view.queue
-            ),
-            0,
-        )
-        top, rows = self.scroll_offset.y, self.size.height
-        if rows and not top <= place < top + rows:
-            self.scroll_to(y=place if place < top else place - rows + 1, animate=False, force=True)
+        names = [str(queue.index) for queue in view.snapshot.queues] if view.snapshot else []
+        self.keep_in_sight(names.index(view.queue) if view.queue in names else 0)
 
 
 def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:

@@ -29,11 +29,11 @@ class TimelineHead(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.log, view.story.filter)
+        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
         title = plural(len(view.log), "event")
-        if view.story.filter:
-            title = f"{len(shown):,} of {title} with “{view.story.filter}”"
-        note = "newest followed" if view.story.cursor is None else "paused: end follows the newest"
+        if view.timeline_position.filter:
+            title = f"{len(shown):,} of {title} with “{view.timeline_position.filter}”"
+        note = "newest followed" if view.timeline_position.cursor is None else "paused: end follows the newest"
         return (rule(title, width, note=Span(note, Role.MUTED)),)
 
 
@@ -57,20 +57,16 @@ class TimelineList(Lines):
         self.call_after_refresh(self._keep_in_sight)
 
     def _keep_in_sight(self) -> None:
-        rows = self._lines
-        if isinstance(rows, TimelineRows) and self.size.height:
-            place, top, height = rows.place, self.scroll_offset.y, self.size.height
-            if not top <= place < top + height:
-                y = max(0, place if place < top else place - height + 1)
-                self.scroll_to(y=y, animate=False, force=True)
+        if isinstance(self._lines, TimelineRows):
+            self.keep_in_sight(self._lines.place)
 
 
 class TimelineRows(Sequence[Line]):
     """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
-        self._entries = timeline_reader.entries(view.log, view.story.filter)
-        self.place = timeline_reader.place_of(self._entries, view.story.cursor)
+        self._entries = timeline_reader.entries(view.log, view.timeline_position.filter)
+        self.place = timeline_reader.place_of(self._entries, view.timeline_position.cursor)
         self._now = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
         self._width = width
 
@@ -108,10 +104,10 @@ class EventInFull(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.log, view.story.filter)
-        place = timeline_reader.place_of(shown, view.story.cursor)
+        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+        place = timeline_reader.place_of(shown, view.timeline_position.cursor)
         if place < 0:
-            text = "no event has these words" if view.story.filter else "nothing happened yet"
+            text = "no event has these words" if view.timeline_position.filter else "nothing happened yet"
             return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -10,7 +10,7 @@ from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import unused_queues
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -35,7 +35,7 @@ class UnusedTable(Lines):
 
 
 def _stranded(snapshot: Snapshot) -> str:
-    counts = stranded(snapshot)
+    counts = stranded_messages(snapshot)
     where = format_indices(list(counts)) if counts else ""
     return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
 

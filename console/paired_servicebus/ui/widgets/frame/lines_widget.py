@@ -3,7 +3,6 @@
 Subclasses compute the lines, perhaps as a lazy sequence, since only visible ones are read. Changed cells are found
 later
 (frame_diff.py). Only this module turns roles into colours.
-
 """
 
 from __future__ import annotations
@@ -81,6 +80,12 @@ class Lines(ScrollView, can_focus=False):
         self._view = view
         if self.size.width and self.size.height:
             self._draw(view)
+
+    def keep_in_sight(self, first: int, rows: int = 1) -> None:
+        """Scroll as far as necessary to show `rows` lines from `first` on."""
+        top, height = self.scroll_offset.y, self.size.height
+        if height and not top <= first <= top + height - rows:
+            self.scroll_to(y=max(0, first if first < top else first - height + rows), animate=False, force=True)
 
     def on_resize(self, _event: events.Resize) -> None:
         """Draw for the new size, unless the first paint did so."""
