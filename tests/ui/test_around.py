@@ -24,7 +24,7 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
-    monkeypatch.setattr(other_engines, "EVERY", 0.0)
+    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(
         other_engines, "engines_here", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
     )

@@ -69,7 +69,7 @@ def state(snapshot: Snapshot | None) -> State | None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(other_engines, "EVERY", 0.2)
+    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.2)
     return tmp_path
 
 

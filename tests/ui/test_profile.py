@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.display.ascii_filter import SIGNS, to_ascii
+from paired_servicebus.ui.display.ascii_filter import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
 from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
 
@@ -33,7 +33,7 @@ def test_the_terminals_variables_choose(environ: dict[str, str], name: str) -> N
 
 
 def test_every_sign_has_one_of_ascii() -> None:
-    assert all(len(sign) == len(letter) == 1 and letter.isascii() for sign, letter in SIGNS.items())
+    assert all(len(sign) == len(letter) == 1 and letter.isascii() for sign, letter in ASCII_SIGNS.items())
 
 
 def test_other_alphabets_keep_their_width() -> None:
