@@ -20,7 +20,7 @@ SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "14
 async def test_the_first_paint_comes_before_any_news(open_console: Any) -> None:
     async with open_console() as console:
         assert "○ connecting to the engine of orders" in console.screen()
-        assert "q detach, engine runs" in console.rows()[-1]
+        assert "q quit, engine runs" in console.rows()[-1]
 
 
 @SIZES

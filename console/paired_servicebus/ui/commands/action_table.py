@@ -280,7 +280,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction(
         id="quit",
         keys=("q",),
-        label="detach, engine runs",
+        label="quit, engine runs",
         help="leave; the engine keeps running; paired attach returns",
         special=lambda view: "" if view.engine_stays else "the engine stops with this dashboard",
     ),

@@ -49,13 +49,13 @@ class ScreenOptions:
     """Options of the command line; console.toml or the terminal decides the rest."""
 
     profile: ProfileName | None = None
-    """How much the terminal is asked to show: full, slow for a bad link, plain for letters alone."""
+    """How much the terminal is asked to show: full, slow for a bad link, plain for ASCII only."""
     theme: str | None = None
     """The theme to begin with."""
     no_mouse: bool = False
     """Leave the mouse to the terminal, for selecting and copying."""
     no_bell: bool = False
-    """Make no sound when an entity fails over or comes back, or an alarm begins or is over."""
+    """Make no sound when an entity fails over or returns, or an alarm begins or ends."""
 
 
 def profile_for(environ: Mapping[str, str]) -> Profile:

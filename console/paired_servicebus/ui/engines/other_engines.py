@@ -1,6 +1,6 @@
 """The other engines on this machine: their state, and commands for them.
 
-They are polled slowly. A command for several engines goes to each one's own guard, which arms and fires it alone; each
+They are polled slowly. A command for several engines goes to the guard of each, which arms and fires it; each
 answer is reported separately, and an unreachable engine delays no other.
 """
 

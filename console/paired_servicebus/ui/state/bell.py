@@ -11,7 +11,7 @@ from paired_servicebus.ui.state.view import EngineLink, View
 
 
 def should_ring(before: View, after: View) -> bool:
-    """Return whether the operator needs to hear of the difference."""
+    """Return whether the operator needs to be alerted to the difference."""
     if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
         return True
     was, now = before.snapshot, after.snapshot
