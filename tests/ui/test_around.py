@@ -28,7 +28,7 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     monkeypatch.setattr(
         other_engines, "engines_here", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
     )
-    monkeypatch.setattr(other_engines, "socket_of", lambda places: places.socket)
+    monkeypatch.setattr(other_engines, "find_socket", lambda places: places.socket)
 
     async def look_at(places: Any) -> tuple[EngineStatus, ...]:
         await asyncio.sleep(0)

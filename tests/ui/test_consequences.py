@@ -40,7 +40,7 @@ def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> No
         not_known = "senders elsewhere are not affected; their state is unknown"
     if action == "clean-up":
         reached, not_known = (
-            "the queue in contoso-backup, for whoever uses it, anywhere",
+            "the queue in contoso-backup, for all its users",
             "only engines of this machine",
         )
     assert reached in table["Reaches"]
@@ -155,7 +155,7 @@ def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(ma
 def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
     none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
     table = said("force", made.snapshot(made.entity("payments"), queues=none))
-    assert "takes nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
+    assert "accepts nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
 
 
 def test_no_ping_is_not_a_bad_ping(made: Any) -> None:
@@ -211,4 +211,4 @@ def test_clean_up_shows_what_is_known_of_the_queue(made: Any) -> None:
 def test_redrive_says_how_many_and_where(made: Any) -> None:
     queues = tuple(replace(queue, dead_lettered=7) for queue in made.queues())
     table = said("redrive", made.snapshot(queues=queues))
-    assert table["From now on"].startswith("7 dead letters of backlog/3 are put back to work")
+    assert table["From now on"].startswith("7 dead letters of backlog/3 are re-driven")

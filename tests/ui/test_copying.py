@@ -136,7 +136,7 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
         prompts.copy(console.app, CopyItem("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1)))
-        assert "74,995 bytes are too many for a clipboard" in console.screen()
+        assert "74,995 bytes are too large for a clipboard" in console.screen()
 
 
 async def test_a_file_is_asked_for_written_once_and_named(

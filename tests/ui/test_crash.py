@@ -21,7 +21,8 @@ CANARY = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Roo
 PROGRAM = """
 import sys
 from pathlib import Path
-from paired_servicebus.ui import app, run_dashboard
+from paired_servicebus.ui import run_dashboard
+from paired_servicebus.ui.shell import app
 
 def broken(*_):
     connection_string = sys.argv[2]

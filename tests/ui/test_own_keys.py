@@ -48,8 +48,8 @@ def test_what_is_no_key_is_none(text: object) -> None:
     ("values", "said"),
     [
         ({"forse": "F"}, "unknown action forse; did you mean force"),
-        ({"force": "FF"}, "force: 'FF' is no key"),
-        ({"force": 3}, "force: 3 is no key"),
+        ({"force": "FF"}, "force: 'FF' is not a key"),
+        ({"force": 3}, "force: 3 is not a key"),
         ({"force": "ctrl+c"}, "force: ctrl+c is reserved"),
         ({"force": "escape"}, "force: escape is reserved"),
         ({"force": "enter"}, "force: enter is reserved"),
@@ -98,7 +98,7 @@ def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None
     assert found.keys.own == {"force": "F"}
     assert "bell is neither true nor false; [keys] unknown action nonsense" in found.notice
     (tmp_path / "console.toml").write_text('keys = "vi"\n')
-    assert "keys is a section" in load_preferences(tmp_path).notice
+    assert "[keys] must be a section" in load_preferences(tmp_path).notice
 
 
 async def test_key_line_help_palette_and_question_show_the_new_key(open_console: Any, outage_news: Any) -> None:

@@ -198,7 +198,7 @@ class Slow:
             return await arm(*words, **order)
 
         console.feed.arm = later
-        console.app._ordering._feed = console.feed
+        console.app._dispatch._feed = console.feed
 
 
 async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:

@@ -105,7 +105,7 @@ def test_unknown_is_not_zero(made: Any) -> None:
     found = standing(made.snapshot(queues=queues))
     text = "\n".join(as_lines([found], made.AT))
     assert "backlog   10 queues, parked messages unknown" in text
-    assert "not looked yet" in text
+    assert "not checked yet" in text
     assert json.loads(as_json([found], made.AT))["engines"][0]["backlog"]["parked"] is None
 
 

@@ -157,7 +157,7 @@ def test_a_theme_of_ones_own(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("name = ", "theme mine.toml cannot be read"),
-        (GOOD.replace("dark = true", "dark = 1"), "dark and monochrome are true or false"),
+        (GOOD.replace("dark = true", "dark = 1"), "dark and monochrome true or false"),
         (GOOD.replace("dark = true\n", ""), "dark is missing"),
         (GOOD.replace('panel = "#21262d"\n', ""), "colours.panel is missing"),
         (GOOD.replace("panel", "pannel"), "unknown key colours.pannel"),

@@ -36,20 +36,20 @@ def _always(_view: View) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConsoleAction:
     """One action. With an `order` it is an engine command, without one it is local."""
 
     id: str
     keys: tuple[str, ...]
     """Textual's names, unless the operator chose another (keymap.py); the first is shown."""
-    key_label: str = ""
-    """The label of the key, if it differs from its name."""
     label: str
     help: str
-    order: orders.Action | None = None
     special: WhyNot = _always
     """Why this local action is not possible now."""
+    key_label: str = ""
+    """The label of the key, if it differs from its name."""
+    order: orders.Action | None = None
     page: Page | None = None
     """The page that it opens."""
 
@@ -171,125 +171,50 @@ def _nothing_to_find(view: View) -> str:
 
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
-    ConsoleAction(
-        id="select-previous",
-        keys=("up", "k"),
-        key_label="↑ k",
-        label="previous",
-        help="select the row above",
-        special=_no_rows,
-    ),
-    ConsoleAction(
-        id="select-next",
-        keys=("down", "j"),
-        key_label="↓ j",
-        label="next",
-        help="select the row below",
-        special=_no_rows,
-    ),
-    ConsoleAction(
-        id="details",
-        keys=("enter",),
-        label="details",
-        help="the selected entity, or engine, in full",
-        special=_no_details,
-    ),
-    ConsoleAction(id="filter", keys=("slash",), key_label="/", label="filter", help="list only rows with these words"),
+    ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
+    ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
+    ConsoleAction("details", ("enter",), "details", "the selected entity, or engine, in full", _no_details),
+    ConsoleAction("filter", ("slash",), "filter", "list only rows with these words", key_label="/"),
     *(
-        ConsoleAction(id=page.value, keys=(str(number),), label=page.value, help=f"open {page.value}", page=page)
+        ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
         for number, page in enumerate(Page, start=1)
     ),
+    ConsoleAction("back", ("escape",), "back", "to the first page; there: remove filter and marks", key_label="esc"),
+    ConsoleAction("mark", ("space",), "mark", "mark it; commands are for marked rows", _no_rows_to_mark),
+    ConsoleAction("mark-all", ("a",), "mark all", "mark all listed rows, or all engines", _no_rows_to_mark),
+    ConsoleAction("unmark", ("u",), "unmark all", "remove all marks", _no_marks),
+    ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_entity_rows),
+    ConsoleAction("palette", ("colon", "ctrl+p"), "palette", "find an action by its name", key_label=":"),
     ConsoleAction(
-        id="back",
-        keys=("escape",),
-        key_label="esc",
-        label="back",
-        help="to the first page; there: remove filter and marks",
+        "copy",
+        ("y",),
+        "copy",
+        "a name, row, command, answer; or to a file",
+        lambda view: "" if copy_items(view) else "nothing here to copy",
+    ),
+    ConsoleAction("find", ("ctrl+f",), "find", "the next older event with these words", _only_timeline, key_label="^f"),
+    ConsoleAction("find-older", ("n",), "find older", "the same words again", _nothing_to_find),
+    ConsoleAction("find-newer", ("N",), "find newer", "the same words, the other way", _nothing_to_find),
+    ConsoleAction("go-to-time", ("g",), "go to time", "the events of a time", _only_timeline),
+    ConsoleAction("page-up", ("pageup",), "page up", "the selection a page up", _no_rows, key_label="PgUp"),
+    ConsoleAction("page-down", ("pagedown",), "page down", "the selection a page down", _no_rows, key_label="PgDn"),
+    ConsoleAction("first", ("home",), "first", "select the first row", _no_rows),
+    ConsoleAction("last", ("end", "G"), "last", "the last row; the timeline then follows the newest", _no_rows),
+    ConsoleAction("next-theme", ("t",), "theme", "use the next theme"),
+    ConsoleAction("help", ("question_mark",), "help", "show this help", key_label="?"),
+    ConsoleAction(
+        "quit",
+        ("q",),
+        "quit, engine runs",
+        "leave; paired attach returns",
+        lambda view: "" if view.engine_stays else "the engine stops with this dashboard",
     ),
     ConsoleAction(
-        id="mark", keys=("space",), label="mark", help="mark it; commands are for marked rows", special=_no_rows_to_mark
-    ),
-    ConsoleAction(
-        id="mark-all",
-        keys=("a",),
-        label="mark all",
-        help="mark all listed rows, or all engines",
-        special=_no_rows_to_mark,
-    ),
-    ConsoleAction(id="unmark", keys=("u",), label="unmark all", help="remove all marks", special=_no_marks),
-    ConsoleAction(
-        id="sort",
-        keys=("s",),
-        label="sort",
-        help="by state, name, rate or change; then as listed",
-        special=_no_entity_rows,
-    ),
-    ConsoleAction(
-        id="palette", keys=("colon", "ctrl+p"), key_label=":", label="palette", help="find an action by its name"
-    ),
-    ConsoleAction(
-        id="copy",
-        keys=("y",),
-        label="copy",
-        help="a name, row, command, answer; or to a file",
-        special=lambda view: "" if copy_items(view) else "nothing here to copy",
-    ),
-    ConsoleAction(
-        id="find",
-        keys=("ctrl+f",),
-        key_label="^f",
-        label="find",
-        help="the next older event with these words",
-        special=_only_timeline,
-    ),
-    ConsoleAction(
-        id="find-older", keys=("n",), label="find older", help="the same words again", special=_nothing_to_find
-    ),
-    ConsoleAction(
-        id="find-newer", keys=("N",), label="find newer", help="the same words, the other way", special=_nothing_to_find
-    ),
-    ConsoleAction(
-        id="go-to-time", keys=("g",), label="go to time", help="the events of a time", special=_only_timeline
-    ),
-    ConsoleAction(
-        id="page-up",
-        keys=("pageup",),
-        key_label="PgUp",
-        label="page up",
-        help="the selection a page up",
-        special=_no_rows,
-    ),
-    ConsoleAction(
-        id="page-down",
-        keys=("pagedown",),
-        key_label="PgDn",
-        label="page down",
-        help="the selection a page down",
-        special=_no_rows,
-    ),
-    ConsoleAction(id="first", keys=("home",), label="first", help="select the first row", special=_no_rows),
-    ConsoleAction(
-        id="last",
-        keys=("end", "G"),
-        label="last",
-        help="the last row; the timeline then follows the newest",
-        special=_no_rows,
-    ),
-    ConsoleAction(id="next-theme", keys=("t",), label="theme", help="use the next theme"),
-    ConsoleAction(id="help", keys=("question_mark",), key_label="?", label="help", help="show this help"),
-    ConsoleAction(
-        id="quit",
-        keys=("q",),
-        label="quit, engine runs",
-        help="leave; the engine keeps running; paired attach returns",
-        special=lambda view: "" if view.engine_stays else "the engine stops with this dashboard",
-    ),
-    ConsoleAction(
-        id="quit-with-engine",
-        keys=("q",),
-        label="quit, engine stops",
-        help="leave; this dashboard started the engine",
-        special=lambda view: "the engine keeps running without this dashboard" if view.engine_stays else "",
+        "quit-with-engine",
+        ("q",),
+        "quit, engine stops",
+        "leave; this dashboard started the engine",
+        lambda view: "the engine keeps running without this dashboard" if view.engine_stays else "",
     ),
 )
 CONSOLE_BY_ID: Final = {action.id: action for action in CONSOLE_ACTIONS}

@@ -90,7 +90,7 @@ def key_text(key: str) -> str:
 def keymap_of(values: object, actions: Sequence[HasKeys]) -> tuple[Keymap, tuple[str, ...]]:
     """Return the keymap of a [keys] section, and a clause for each entry that is ignored."""
     if not isinstance(values, dict):
-        return Keymap(), ("keys is not a section [keys] of actions and their keys",)
+        return Keymap(), ("must be a section of actions and their keys",)
     wrong: list[str] = []
     wanted: dict[str, str] = {}
     for name, text in values.items():
