@@ -41,7 +41,7 @@ def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> No
     if action == "clean-up":
         reached, not_known = (
             "the queue in contoso-backup, for all its users",
-            "only engines of this machine",
+            "only engines on this machine",
         )
     assert reached in table["Reaches"]
     assert not_known in table["Reaches"]
