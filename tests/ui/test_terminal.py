@@ -190,7 +190,7 @@ async def test_what_is_copied_goes_to_the_terminals_clipboard(
     terminal.type("name of payments")
     await terminal.quiet()
     terminal.type("\r")
-    await terminal.until(lambda text: "handed to the terminal" in text)
+    await terminal.until(lambda text: "sent to the terminal" in text)
     assert b"\x1b]52;c;" + base64.b64encode(b"payments") + b"\a" in bytes(terminal.written)
 
 
