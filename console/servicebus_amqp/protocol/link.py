@@ -8,17 +8,14 @@ receiver.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from servicebus_amqp.encoding.delivery_states import Error
-from servicebus_amqp.encoding.performatives import Attach, Detach, Flow
+from servicebus_amqp.encoding.performatives import Attach, Detach, Flow, Performative
 from servicebus_amqp.encoding.termini import Coordinator, Source, Target
-from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.protocol_events import Attached, Detached
+from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
+from servicebus_amqp.protocol.protocol_events import Attached, Detached, Event
 from servicebus_amqp.protocol_errors import StateError
-
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
 
 
 class LinkState(Enum):
@@ -27,6 +24,20 @@ class LinkState(Enum):
     ATTACHED = "attached"
     DETACHING = "detached by us, not answered yet"
     DETACHED = "detached"
+
+
+class LinkOwner(Protocol):
+    """The session of a link, as every link uses it."""
+
+    settings: ConnectionSettings
+    channel: int
+
+    def emit(self, event: Event) -> None: ...
+    def write(self, performative: Performative) -> None: ...
+    def write_flow(self, **link: Any) -> None: ...
+    def release_handle(self, link: Link) -> None: ...
+    def forget_deliveries(self, link: Link) -> None: ...
+    def flush_dispositions(self) -> None: ...
 
 
 class Link:
@@ -39,7 +50,7 @@ class Link:
     __slots__ = ("handle", "max_message_size", "name", "remote", "session", "state")  # a session may have thousands
     role: ClassVar[LinkRole]
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: LinkOwner, name: str, handle: int, state: LinkState) -> None:
         self.session = session
         self.name = name
         self.handle = handle
@@ -49,6 +60,11 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} handle {self.handle}, {self.state.value}>"
+
+    @property
+    def is_requested(self) -> bool:
+        """Return whether the peer's attach is still unanswered."""
+        return self.state is LinkState.REQUESTED
 
     @property
     def is_attached(self) -> bool:

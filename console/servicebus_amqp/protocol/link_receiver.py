@@ -7,19 +7,16 @@ ever granted ends the link. Credit is the owner's business: `flow` sets it, noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from servicebus_amqp.encoding.delivery_states import DeliveryState, Error, Rejected
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TransferHead, new_tuple
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkState
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, FlowReceived
+from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, Event, FlowReceived
 from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, SessionError
-
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
 
 
 class _Incoming:
@@ -36,13 +33,30 @@ class _Incoming:
         self.size = 0
 
 
+class EventQueue(Protocol):
+    """The connection of a link, as a receiver uses it."""
+
+    events: list[Event]
+
+
+class ReceiverOwner(LinkOwner, Protocol):
+    """The session of a link, as a receiver uses it."""
+
+    @property
+    def connection(self) -> EventQueue: ...
+
+    def hold_delivery(self, link: ReceiverLink, delivery_id: int, tag: bytes) -> None: ...
+    def settle(self, link: ReceiverLink, delivery_id: int, state: DeliveryState | None, *, settled: bool) -> None: ...
+
+
 class ReceiverLink(Link):
     """Made by `Session.attach_receiver`, or by the peer's attach of a sender."""
 
     __slots__ = ("_beyond", "_credit", "_delivery_count", "_partial")
     role: ClassVar[LinkRole] = LinkRole.RECEIVER
+    session: ReceiverOwner
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: ReceiverOwner, name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
         self._credit = 0
         self._beyond = 0

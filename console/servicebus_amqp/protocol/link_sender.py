@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.amqp_types import UInt
 from servicebus_amqp.encoding.codec import encode
@@ -18,13 +18,10 @@ from servicebus_amqp.encoding.delivery_states import DeliveryState
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TRANSFER_ROOM, write_continuation, write_transfer
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
 from servicebus_amqp.protocol.protocol_events import FlowReceived
 from servicebus_amqp.protocol.serial_numbers import advance, distance
 from servicebus_amqp.protocol_errors import EncodeError, StateError
-
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
 
 MAX_TAG_BYTES: Final = 32
 _PLAIN: Final = encode(UInt(0))
@@ -62,6 +59,20 @@ class _Outgoing:
         return taken
 
 
+class SenderOwner(LinkOwner, Protocol):
+    """The session of a link, as a sender uses it."""
+
+    out: list[bytes]
+    frame_room: int
+    remote_incoming_window: int
+
+    def start_delivery(self, link: SenderLink, tag: bytes, settled: bool) -> int: ...
+    def count_outgoing_frame(self) -> None: ...
+    def settle(self, link: SenderLink, delivery_id: int, state: DeliveryState | None, *, settled: bool) -> None: ...
+    def block(self, link: SenderLink) -> None: ...
+    def drains(self, link: SenderLink) -> None: ...
+
+
 class SenderLink(Link):
     """Made by `Session.attach_sender`, or by the peer's attach of a receiver."""
 
@@ -74,8 +85,9 @@ class SenderLink(Link):
         "_waiting",
     )
     role: ClassVar[LinkRole] = LinkRole.SENDER
+    session: SenderOwner
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: SenderOwner, name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
         self._handle = encode(UInt(handle))
         self._credit = 0

@@ -10,18 +10,57 @@ own for a session, silently for a connection.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from servicebus_amqp.encoding.delivery_states import DeliveryState, Error
 from servicebus_amqp.encoding.performatives import Attach
 from servicebus_amqp.encoding.termini import Coordinator, Source, Target
 from servicebus_amqp.protocol.connection_settings import LinkRole
 
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.link import Link
-    from servicebus_amqp.protocol.link_receiver import ReceiverLink
-    from servicebus_amqp.protocol.link_sender import SenderLink
-    from servicebus_amqp.protocol.session import Session
+
+class SessionEnd(Protocol):
+    """Our end of a session, a `Session`."""
+
+    channel: int
+
+    def end(self, error: Error | None = None) -> None: ...
+
+
+class LinkEnd(Protocol):
+    """Our end of a link, a `SenderLink` or a `ReceiverLink`; the methods are those of `Link`."""
+
+    name: str
+    handle: int
+    remote: Attach | None
+
+    @property
+    def role(self) -> LinkRole: ...
+
+    @property
+    def is_requested(self) -> bool: ...
+
+    @property
+    def is_attached(self) -> bool: ...
+
+    def accept_attach(
+        self,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        *,
+        properties: dict[Any, Any] | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+    ) -> None: ...
+
+    def refuse(self, error: Error) -> None: ...
+
+    def detach(self, *, closed: bool = True, error: Error | None = None) -> None: ...
+
+
+class SettlingEnd(LinkEnd, Protocol):
+    """A link end with deliveries."""
+
+    def settle(self, delivery_id: int, state: DeliveryState | None, /, *, settled: bool = True) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +88,14 @@ class Opened:
 class SessionBegun:
     """A session is there for both sides; a server has answered its begin already."""
 
-    session: Session
+    session: SessionEnd
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequested:
     """The peer wants a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
 
-    link: Link
+    link: LinkEnd
     attach: Attach
 
     @property
@@ -84,7 +123,7 @@ class AttachRequested:
 class Attached:
     """The peer answered our attach. Where it refuses, null termini come here and a Detached follows."""
 
-    link: Link
+    link: LinkEnd
     attach: Attach
 
 
@@ -92,7 +131,7 @@ class Attached:
 class FlowReceived:
     """credit: what our sender may send now, or what a peer's sender has left. properties: of the flow."""
 
-    link: Link
+    link: LinkEnd
     credit: int
     drain: bool
     echo: bool
@@ -102,7 +141,7 @@ class FlowReceived:
 class DeliveryReceived(NamedTuple):
     """A whole message, its frames joined. settled: the sender wants no answer."""
 
-    link: ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     message_format: int
@@ -114,7 +153,7 @@ class DeliveryReceived(NamedTuple):
 class DeliveryTooLarge:
     """A message above its link's max_message_size: dropped, and rejected already unless it came settled."""
 
-    link: ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     size: int
@@ -124,7 +163,7 @@ class DeliveryTooLarge:
 class DispositionReceived(NamedTuple):
     """What the peer says of one delivery: of ours on a SenderLink, of its own on a ReceiverLink."""
 
-    link: SenderLink | ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     state: DeliveryState | None
@@ -135,14 +174,14 @@ class DispositionReceived(NamedTuple):
 class Detached:
     """The link is gone; the peer's detach has been answered."""
 
-    link: Link
+    link: LinkEnd
     closed: bool
     error: Error | None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    session: Session
+    session: SessionEnd
     error: Error | None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from servicebus_amqp.encoding.delivery_states import ACCEPTED, DeliveryState, Error, error_of
 from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End, Flow, Performative
@@ -23,9 +23,6 @@ from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, Detached, DispositionReceived, Event, SessionEnded
 from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, ProtocolError, SessionError, StateError
-
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.connection import Connection
 
 _Held = dict[int, tuple[SenderLink | ReceiverLink, bytes]]
 
@@ -49,13 +46,27 @@ class _Outcome:
         self.state = state
 
 
+class SessionOwner(Protocol):
+    """The connection of a session, as the session uses it."""
+
+    settings: ConnectionSettings
+    events: list[Event]
+    out: list[bytes]
+    remote_max_frame_size: int
+
+    def mark(self, session: Session) -> None: ...
+    def write(self, channel: int, performative: Performative) -> None: ...
+    def write_body(self, channel: int, body: bytes) -> None: ...
+    def fitted_state(self, state: DeliveryState) -> DeliveryState: ...
+
+
 class Session:
     """Made by `Connection.begin`, or by the peer's begin.
 
     channel: ours. out: the connection's frames to send. frame_room: the most bytes of a frame the peer takes.
     """
 
-    def __init__(self, connection: Connection, channel: int) -> None:
+    def __init__(self, connection: SessionOwner, channel: int) -> None:
         self.connection = connection
         self.settings: ConnectionSettings = connection.settings
         self.channel = channel

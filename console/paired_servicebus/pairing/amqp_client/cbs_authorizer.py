@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client.cbs_tokens import CbsToken, token_for
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.wire_errors import token_failure
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from servicebus_amqp.encoding.amqp_types import Timestamp
-
-if TYPE_CHECKING:
-    from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 
 CBS: Final = "$cbs"
 RENEWAL: Final = 30.0
@@ -39,10 +37,40 @@ class _Shown:
     expires_at: float
 
 
+class CbsReply(Protocol):
+    """The reply to a put-token request, a `RequestReply`."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def condition(self) -> str | None: ...
+    @property
+    def is_yes(self) -> bool: ...
+
+
+class CbsNode(Protocol):
+    """The requests to `$cbs`, a `RequestChannel`."""
+
+    async def ask(self, properties: dict[str, Any], body: Any) -> CbsReply: ...
+
+
+class CbsConnection(Protocol):
+    """The connection that needs tokens, a `ClientConnection`."""
+
+    endpoint: Endpoint
+    loop: asyncio.AbstractEventLoop
+
+    async def requests(self, node: str) -> CbsNode: ...
+    def paths_in_use(self) -> set[str]: ...
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None: ...
+
+
 class CbsAuthorizer:
     """What the namespace has been shown, and when it is due again. failure: why the last renewal did not succeed."""
 
-    def __init__(self, line: ClientConnection, clock: Callable[[], float]) -> None:
+    def __init__(self, line: CbsConnection, clock: Callable[[], float]) -> None:
         self.failure: WireError | None = None
         self._line = line
         self._clock = clock

@@ -42,7 +42,6 @@ from servicebus_amqp.encoding.delivery_states import Received
 from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import (
     Attached,
@@ -53,6 +52,7 @@ from servicebus_amqp.protocol.protocol_events import (
     DispositionReceived,
     Event,
     FlowReceived,
+    LinkEnd,
     Opened,
 )
 from servicebus_amqp.protocol.session import Session, SessionState
@@ -113,9 +113,9 @@ class ClientConnection(asyncio.Protocol):
         self._named = 0
         self._has_served = False
         self._sessions: list[Session] = []
-        self._links: dict[Link, WireSender | WireReceiver] = {}
-        self._outcomes: dict[Link, OnOutcome] = {}
-        self._deliveries: dict[Link, OnDelivery] = {}
+        self._links: dict[LinkEnd, WireSender | WireReceiver] = {}
+        self._outcomes: dict[LinkEnd, OnOutcome] = {}
+        self._deliveries: dict[LinkEnd, OnDelivery] = {}
         self._requests: dict[str, RequestChannel] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -245,7 +245,7 @@ class ClientConnection(asyncio.Protocol):
         if self._collected >= HIGH_WATER:
             self.is_writable = False
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: LinkEnd) -> None:
         """A link that its owner gave up."""
         self._outcomes.pop(link, None)
         self._deliveries.pop(link, None)
@@ -327,7 +327,7 @@ class ClientConnection(asyncio.Protocol):
                 if handler is not None:
                     handler(event)
 
-    def _drop_link(self, link: Link, error: Exception) -> None:
+    def _drop_link(self, link: LinkEnd, error: Exception) -> None:
         """A message's handler failed: its link is lost, the connection and all other links go on."""
         found = self._links.get(link)
         log.error("a message from %s could not be handled", found and found.path, exc_info=error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.runtime.deadlines import CLOSING
@@ -17,10 +17,7 @@ from servicebus_amqp.encoding.delivery_states import DeliveryState
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import Payload, SenderLink
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
-
-if TYPE_CHECKING:
-    from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, LinkEnd
 
 __all__ = ["BATCH_FORMAT", "WireReceiver", "WireSender"]
 
@@ -38,13 +35,24 @@ def _ignore(error: WireError) -> None:
     """Whoever detaches a link needs no word that it is gone."""
 
 
+class LinkConnection(Protocol):
+    """The connection of a link, a `ClientConnection`."""
+
+    will_write: bool
+    is_writable: bool
+
+    def touch(self) -> None: ...
+    def collect(self, size: int) -> None: ...
+    def forget(self, link: LinkEnd) -> None: ...
+
+
 class _WireLink:
     """What both ends have in common. Made by a line, never directly."""
 
     __slots__ = ("_answered", "_ended", "_on_lost", "failure", "is_established", "line", "link", "path")
     link: SenderLink | ReceiverLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost) -> None:
         self.line = line
         self.path = path
         self.failure: WireError | None = None
@@ -115,7 +123,7 @@ class WireSender(_WireLink):
     __slots__ = ("on_room",)
     link: SenderLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
         super().__init__(line, path, on_lost)
         self.on_room = on_room
 
@@ -161,7 +169,7 @@ class WireReceiver(_WireLink):
     __slots__ = ("_drained", "_granted")
     link: ReceiverLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost) -> None:
         super().__init__(line, path, on_lost)
         self._granted = False
         self._drained: asyncio.Future[None] | None = None

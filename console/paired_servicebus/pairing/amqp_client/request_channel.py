@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import WireConnectionError, WireError
-from paired_servicebus.pairing.amqp_client.client_links import WireReceiver, WireSender
+from paired_servicebus.pairing.amqp_client.client_links import OnDelivery, OnLost, OnOutcome, WireReceiver, WireSender
 from paired_servicebus.pairing.amqp_client.wire_errors import failure_of
 from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.encoding.message_sections import (
@@ -27,9 +27,6 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
-
-if TYPE_CHECKING:
-    from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 
 _CREDIT: Final = 100
 _STATUS: Final = ("statusCode", "status-code")
@@ -51,10 +48,24 @@ class RequestReply:
         return 200 <= self.status < 300
 
 
+class RequestConnection(Protocol):
+    """The connection of a pair of links, a `ClientConnection`."""
+
+    asks: int
+
+    async def attach_sender(
+        self, path: str, *, on_outcome: OnOutcome, on_lost: OnLost, reply_address: str | None = None
+    ) -> WireSender: ...
+    async def attach_receiver(
+        self, path: str, *, on_delivery: OnDelivery, on_lost: OnLost, reply_address: str | None = None
+    ) -> WireReceiver: ...
+    def forget_requests(self, requests: RequestChannel) -> None: ...
+
+
 class RequestChannel:
     """The pair of links to one node. Open it once; when one of its links is lost, both are, and all requests fail."""
 
-    def __init__(self, line: ClientConnection, node: str) -> None:
+    def __init__(self, line: RequestConnection, node: str) -> None:
         self.node = node
         self.failure: WireError | None = None
         self._line = line
