@@ -1,8 +1,7 @@
-"""One link's life, common to both ends: attach, refuse, detach.
+"""The life of a link, common to both ends: attach, refuse, detach.
 
-Rules: a link of the peer's waits for `accept_attach` or `refuse`; a refusal is an attach with null termini
-and then a detach with the error, the only form clients read the error from. What a link carries is sender and
-receiver.
+Rules: a peer's link waits for `accept_attach` or `refuse`. A refusal is an attach with null termini, then a detach with
+the error: clients read the error in no other form.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class LinkOwner(Protocol):
 
 
 class Link:
-    """One end of a link; made by a session, never directly.
+    """One end of a link, made only by a session.
 
-    remote: the peer's attach, None until it came.
+    remote: the peer's attach; None before it.
     max_message_size: of the peer for a sender, of ours for a receiver; None for any.
     """
 
@@ -79,9 +78,9 @@ class Link:
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
     ) -> None:
-        """Answer an AttachRequested. Termini not given are echoed as they came; does nothing if the link is gone.
+        """Answer an AttachRequested; omitted termini are echoed. Does nothing if the link has ended.
 
-        max_message_size: bytes; by default that of the settings. initial_delivery_count: senders only.
+        max_message_size: bytes; default: that of the settings. initial_delivery_count: senders only.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -89,7 +88,7 @@ class Link:
         if self.state in (LinkState.DETACHING, LinkState.DETACHED):
             return
         if self.state is not LinkState.REQUESTED or self.remote is None:
-            raise StateError(f"{self!r} waits for no answer")
+            raise StateError(f"{self!r} has no pending attach")
         self.state = LinkState.ATTACHED
         self._announce(
             source or self.remote.source,
@@ -101,7 +100,7 @@ class Link:
         )
 
     def refuse(self, error: Error) -> None:
-        """Answer an AttachRequested with no. Does nothing if the link is gone.
+        """Refuse an AttachRequested. Does nothing if the link has ended.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -109,32 +108,32 @@ class Link:
         if self.state in (LinkState.DETACHING, LinkState.DETACHED):
             return
         if self.state is not LinkState.REQUESTED:
-            raise StateError(f"{self!r} waits for no answer")
+            raise StateError(f"{self!r} has no pending attach")
         self._announce(None, None)
         self._leave(closed=True, error=error)
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Detach; a Detached event follows when the peer has answered. Does nothing if that is under way already."""
+        """Detach; a Detached event follows the peer's answer. Does nothing if a detach is under way."""
         if self.state is LinkState.REQUESTED:
             self._announce(None, None)
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self._leave(closed=closed, error=error)
 
-    # what the session calls
+    # called by the session
 
     def request(self, source: Source | None, target: Target | Coordinator | None, **attach: Any) -> None:
         """Send our own attach."""
         self._announce(source, target, **attach)
 
     def on_attach(self, attach: Attach) -> None:
-        """The peer's attach, asking or answering."""
+        """Handle the peer's attach, a request or an answer."""
         self.remote = attach
         if self.state is LinkState.ATTACHING:
             self.state = LinkState.ATTACHED
             self.session.emit(Attached(self, attach))
 
     def on_detach(self, detach: Detach) -> None:
-        """The peer's detach: answered, unless it is the answer to ours."""
+        """Handle the peer's detach; answer it unless it answers ours."""
         silent = self.state is LinkState.DETACHED
         if self.state is LinkState.REQUESTED:
             self._announce(None, None)
@@ -149,11 +148,11 @@ class Link:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """The link is gone: what it held is dropped."""
+        """Mark the link as ended and drop its state."""
         self.state = LinkState.DETACHED
 
     def fail(self, condition: str, description: str) -> None:
-        """Detach because the peer broke a rule of the link; its answer will only free the handle."""
+        """Detach because the peer broke a rule of the link; its answer only frees the handle."""
         error = Error(condition=condition, description=description)
         self._leave(closed=True, error=error)
         self.forget()

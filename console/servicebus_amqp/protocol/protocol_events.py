@@ -1,10 +1,9 @@
-"""What `Connection.receive_data` tells its owner.
+"""The events that `Connection.receive_data` returns.
 
-Rules: events come in the order of the frames that caused them. By the time an event is read, later frames of
-the same read have been worked on already: a link may be detached behind its AttachRequested, and actions on
-it then do nothing (`send` alone refuses). A link ends with exactly one Detached, a session with one
-SessionEnded, a connection with one Closed or ConnectionFailed; what lived inside ends with a Detached of its
-own for a session, silently for a connection.
+Rules: events have the order of the frames that caused them. Later frames of the same read are already processed then:
+a link may be detached after its AttachRequested, and actions on it do nothing (only `send` raises). A link ends with
+exactly one Detached, a session with one SessionEnded, a connection with one Closed or ConnectionFailed. The links of
+an ended session get a Detached each; a closed connection ends its sessions and links silently.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class SettlingEnd(LinkEnd, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeaderReceived:
-    """The peer's protocol header; `sasl` tells which of the two."""
+    """The peer's protocol header. sasl: whether it is that of the SASL layer."""
 
     sasl: bool
 
@@ -77,7 +76,7 @@ class SaslDone:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer's open; a server has answered it already."""
+    """The peer's open; a server has already answered it."""
 
     hostname: str | None
     container_id: str
@@ -86,14 +85,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class SessionBegun:
-    """A session is there for both sides; a server has answered its begin already."""
+    """A session is open on both sides; a server has already answered its begin."""
 
     session: SessionEnd
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequested:
-    """The peer wants a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
+    """The peer requests a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
 
     link: LinkEnd
     attach: Attach
@@ -121,7 +120,7 @@ class AttachRequested:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer answered our attach. Where it refuses, null termini come here and a Detached follows."""
+    """The peer answered our attach. A refusal has null termini, and a Detached follows."""
 
     link: LinkEnd
     attach: Attach
@@ -129,7 +128,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class FlowReceived:
-    """credit: what our sender may send now, or what a peer's sender has left. properties: of the flow."""
+    """credit: messages that our sender may send now, or the rest of a peer's sender. properties: of the flow."""
 
     link: LinkEnd
     credit: int
@@ -139,7 +138,7 @@ class FlowReceived:
 
 
 class DeliveryReceived(NamedTuple):
-    """A whole message, its frames joined. settled: the sender wants no answer."""
+    """A complete message. settled: the sender expects no answer."""
 
     link: SettlingEnd
     delivery_id: int
@@ -151,7 +150,7 @@ class DeliveryReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTooLarge:
-    """A message above its link's max_message_size: dropped, and rejected already unless it came settled."""
+    """A message above its link's max_message_size: dropped, and already rejected unless it came settled."""
 
     link: SettlingEnd
     delivery_id: int
@@ -161,7 +160,7 @@ class DeliveryTooLarge:
 
 
 class DispositionReceived(NamedTuple):
-    """What the peer says of one delivery: of ours on a SenderLink, of its own on a ReceiverLink."""
+    """The peer's state of one delivery: one of ours on a SenderLink, one of its own on a ReceiverLink."""
 
     link: SettlingEnd
     delivery_id: int
@@ -172,7 +171,7 @@ class DispositionReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The link is gone; the peer's detach has been answered."""
+    """The link has ended; the peer's detach has been answered."""
 
     link: LinkEnd
     closed: bool
@@ -194,7 +193,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed:
-    """The connection cannot go on; the close frame is queued. Send it, then close the transport."""
+    """The connection cannot continue; its close frame is queued. Send it, then close the transport."""
 
     error: Error
 
