@@ -195,12 +195,12 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1, patience=30)
-    assert "cannot look for what was set aside" in paired.queue_views()[0].pump_text
+    assert "cannot search for deferred messages" in paired.queue_views()[0].pump_text
 
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose lock would end is not sent late."""
-    monkeypatch.setattr(message_locks, "RENEWED_BEFORE", 120.0)
+    monkeypatch.setattr(message_locks, "RENEWAL_SECONDS", 120.0)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     world.fault("unanswered", entity="orders")
@@ -240,7 +240,7 @@ async def test_closing_leaves_nothing_half_done(world: World) -> None:
 
 
 async def test_many_destinations_share_a_bounded_number_of_links(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.syphon.amqp_delivery.MOST_LINKS", 5)
+    monkeypatch.setattr("paired_servicebus.pairing.syphon.amqp_delivery.MAX_LINKS", 5)
     paths = [f"queue-{number}" for number in range(40)]
     for path in paths:
         world.sandbox["primary"].node.namespace.create_queue(path)

@@ -28,6 +28,6 @@ async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monk
 
     assert search.is_due(now)
     await search.look()
-    assert search.trouble == "cannot look for what was set aside: no answer"
+    assert search.trouble == "cannot search for deferred messages: no answer"
     assert not search.is_due(now)
     assert search.is_due(now + SOON)
