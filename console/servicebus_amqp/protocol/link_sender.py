@@ -118,8 +118,7 @@ class SenderLink(Link):
         tag: at most 32 bytes, and unique among the link's unsettled deliveries.
 
         Returns the delivery-id, or None if the first frame has to wait for credit or window. Events name a delivery by
-        its tag
-        as well.
+        its tag as well.
 
         Raises:
             StateError: the link is detached.

@@ -297,8 +297,7 @@ class Session:
         """Remember an unsettled message of the peer.
 
         A duplicate id replaces the earlier one: Microsoft's Python client gives one id to several messages of
-        concurrent
-        callers, the service accepts them all, and the first outcome then counts for each.
+        concurrent callers, the service accepts them all, and the first outcome then counts for each.
         """
         self._received[delivery_id] = (link, tag)
 

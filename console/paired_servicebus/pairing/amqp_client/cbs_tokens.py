@@ -44,8 +44,7 @@ async def token_for(credential: Any, audience: str, *, now: float) -> CbsToken:
     """Return a token for an audience such as `sb://contoso.servicebus.windows.net/orders`.
 
     credential: as for `ServiceBusClient`. A `named_key` signs, a `signature` is used unchanged, and `get_token` is
-    called,
-    and awaited if it is a coroutine.
+    called, and awaited if it is a coroutine.
 
     Raises:
         WireAuthenticationError: the credential returned no token; chained to its own error.

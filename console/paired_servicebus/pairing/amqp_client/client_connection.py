@@ -73,10 +73,8 @@ class ClientConnection(asyncio.Protocol):
     """lost: the reason of the connection's end. will_write: whether bytes leave soon anyway.
 
     asks, reads: numbers of requests that expect an answer, and of reads. is_writable: whether messages sent now would
-    leave
-    soon. It is False while the transport is full or enough bytes for one write are collected; `after_read` callbacks
-    run
-    when it becomes True.
+    leave soon. It is False while the transport is full or enough bytes for one write are collected; `after_read`
+    callbacks run when it becomes True.
     """
 
     def __init__(
@@ -286,8 +284,6 @@ class ClientConnection(asyncio.Protocol):
         self._is_held_back = False
         self._resume()
 
-    # ------------------------------------------------------------------ internal
-
     def _resume(self) -> None:
         """Accept messages again."""
         if not self._is_held_back and not self.lost.done():
@@ -406,22 +402,18 @@ class ClientConnection(asyncio.Protocol):
             found.on_drained()
 
     def _on_closed(self, event: Closed) -> None:
+        failure: WireError = connection_failure(str(self.endpoint), event.error)
         if self._is_closing:
-            self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
-        else:
-            failure = connection_failure(str(self.endpoint), event.error)
-            if not self._has_served and failure.condition in REFUSES_US:
-                self._lose(WireUnavailableError(str(failure), failure.condition))
-            else:
-                self._lose(failure)
+            failure = WireConnectionError(f"the connection to {self.endpoint} was closed by us")
+        elif not self._has_served and failure.condition in REFUSES_US:
+            failure = WireUnavailableError(str(failure), failure.condition)
+        self._lose(failure)
         self._end_transport()
 
     def _on_failed(self, event: ConnectionFailed) -> None:
         why = f"{self.endpoint} broke the protocol: {format_error(event.error)}"
-        if self._opened.done():
-            self._lose(WireConnectionError(why, str(event.error.condition)))
-        else:
-            self._lose(WireUnavailableError(why, str(event.error.condition)))
+        kind = WireConnectionError if self._opened.done() else WireUnavailableError
+        self._lose(kind(why, str(event.error.condition)))
         self._end_transport()
 
     def _end_transport(self) -> None:

@@ -189,8 +189,7 @@ class WireReceiver(_WireLink):
         """Withdraw the credit, wait for messages in flight, then detach; each step within `timeout` seconds.
 
         `on_delivery` gets these messages while it can still release them: a message on a detached link stays locked
-        until its
-        lock expires. Never raises and never calls `on_lost`.
+        until its lock expires. Never raises and never calls `on_lost`.
         """
         self._on_lost = _ignore
         if self.is_up and self._granted:

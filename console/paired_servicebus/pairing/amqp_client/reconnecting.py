@@ -57,10 +57,8 @@ class ReconnectingConnection:
         idle_timeout: seconds within which the namespace must send something.
 
     after_read: called after a read's callbacks and before its bytes leave, when delayed messages have room again, and
-    once
-    when the connection is lost.
-    failure: the reason of a missing connection; None while connected, and before the first try.
-    connections: number of connections so far.
+    once when the connection is lost. failure: the reason of a missing connection; None while connected, and before the
+    first try. connections: number of connections so far.
     """
 
     def __init__(

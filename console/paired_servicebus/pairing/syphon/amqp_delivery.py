@@ -40,8 +40,7 @@ class DestinationLink:
     """One destination's link, its messages in flight by tag, and its waiting messages.
 
     allowed: messages that may be in flight. budget: messages that may be sent before the next check. largest: bytes of
-    a
-    message that it accepts. round: its failures so far. answered_at: its last answer or first need, in seconds since
+    a message that it accepts. round: its failures so far. answered_at: its last answer or first need, in seconds since
     1970.
     """
 

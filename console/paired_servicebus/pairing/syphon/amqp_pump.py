@@ -69,6 +69,8 @@ class AmqpPump:
         wire: to the secondary namespace.
         progress: shared with a pump of the other kind that replaces this one.
         ration: limits its intake.
+
+    is_open: whether it takes messages. largest: bytes of its largest recent message.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class AmqpPump:
         self._receiver: WireReceiver | None = None
         self._in_hand: dict[int, BacklogMessage] = {}
         self._bytes = 0
-        self._largest = float(FIRST_SIZE)
+        self.largest = float(FIRST_SIZE)
         self._moved: OrderedDict[int, str] = OrderedDict()
         """Ids of moved messages without confirmed completion, by number."""
         self._backoff = Backoff(random.random)
@@ -106,7 +108,7 @@ class AmqpPump:
             steering, wire, delivery, self.aside, self, path=path, missed=self._scan.missed
         )
         self._window_ends = 0.0
-        self._is_open = False
+        self.is_open = False
         self._locks = MessageLocks(steering, wire, path)
         self._elapsed = steering.policy.ttl_policy == "elapsed"
 
@@ -116,20 +118,10 @@ class AmqpPump:
         return len(self._in_hand)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it takes messages."""
-        return self._is_open
-
-    @property
     def room(self) -> int:
         """How many more messages it takes now."""
         in_hand = len(self._in_hand)
         return int(min(WINDOW - in_hand, self._ration.left(in_hand)))
-
-    @property
-    def largest(self) -> float:
-        """Bytes of its largest recent message."""
-        return self._largest
 
     @property
     def is_idle(self) -> bool:
@@ -168,7 +160,7 @@ class AmqpPump:
             raise
         except Exception as error:  # noqa: BLE001 - after any error the pump starts again and reports it
             failure = error
-        receiver, self._receiver, self._is_open = self._receiver, None, False
+        receiver, self._receiver, self.is_open = self._receiver, None, False
         if receiver is not None and receiver.is_up:
             receiver.drop(WireError(str(failure)))
         if failure is None:
@@ -202,7 +194,7 @@ class AmqpPump:
         while not self._scan.is_far_enough and not self._scan.trouble and receiver.is_up:
             await self._renew()
             await self._scan.look()
-        self._is_open = True
+        self.is_open = True
         self._replenish()
         while receiver.is_up:
             if self._delivery.unusable is not None:
@@ -255,7 +247,7 @@ class AmqpPump:
 
     def _release_unsent(self) -> None:
         """Release unsent messages, so that the queue can deliver them elsewhere immediately."""
-        self._is_open = False
+        self.is_open = False
         self._deferred_receiver.end()
         if self._receiver is not None and self._receiver.is_up:
             self._receiver.grant(0)
@@ -278,13 +270,13 @@ class AmqpPump:
         receiver = self._receiver
         if receiver is None or event.link is not receiver.link:
             return
-        if not self._is_open:  # in flight when the syphon was paused or the pump closed
+        if not self.is_open:  # in flight when the syphon was paused or the pump closed
             receiver.settle(event.delivery_id, RELEASED)
             return
         self._steering.meter.receives += 1
         size = len(event.payload)
-        if size > self._largest:
-            self._largest = float(size)
+        if size > self.largest:
+            self.largest = float(size)
         self.take(event.payload, event.tag, receiver, event.delivery_id)
 
     def take(
@@ -362,15 +354,15 @@ class AmqpPump:
     def _replenish(self) -> None:
         """Grant credit for the room in hand, after each read."""
         receiver = self._receiver
-        if not self._is_open or receiver is None or not receiver.is_up:
+        if not self.is_open or receiver is None or not receiver.is_up:
             return
-        foreseen = (MAX_BYTES - self._bytes) / self._largest
+        foreseen = (MAX_BYTES - self._bytes) / self.largest
         wanted = int(min(CREDIT, self.room, foreseen))
         if wanted < receiver.credit and self._ration.left(len(self._in_hand)) < receiver.credit:
             receiver.grant(max(0, wanted))  # granted before the limit shrank
         elif wanted > 2 * receiver.credit:
             receiver.grant(wanted)
-            self._largest = max(1024.0, self._largest / 2)  # the next portion shows their present size
+            self.largest = max(1024.0, self.largest / 2)  # the next portion shows their present size
             self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
 
     def _on_lost(self, error: WireError) -> None:
@@ -437,13 +429,9 @@ class AmqpPump:
             elif is_done is False:  # another engine may have it now; this pump will not send it again
                 self.progress.repeated += 1
 
-    # -- deferred -----------------------------------------------------------------------------------------------------
-
     def _on_its_way(self) -> set[int]:
         """Return the numbers of messages in hand, requested, or about to be settled."""
         return self._in_hand.keys() | self._deferred_receiver.asked | self._settlement.numbers()
-
-    # -- locks --------------------------------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
         """Renew locks that end soon; drop waiting messages with lost locks, which come again by themselves."""

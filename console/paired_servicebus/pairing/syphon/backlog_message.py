@@ -13,9 +13,8 @@ class BacklogMessage:
     """One message on its way.
 
     payload: in its destination's form. key: the destination's path, casefolded. number: in the backlog queue.
-    was_aside:
-    it was deferred, and received again by its number. receiver, delivery_id: for its settlement while the link lives.
-    lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
+    was_aside: it was deferred, and received again by its number. receiver, delivery_id: for its settlement while the
+    link lives. lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
     """
 
     __slots__ = (

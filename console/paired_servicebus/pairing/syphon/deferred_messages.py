@@ -16,8 +16,7 @@ class DeferredMessages:
     """The deferred messages of one destination.
 
     numbers: known to be deferred, ascending after `take`. deferring: messages being deferred now. asked: requested
-    messages
-    that have not arrived. in_hand: requested messages, arrived or not, that are not settled.
+    messages that have not arrived. in_hand: requested messages, arrived or not, that are not settled.
     """
 
     path: str

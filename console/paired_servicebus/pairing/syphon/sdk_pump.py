@@ -297,8 +297,7 @@ class SdkPump:
         """Deliver a destination's deferred messages, oldest first, for some seconds while it accepts them.
 
         A portion is received completely or not at all: after a missing or locked one, messages are requested one by
-        one, then
-        in growing portions.
+        one, then in growing portions.
         """
         waiting = sorted(self._aside.pop(path))
         portion, in_vain = BATCH, 0

@@ -238,8 +238,7 @@ async def _in_parts(
     """Apply `act` to all items together, or to halves and so on if one of them fails the request.
 
     Yields each part, whether it succeeded, and its result. strict: raise failures that do not concern single items.
-    least:
-    smaller parts are not tried.
+    least: smaller parts are not tried.
     """
     parts = [items]
     while parts:

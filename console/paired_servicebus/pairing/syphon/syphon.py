@@ -1,9 +1,8 @@
 """The syphon: one pump for each backlog queue in use, and their results (SPEC.md section 8).
 
 Two kinds of pump follow the same rules. The pump on our own AMQP is many times faster and preserves every AMQP type;
-the
-other needs only the SDK. `pump = "auto"` selects the first, and the second if the namespaces reject the first or the
-clients' settings are unreadable: for all queues, once, with the reason.
+the other needs only the SDK. `pump = "auto"` selects the first, and the second if the namespaces reject the first or
+the clients' settings are unreadable: for all queues, once, with the reason.
 """
 
 from __future__ import annotations
