@@ -17,7 +17,7 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.syphon import amqp_pump, message_locks, outcomes
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage, DeferredMessages
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.syphon.sdk_pump import LOST_IN_THE_SDK
 from servicebus_amqp.encoding.amqp_types import (
     Array,
@@ -320,7 +320,7 @@ def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbe
 
 
 def test_what_a_search_finds_is_taken_in_its_place() -> None:
-    aside = DeferredMessage()
+    aside = DeferredByDestination()
     aside.of("orders", "orders").add(5)
     aside.found([("orders", "orders", 3), ("Audit", "audit", 9)])
     assert aside.numbers() == {3, 5, 9}

@@ -29,7 +29,7 @@ class _Ranged(int):
 
     def __new__(cls, value: int = 0) -> Self:
         if not cls.LOWEST <= value <= cls.HIGHEST:
-            raise ValueError(f"{value} is no {cls.__name__}: it lies outside {cls.LOWEST} to {cls.HIGHEST}")
+            raise ValueError(f"{value} is not a {cls.__name__}: the range is {cls.LOWEST} to {cls.HIGHEST}")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:

@@ -29,30 +29,13 @@ class LinkEnd(Protocol):
     """Our end of a link, a `SenderLink` or a `ReceiverLink`; the methods are those of `Link`."""
 
     name: str
-    handle: int
-    remote: Attach | None
 
     @property
     def role(self) -> LinkRole: ...
-
     @property
     def is_requested(self) -> bool: ...
-
-    @property
-    def is_attached(self) -> bool: ...
-
-    def accept_attach(
-        self,
-        source: Source | None = None,
-        target: Target | Coordinator | None = None,
-        *,
-        properties: dict[Any, Any] | None = None,
-        max_message_size: int | None = None,
-        initial_delivery_count: int = 0,
-    ) -> None: ...
-
+    def accept_attach(self, *termini: Any, **answer: Any) -> None: ...
     def refuse(self, error: Error) -> None: ...
-
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None: ...
 
 

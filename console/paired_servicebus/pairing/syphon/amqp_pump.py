@@ -6,8 +6,8 @@ are deferred, never abandoned, since a queue may have a delivery limit, and rece
 when their destination accepts messages.
 
 This module knows the messages in hand. `Settlement` settles them, `MessageLocks` renews their locks, `AmqpDelivery`
-knows destinations, `DeferredMessage` the deferred ones; `DeferredScan` finds those and `DeferredReceiver` receives
-them.
+knows destinations. `DeferredByDestination` lists deferred messages, `DeferredScan` finds them and `DeferredReceiver`
+receives them again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.deferred_receiver import DeferredReceiver
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
 from paired_servicebus.pairing.syphon.envelope_codec import (
@@ -88,7 +88,7 @@ class AmqpPump:
         self.index = index
         self.path = path
         self.progress = progress
-        self.aside = DeferredMessage()
+        self.aside = DeferredByDestination()
         self._steering = steering
         self._wire = wire
         self._remake = remake

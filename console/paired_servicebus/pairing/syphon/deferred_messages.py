@@ -53,7 +53,7 @@ class DeferredMessages:
         return taken
 
 
-class DeferredMessage:
+class DeferredByDestination:
     """All deferred messages of one pump, by destination key."""
 
     def __init__(self) -> None:

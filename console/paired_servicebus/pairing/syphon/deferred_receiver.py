@@ -15,7 +15,7 @@ from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage, DeferredMessages
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
 from paired_servicebus.pairing.syphon.settlement import receive_again
 
@@ -59,7 +59,7 @@ class DeferredReceiver:
         steering: PairingRuntime,
         wire: ReconnectingConnection,
         delivery: AmqpDelivery,
-        aside: DeferredMessage,
+        aside: DeferredByDestination,
         pump: PumpIntake,
         *,
         path: str,

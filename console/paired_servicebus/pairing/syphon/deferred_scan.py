@@ -14,7 +14,7 @@ from paired_servicebus.core.errors import EnvelopeError, WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, open_envelope
 from paired_servicebus.pairing.syphon.outcomes import MANAGED, Rescan
 
@@ -39,7 +39,7 @@ class DeferredScan:
         steering: PairingRuntime,
         wire: ReconnectingConnection,
         path: str,
-        aside: DeferredMessage,
+        aside: DeferredByDestination,
         on_its_way: Callable[[], set[int]],
     ) -> None:
         self._steering = steering

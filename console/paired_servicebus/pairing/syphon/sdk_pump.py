@@ -172,7 +172,7 @@ class SdkPump:
         self.progress.failing_since = None
         if received or now >= self._window_ends:
             self._window_ends = now + self._steering.policy.syphon_receive_window
-            if not received:  # what is billed: each message, and a window without any
+            if not received:  # billed: each message, and a window without any
                 self._steering.meter.waited()
         if received:
             self._steering.meter.receives += len(received)
@@ -379,4 +379,4 @@ async def _close(receiver: ServiceBusReceiver) -> None:
     try:
         await bounded(receiver.close(), CLOSING, "closing a receiver")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
-        return  # the SDK fails to close what is broken already; its locks end by themselves
+        return  # the SDK fails to close a broken link; its locks end by themselves
