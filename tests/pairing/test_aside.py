@@ -67,7 +67,7 @@ async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
         async for one in receive_again(wire, path, numbers):
             yield one
 
-    monkeypatch.setattr(deferred_receiver, "received_again", slowly)
+    monkeypatch.setattr(deferred_receiver, "receive_again", slowly)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "old", session="s")])
