@@ -310,7 +310,7 @@ async def test_stranded_messages_are_moved_on_an_operators_order(world: World) -
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [(queue_path(0), "is in use"), ("orders", "is no backlog queue"), ("primary/x-servicebus-transfer/x", "is no")],
+    [(queue_path(0), "is in use"), ("orders", "is not a backlog queue"), ("primary/x-servicebus-transfer/x", "is not")],
 )
 def test_only_unused_backlog_queues_can_hold_what_is_stranded(path: str, words: str) -> None:
     with pytest.raises(IllegalEventError, match=words):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from servicebus_amqp.node_address import covers
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import (
     AttachRequested,
     Closed,
@@ -27,6 +26,7 @@ from servicebus_amqp.protocol.protocol_events import (
     Detached,
     DispositionReceived,
     FlowReceived,
+    LinkEnd,
     Opened,
 )
 from servicebus_sandbox.access.grants import Grants
@@ -75,7 +75,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def __init__(self, node: NamespaceServer) -> None:
         self.node = node
         self.grants = Grants()
-        self.links: dict[Link, ServedLink] = {}
+        self.links: dict[LinkEnd, ServedLink] = {}
         settings = ConnectionSettings(
             container_id=node.name,
             max_frame_size=MAX_FRAME_SIZE,
@@ -278,7 +278,8 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
         links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.answers(request.node)]
         named = [link for link in links if reply_to is not None and reply_to in link.names]
-        beside = [link for link in links if link.link.session is request.link.session]
+        session: object = request.link.session
+        beside = [link for link in links if link.link.session is session]
         found = named or beside or links
         return found[-1] if found else None
 
