@@ -1,11 +1,11 @@
-"""The whole pairing as one pure machine: `step(event) -> effects`.
+"""The pairing as one pure state machine: `step(event) -> effects`.
 
-Events carry their time; what is due by itself (the failover interval, pings, probes of pulled queues) comes with
-`Ticked`, and `next_deadline` says when the next one is wanted. Effects are what the world has to do: send a ping,
-probe a queue, announce an event. The machine does nothing itself and knows neither clock nor network.
+Events carry their time. `Ticked` handles deadlines (failover interval, pings, queue probes); `next_deadline` names the
+next one. Effects are requests to the runtime: send a ping, probe a queue, announce an event. The machine has no clock
+and no network.
 
-An event that cannot happen raises `IllegalEventError` and leaves everything as it was. The answer of a ping that was
-overtaken by a failback is not illegal, only late: it is announced and moves nothing.
+An impossible event raises `IllegalEventError` and changes nothing. A ping's answer that arrives after a failback is
+legal but late: it is announced and changes no state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 from paired_servicebus.core.text.index_ranges import format_indices
 
 DEADLINES_PER_TICK: Final = 50
-"""Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
+"""Maximum deadlines per `Ticked`; the rest stay due, so that sends are handled in between."""
 
 
 class PairingMachine:
@@ -78,14 +78,14 @@ class PairingMachine:
         allowed = policy.destinations
         self._destinations = None if allowed is None else frozenset(path.casefold() for path in allowed)
         self.settled: set[str] = set()
-        """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
+        """Casefolded paths of the entities for which another accepted send changes nothing and need not be reported."""
         self._entities: dict[str, Entity] = {}
         self._deadlines: list[tuple[float, str]] = []
 
     # -- asked ------------------------------------------------------------------------------------------------
 
     def entity(self, path: str, *, at: float) -> Entity:
-        """The entity at `path` (compared without case); one never seen before is unknown since `at`."""
+        """Return the entity at `path` (compared without case); a new one is unknown since `at`."""
         key = path.casefold()
         found = self._entities.get(key)
         if found is None:
@@ -93,7 +93,7 @@ class PairingMachine:
         return found
 
     def probe(self, path: str, *, at: float) -> None:
-        """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
+        """Probe the entity while it has no sends. Off by default, since probes are billed."""
         interval = self.policy.ping_primary_interval
         a_day = probes_a_day(interval=interval, ping=self.policy.ping)
         probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
@@ -101,29 +101,29 @@ class PairingMachine:
         self.probes.start(path.casefold(), at=at)
 
     def entities(self) -> tuple[Entity, ...]:
-        """Every entity seen so far, in the order of first sight."""
+        """Return every known entity, in the order of first use."""
         return tuple(self._entities.values())
 
     def may_deliver(self, path: str, *, at: float) -> bool:
-        """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
+        """Return whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
         if path.casefold() in self.pauses.destinations:
             return False
         found = self._entities.get(path.casefold())
         return (found is None or not found.diverting) and self.destinations.available(path, at)
 
     def refusal(self, path: str) -> str:
-        """Why this engine's syphon delivers nothing to a destination, whatever its health; empty if it does."""
+        """Return why this engine's syphon never delivers to a destination; empty if it does."""
         if self._destinations is None or path.casefold() in self._destinations:
             return ""
         return f"{path} is not among the destinations that this engine's owner allows"
 
     def may_pump(self, queue: int) -> bool:
-        """Whether an operator lets messages be moved out of this backlog queue."""
+        """Return whether no operator has paused this backlog queue."""
         return not self.pauses.all and queue not in self.pauses.queues
 
     @property
     def next_deadline(self) -> float | None:
-        """When a `Ticked` is wanted; None: nothing is due by itself."""
+        """Return the time of the next `Ticked`; None: no deadline is pending."""
         probe = self.rotation.next_probe()
         first = self._deadlines[0][0] if self._deadlines else None
         wanted = (probe, first, self.quiet.next(), self.probes.next())
@@ -132,10 +132,10 @@ class PairingMachine:
     # -- told -------------------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> list[Effect]:
-        """What follows from `event`.
+        """Apply `event` and return its effects.
 
         Raises:
-            IllegalEventError: it cannot happen now; nothing has changed.
+            IllegalEventError: the event is impossible now; nothing has changed.
         """
         handler = _HANDLERS.get(type(event))
         if handler is None:
@@ -157,7 +157,7 @@ class PairingMachine:
         return self._attempt_accepted(entity, event.at)
 
     def _sends_counted(self, event: SendsCounted) -> list[Effect]:
-        """What was only counted: that there was a send, once for all of them."""
+        """Apply sends that were only counted, as one send."""
         if event.route != str(PRIMARY):
             return []
         entity = self._known(event.entity)
@@ -186,7 +186,7 @@ class PairingMachine:
         return self._attempt_failed(event, verdict)
 
     def _heard_failure(self, event: SendFailed) -> None:
-        """It is a send as well, whatever it failed with: an entity that stays unknown is quiet since then."""
+        """Record a failed send as activity, so that an unknown entity is silent from then on."""
         self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
         if entity.quiet_since is not None:
@@ -259,7 +259,7 @@ class PairingMachine:
         return effects
 
     def _entity_probed(self, event: EntityProbed) -> list[Effect]:
-        """A probe finds out what a send would, and moves the state as one."""
+        """Apply a probe's result as a send's."""
         entity = self._known(event.entity)
         if entity.probed_every is None:
             raise IllegalEventError(f"{entity.path} is not probed")
@@ -316,15 +316,15 @@ class PairingMachine:
 
     @staticmethod
     def _overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
-        """Whether a failback came between the ping and its answer. Numbers begin again with each failover, so a ping
-        is also known by when it began: this failover's pings begin an interval after it."""
+        """Return whether a failback came between the ping and its answer. Numbers restart with each failover, so
+        `began` also identifies a ping: this failover's pings begin at least one interval after it."""
         left = entity.left_primary_at
         earlier = left is not None and event.at - event.took < left
         return not entity.ping_in_flight or entity.pings != event.number or earlier
 
     def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
-        """One ping an interval, counted from start to start; one that took longer is followed at once, and one that
-        was throttled not before `throttle_wait`."""
+        """Schedule the next ping one interval after the start of this one, immediately if it took longer. A throttled
+        ping delays the next by at least `throttle_wait`."""
         throttled = isinstance(event, PingFailed) and event.throttled
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took
@@ -385,7 +385,7 @@ class PairingMachine:
     # -- moving -----------------------------------------------------------------------------------------------
 
     def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> list[Effect]:
-        """Ask the table, enter the state it names, and keep the deadlines that follow."""
+        """Enter the state that the table gives, and set its deadlines."""
         was, now = entity.state, life.next_state(entity, trigger)
         if now is not was:
             entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
@@ -403,7 +403,7 @@ class PairingMachine:
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
 
     def _keep(self, entity: Entity) -> Entity:
-        """From now on this is how the entity stands."""
+        """Store the entity."""
         key = entity.path.casefold()
         self._entities[key] = entity
         if entity.settled:
@@ -413,7 +413,7 @@ class PairingMachine:
         return entity
 
     def _forget_stale(self) -> None:
-        """Drop the nearest deadlines as long as nobody wants them any more."""
+        """Drop outdated deadlines from the front of the heap."""
         while self._deadlines:
             due, key = self._deadlines[0]
             entity = self._entities[key]

@@ -1,10 +1,11 @@
-"""Everything that an operator can order of an engine: one table for guard, keys, palette, help and command line.
+"""The operator's actions on an engine: one table for guard, keys, palette, help and command line.
 
-A row says what the act is called, what it is done to, whether it is dangerous, and why it is not possible now. What is
-dangerous is armed first and fired by typing what `to_type` says; the guard enforces that (paired_servicebus.engine.commands.guard), and
-screens ask `why_not` so that a key that would be refused is grey and says why. Pure: the state is a Snapshot.
+A row has an action's names, targets and danger, and the reason why it is impossible now. A dangerous action is armed
+first and fired by typing `to_type`; paired_servicebus.engine.commands.guard enforces that. Screens use `why_not` to
+grey out a key with its reason. Pure: the state is a Snapshot.
 
-Not here: how an act is done (paired_servicebus.engine.commands.handlers), and what a screen does by itself (paired_servicebus.ui.commands.action_table).
+Not here: the actions' handlers (paired_servicebus.engine.commands.handlers), and a screen's own actions
+(paired_servicebus.ui.commands.action_table).
 """
 
 from __future__ import annotations
@@ -23,51 +24,51 @@ ARMED_SECONDS: Final = 30.0
 
 
 class Scope(StrEnum):
-    """What the targets of an order are. The values go over the control socket."""
+    """The kind of an order's targets. The values are part of the control protocol."""
 
     ALL = "all"
-    """The engine, or its whole syphon: no target is named."""
+    """The engine, or its whole syphon, without a target."""
     ENTITY = "entity"
     QUEUE = "queue"
     """A backlog queue in use, by its index."""
     DESTINATION = "destination"
-    """Where parked messages go, by path."""
+    """A destination of parked messages, by path."""
     UNUSED = "unused queue"
     """An unused backlog queue, by path."""
 
 
 WhyNot = Callable[[Snapshot, Scope, str], str]
-"""Why an act is not possible for a target now; empty if it is."""
+"""Returns why an action is impossible for a target now; empty if it is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to order."""
+    """One action of an operator."""
 
     id: str
     key: str
-    """The key that stands for it; empty: it has none."""
+    """The key of the action; empty: none."""
     label: str
     help: str
     verb: str
-    """How it is ordered without a screen, after `paired`."""
+    """The command line of the action, after `paired`."""
     dangerous: bool = False
-    """Armed first, with what it would do in sight, and fired by typing the target's name within ARMED_SECONDS seconds."""
+    """Whether it is armed first, with a preview, then fired by typing the target's name within ARMED_SECONDS."""
     scopes: tuple[Scope, ...]
-    """What it can be done to; the first is meant where none is named."""
+    """The allowed scopes; the first is the default."""
     confirms: str = ""
-    """What a person states besides the name, since no engine can know it; empty: nothing."""
+    """A statement by the operator of a fact that no engine can check, besides the name; empty: none."""
     needs_syphon: bool = False
-    """It needs a syphon in this engine."""
+    """Whether it needs a syphon in this engine."""
     slow: bool = False
-    """It takes longer than a person waits for a key; other orders are taken meanwhile."""
+    """Whether it takes longer than an operator waits for a key; other orders are accepted meanwhile."""
     lifts_read_only: bool = False
     special: WhyNot
-    """Why this act, of all that an engine would take, is not possible for a target now."""
+    """The action's own check of a target; see `why_not`."""
 
     @property
     def scope(self) -> Scope:
-        """What is meant where no scope is named."""
+        """Return the default scope."""
         return self.scopes[0]
 
 
@@ -75,7 +76,7 @@ class Action:
 
 
 def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What is wrong with an order itself: its scope, or a target that is not there. Empty if nothing is."""
+    """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
     if scope not in action.scopes:
         return f"{action.label} cannot be ordered for: {scope}; it is for: {', '.join(action.scopes)}"
     if scope is Scope.ALL:
@@ -89,8 +90,10 @@ def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[st
 
 
 def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Why an order without fault is not possible now, read-only aside; empty if it is. One target that does not
-    allow it is enough: what was previewed is done whole or not at all."""
+    """Return why a valid order is impossible now, apart from read-only; empty if it is possible.
+
+    One impossible target is enough, since an order is carried out entirely or not at all.
+    """
     if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
         return "this engine runs no syphon"
     wanted = targets if scope is not Scope.ALL else ("",)
@@ -98,29 +101,29 @@ def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[
 
 
 def read_only(action: Action) -> str:
-    """Why an order is refused by what is read-only; empty for what makes it writable again."""
+    """Return why a read-only engine refuses the action; empty if the action lifts read-only."""
     return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
 
 
 def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What a person types to fire: the one target's name, the number of several, the pairing's name for all of it."""
+    """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
     if scope is Scope.ALL:
         return snapshot.pairing
     return targets[0] if len(targets) == 1 else str(len(targets))
 
 
 def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What fires an armed order: what a person types, and after it what the act has them confirm."""
+    """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
     return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
 
 
 def typed_right(typed: str, wanted: str) -> bool:
-    """Whether that is what was to be typed; names compare without case, as the service's do."""
+    """Return whether the typed text matches, without case, like the names of the service."""
     return typed.strip().casefold() == wanted.casefold()
 
 
 def named(scope: Scope, target: str) -> str:
-    """A target as audit lines and sentences name it."""
+    """Return a target's name for audit lines and sentences."""
     return f"backlog/{target}" if scope is Scope.QUEUE else target
 
 
@@ -128,17 +131,17 @@ def named(scope: Scope, target: str) -> str:
 
 
 def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
-    """The entity of that path; paths compare without case."""
+    """Return the entity of that path, compared without case."""
     return next((one for one in snapshot.entities if one.path.casefold() == path.casefold()), None)
 
 
 def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
-    """The backlog queue in use with that index."""
+    """Return the backlog queue in use with that index."""
     return next((one for one in snapshot.queues if str(one.index) == index), None)
 
 
 def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
-    """Why there is no such target; empty if there is."""
+    """Return why a target is unknown; empty if it is known."""
     match scope:
         case Scope.ENTITY:
             known = [one.path for one in snapshot.entities]

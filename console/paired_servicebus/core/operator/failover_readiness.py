@@ -1,8 +1,8 @@
-"""Would a failover work now? What was seen, judged: evidence in, findings out.
+"""The readiness for a failover: evidence in, findings out.
 
-The rules are the rows of RULES; each makes one finding. Where something was not looked at, or could not be, the finding
-says so: unknown is never ok. Only what would make sends fail, or leave parked messages where they are, says no; the
-rest warns. How evidence is gathered belongs to paired_servicebus.pairing.monitoring.readiness_probes and paired_servicebus.engine.readiness.local_evidence.
+Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
+that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.readiness_probes and
+paired_servicebus.engine.readiness.local_evidence gather the evidence.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3
 FULL_SHARE: Final = 0.8
-"""A backlog that is fuller than this share warns."""
+"""Used share of a backlog queue above which it warns."""
 EXPIRY_WARNING_SECONDS: Final = 3600.0
-"""Seconds: a signature that cannot be renewed and ends within them warns."""
+"""Seconds; a signature that ends within them and cannot be renewed warns."""
 MAX_NAMES: Final = 3
-"""So many names are written out; more are counted."""
+"""Maximum names in a sentence; the others are counted."""
 
 SECONDARY: Final = "secondary reachable"
 SEND: Final = "send to the backlog"
@@ -35,38 +35,38 @@ EXPIRY: Final = "pings leave nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEvidence:
-    """One backlog queue. None: not known."""
+    """One backlog queue. None: unknown."""
 
     path: str
     tried_at: float | None = None
-    """When a link to it was opened or refused."""
+    """Time at which a link to it was opened or refused."""
     refusal: str = ""
-    """Why no link could be opened; empty where one could."""
+    """Why a link could not be opened; empty if it was opened."""
     unreachable: bool = False
-    """The refusal is the network's or the namespace's, not this queue's or the credential's."""
+    """Whether network or namespace caused the refusal, not this queue or the credential."""
     messages: int | None = None
     size_bytes: int | None = None
     limit_bytes: int | None = None
     read_at: float | None = None
-    """When messages and size were read."""
+    """Time of the reading of messages and size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvidence:
-    """How long one namespace's credential is good."""
+    """The validity of one namespace's credential."""
 
     namespace: str
     expires_at: float | None = None
-    """None: a key, which signs anew each time."""
+    """None: a key, which signs again each time."""
     renewable: bool = True
-    """False: a ready signature, which ends with its time."""
+    """False: a ready signature, which cannot be extended."""
     trouble: str = ""
-    """Why no token could be had."""
+    """Why there is no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooLarge:
-    """Messages of one entity that were accepted by the primary and would not fit into a backlog queue."""
+    """Messages of one entity that the primary accepted and a backlog queue would not."""
 
     entity: str
     messages: int
@@ -74,7 +74,7 @@ class TooLarge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryEvidence:
-    """Whether an entity, or a subscription of it, dead-letters what expires: each ping would land there."""
+    """Whether an entity, or a subscription of it, dead-letters expired messages, which includes pings."""
 
     path: str
     dead_letters: bool | None
@@ -82,7 +82,7 @@ class ExpiryEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was seen at `at`. What nobody looked at keeps its default."""
+    """The evidence at `at`; evidence that was not gathered keeps its default."""
 
     at: float
     primary: str
@@ -92,33 +92,33 @@ class Evidence:
     queues_wanted: int
     tokens: tuple[TokenEvidence, ...] = ()
     syphon: SyphonStatus | None = None
-    """This engine's; None: no engine was asked."""
+    """This engine's syphon; None: no engine was asked."""
     syphons_elsewhere: tuple[str, ...] = ()
-    """Other engines of this pair of namespaces that run a syphon."""
+    """Other engines with a syphon for the same namespaces."""
     too_large: tuple[TooLarge, ...] | None = None
     limit_bytes: int | None = None
-    """The largest message that the backlog takes."""
+    """Maximum bytes of a message in the backlog."""
     ping: PingKind = "message"
     expiry: tuple[ExpiryEvidence, ...] | None = None
     expiry_at: float | None = None
     trouble: str = ""
-    """Why management did not tell the queues' counts; empty where it did."""
+    """Why management did not return the queues' counts; empty if it did."""
     asked: bool = True
-    """Whether management was asked at all: an engine asks it only where somebody looks (SPEC.md section 12)."""
+    """Whether management was asked; an engine asks only while a console is attached (SPEC.md section 12)."""
 
 
 def judge(evidence: Evidence) -> Readiness:
-    """The findings, in the order in which a person goes through them."""
+    """Return the findings, in the order of an operator's checks."""
     return Readiness(at=evidence.at, findings=tuple(rule(evidence) for rule in RULES))
 
 
 def unreachable(readiness: Readiness) -> bool:
-    """Whether the secondary could not be contacted at all."""
+    """Return whether the secondary could not be contacted at all."""
     return any(finding.what == SECONDARY for finding in readiness.of(FindingVerdict.NO))
 
 
 def alarm(readiness: Readiness) -> str:
-    """What stands in the way, as one sentence; empty where nothing does."""
+    """Return the obstacles to a failover as one sentence; empty if there are none."""
     against = readiness.of(FindingVerdict.NO)
     if not against:
         return ""

@@ -1,6 +1,6 @@
-"""The why-line: one sentence that says why an entity is where it is and what comes next.
+"""The why-line: one sentence with the reason for an entity's state and its next change.
 
-Screen, log, headless output and tests read the same sentence. Times are UTC.
+Screen, log, headless output and tests share the sentence. Times are UTC.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from paired_servicebus.core.text.time_format import clock
 
 
 def why(entity: Entity) -> str:
-    """Why the entity is in its state, and what would change it."""
+    """Return the why-line of an entity."""
     return _SENTENCES[entity.state](entity)
 
 
@@ -74,7 +74,7 @@ def _pings(entity: Entity) -> str:
 
 
 def _probing(entity: Entity) -> str:
-    """That silence is broken by probes, and what that costs."""
+    """Return the interval and cost of probes; empty without probes."""
     if entity.probed_every is None:
         return ""
     day, month = entity.probes_a_day, entity.probes_a_day * MONTH_DAYS
@@ -87,7 +87,7 @@ def _last_failure(entity: Entity, at: float) -> str:
 
 
 def _explained(reason: str) -> str:
-    """The reason, and for throttling what makes it less likely (SPEC.md section 5)."""
+    """Return the reason, with advice in case of throttling (SPEC.md section 5)."""
     busy = reason.startswith(FailureKind.BUSY)
     return f"{reason}: partitioning the entity makes throttling less likely" if busy else reason
 

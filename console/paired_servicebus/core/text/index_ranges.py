@@ -1,4 +1,4 @@
-"""The indices of backlog queues as sentences name them."""
+"""The indices of backlog queues in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """Indices as a sentence names them, consecutive ones as a range: "0, 2 to 4"."""
+    """Format indices with consecutive ones as a range: "0, 2 to 4"."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:

@@ -1,6 +1,6 @@
-"""TOML that something else wrote. Whatever it holds, it raises one kind of error.
+"""The parser for untrusted TOML, with one kind of error for every defect.
 
-Not here: JSON, whose library core does without (paired_servicebus.foreign_json).
+Not here: JSON, since its library is not in core (paired_servicebus.foreign_json).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from paired_servicebus.core.text.untrusted_text import repeated
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """Read a TOML document.
+    """Parse a TOML document.
 
     Raises:
-        UnreadableError: it is none; the text is a predicate, "is not TOML: ...".
+        UnreadableError: not TOML; the text is a predicate, "is not TOML: ...".
     """
     try:
         text = data.decode()
