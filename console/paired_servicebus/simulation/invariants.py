@@ -1,8 +1,8 @@
-"""What must be true of a run, looked at where it happens in the World, never where an adapter says so.
+"""The invariants of a run, checked against the events in the World, never against an adapter's own report.
 
-Each rule has a name; a run that breaks one says which, when and of what. The balance (SPEC.md section 11) is made by
-paired_servicebus.core.accounting.ledger from the lists kept here. A duplicate is allowed only where one of the three windows was open for
-its message; with duplicate detection at the destination, never.
+Each rule has a name; a broken rule is recorded with its time and subject. paired_servicebus.core.accounting.ledger
+makes the balance (SPEC.md section 11) from the lists kept here. A duplicate is allowed only if one of the three windows
+was open for its message, and never at a destination with duplicate detection.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from paired_servicebus.simulation.sim_namespaces import (
 )
 
 CLOSE: Final = 1e-3
-"""Seconds within which two times are the same: sums of floats around 1.7e9 are not exact."""
+"""Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""
 MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
 MOST: Final = 20
-"""BrokenInvariant rules that are kept of a run."""
+"""Maximum number of broken rules kept per run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenInvariant:
-    """A rule that was broken: its name, when (seconds since the beginning), and of what."""
+    """A broken rule: its name, the time (seconds since the beginning), and the subject."""
 
     rule: str
     at: float
@@ -44,7 +44,7 @@ class BrokenInvariant:
 
 
 class InvariantChecker:
-    """Looks after one run."""
+    """The checker of one run."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float], trace: list[str] | None) -> None:
         self.plan = plan
@@ -60,23 +60,23 @@ class InvariantChecker:
         self._windows: Counter[str] = Counter()
         self._lock_ends: Counter[str] = Counter()
         self._detected: dict[str, str] = {}
-        """Bodies that landed more than once where duplicates are detected, and where."""
+        """Messages that landed more than once despite duplicate detection, with their destination."""
         self._resting: dict[tuple[object, ...], float] = {}
         self._failed_at: dict[tuple[object, ...], float] = {}
         self._missing: dict[tuple[str, str], tuple[float, float]] = {}
-        """By engine and destination: since when, and when last, it was said to be missing."""
+        """First and latest "not found" by engine and destination."""
         self._newest: dict[tuple[int, str], int] = {}
         self._disorder: set[tuple[int, str]] = set()
-        """Backlog queue and stream where an open window excuses order."""
+        """Pairs of backlog queue and stream whose order an open window excuses."""
         self._ordered = sum(plan.syphons) == 1 and not plan.crashes
 
     def say(self, text: str) -> None:
-        """One line of trace."""
+        """Add one line to the trace."""
         if self.trace is not None:
             self.trace.append(f"{self._clock() - BEGAN:9.3f}  {text}")
 
     def fail(self, rule: str, text: str) -> None:
-        """A rule is broken."""
+        """Record a broken rule."""
         found = BrokenInvariant(rule, self._clock() - BEGAN, text)
         if self.trace is not None:
             self.trace.append(str(found))
@@ -86,17 +86,17 @@ class InvariantChecker:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def offered(self, letters: Sequence[SimMessage]) -> None:
-        """A caller hands them over; until it is told otherwise, it is in doubt."""
+        """Record messages handed over by a caller; until an answer they are in doubt."""
         for letter in letters:
             self.sent[letter.body] = letter
             self.answers[letter.body] = SendOutcome.IN_DOUBT
 
     def told(self, letter: SimMessage, answer: SendOutcome) -> None:
-        """What a caller was told in the end."""
+        """Record the final answer to a caller."""
         self.answers[letter.body] = answer
 
     def landed(self, destination: SimDestination, letter: SimMessage) -> None:
-        """A destination took a letter."""
+        """Check a message that a destination accepted."""
         body = letter.body
         self._landings[body] += 1
         if self._landings[body] > 1:
@@ -133,41 +133,41 @@ class InvariantChecker:
             self.fail("content", f"{letter.body} was sent to {letter.path} and arrived in {destination.name}")
 
     def received(self, letter: SimMessage) -> None:
-        """A receiver got it."""
+        """Record a message that a receiver got."""
         self._arrivals.append(Arrival(letter.body, letter.stream, letter.number))
 
     def expired(self, letter: SimMessage) -> None:
-        """It was not received in its time to live."""
+        """Record a message that expired before it was received."""
         self._expired.append(letter.body)
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
     def unheard(self, letters: Sequence[SimMessage]) -> None:
-        """They land, and their sender will not know."""
+        """Open a window: the messages land, but their sender gets no answer."""
         for letter in letters:
             self._windows[letter.body] += 1
             if letter.parked_at is not None:
                 self._disorder.add((letter.parked_at[0], letter.stream))
 
     def lock_ended(self, queue: int, held: HeldMessage) -> None:
-        """A lock ended unsettled."""
+        """Open a window: a lock ended unsettled."""
         self._windows[held.letter.body] += 1
         self._lock_ends[held.letter.body] += 1
         self._disorder.add((queue, held.letter.stream))
 
     def deferred_unheard(self, queue: int, locked: Sequence[tuple[HeldMessage, int]]) -> None:
-        """They are set aside after their pump gave up waiting for it: newer ones went meanwhile."""
+        """Excuse the order of messages that were deferred after their pump's time-out, since newer ones went first."""
         self.hidden(queue, [held.letter for held, _ in locked])
 
     def hidden(self, queue: int, letters: Sequence[SimMessage]) -> None:
-        """They appear late in a backlog queue."""
+        """Excuse the order of messages that appear late in a backlog queue."""
         for letter in letters:
             self._disorder.add((queue, letter.stream))
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def attempted(self, who: tuple[object, ...], where: str, what: str, *, diverting: bool) -> None:
-        """An attempt begins. `who` makes it (engine, boot, and what in it), `diverting` is its engine's mind."""
+        """Check the start of an attempt. `who` is the engine, boot and part; `diverting` is the engine's own state."""
         now = self._clock()
         if diverting:
             self.fail("no send to the primary while failed over", f"{who} attempted {what} at {where}")
@@ -176,8 +176,8 @@ class InvariantChecker:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
-        """An attempt ended. `tried` is when one of a syphon began: one that began before another failed opened nothing
-        anew."""
+        """Record the end of an attempt. `tried`: start of a syphon's attempt. One that began before the latest failure
+        is no new try."""
         if failure is None or failure in MESSAGES_FAULT:
             return
         now, key = self._clock(), (*who, where)
@@ -188,7 +188,7 @@ class InvariantChecker:
         self._resting[key] = max(self._resting.get(key, 0.0), now + rest)
 
     def heard(self, engine: str, path: str, failure: FailureKind | None) -> None:
-        """What an engine's syphon heard of a destination: how long it has been called missing, try after try."""
+        """Record a syphon's result at a destination, for the duration of "not found"."""
         now, since, last = self._clock(), *self._missing.get((engine, path), (0.0, 0.0))
         if failure is FailureKind.NOT_FOUND:
             self._missing[(engine, path)] = (since if now - last <= UNBROKEN + CLOSE else now, now)
@@ -196,7 +196,7 @@ class InvariantChecker:
             self._missing.pop((engine, path), None)
 
     def buried(self, engine: str, held: HeldMessage) -> None:
-        """A pump dead-lettered a message: there must be a reason."""
+        """Check that there is a reason for a message dead-lettered by a pump."""
         letter, policy = held.letter, self.plan.policy
         original = self.sent.get(letter.body, letter)
         since, last = self._missing.get((engine, letter.path.casefold()), (0.0, 0.0))
@@ -210,14 +210,14 @@ class InvariantChecker:
         self.fail("dead-lettered without reason", f"{letter.body} for {letter.path}")
 
     def pulled_for(self, failure: FailureKind, what: str) -> None:
-        """A backlog queue left the rotation."""
+        """Check that there is a reason for a backlog queue pulled from the rotation."""
         if BACKLOG_VERDICTS[failure] is not Verdict.COUNTS:
             self.fail("verdict", f"{what} was pulled for {failure}")
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def stuck(self, queues: Sequence[SimBacklogQueue]) -> int:
-        """What never left: messages in backlog queues and calls without an end."""
+        """Check for messages left in backlog queues and calls without an end; return their number."""
         left = [f"{held.letter.body} in backlog/{queue.index}" for queue in queues for held in queue.held.values()]
         if left:
             self.fail("stuck", f"{len(left)} messages never left: {', '.join(left[:5])}")
@@ -226,7 +226,7 @@ class InvariantChecker:
         return len(left) + self.open_calls
 
     def balance(self, queues: Sequence[SimBacklogQueue]) -> Ledger:
-        """The ledger, and the rules that can only be judged at the end."""
+        """Return the ledger, and check the rules that apply at the end."""
         dead = [(queue, *found) for queue in queues for found in queue.dead]
         for queue, letter, reason in dead:
             if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[letter.body] < queue.plan.delivery_limit:

@@ -1,7 +1,7 @@
-"""One request's way to a namespace and back, and what a fault makes of it.
+"""One request's way to a namespace and back, and the effect of a fault on it.
 
-A request is on its own once it has left: its sender may crash or give up, and it arrives all the same. What lands
-unheard is how duplicates come about.
+A request that has left is independent: its sender may crash or give up, and it still arrives. Requests that arrive
+without an answer cause duplicates.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ANSWERS: Final = {
     InjectedCondition.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
     InjectedCondition.FULL: FailureKind.FULL,
 }
-"""Conditions under which a request is answered with no more than a failure."""
+"""Conditions with a failure as the only answer."""
 HARMLESS: Final = frozenset({InjectedCondition.HIDDEN, InjectedCondition.AWAY})
 ONLY_SENDS: Final = frozenset({InjectedCondition.FULL})
-"""A full queue can be read, settled and attached to."""
+"""A full queue can still be read, settled and attached to."""
 
 Trip = Generator[None, Any, tuple[FailureKind | None, Any]]
 Act = Callable[[], Any]
 
 
 class Network:
-    """Between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
+    """The network between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
 
     refusal = 0.0
 
@@ -50,9 +50,10 @@ class Network:
         act: Act,
         unheard: Callable[[], None] | None = None,
     ) -> Trip:
-        """Ask `target` to `act`; the failure, or None and what the act gave. Part of the running process.
+        """Request `act` from `target`; return the failure or None, and the act's result. Part of the running process.
 
-        condition: what the request meets. timeout: seconds. unheard: told before an act whose result nobody will hear.
+        condition: the fault that the request meets. timeout: seconds. unheard: called before an act whose answer is
+        lost.
         """
         clock, random = self._clock, self._random
         process, now = clock.current, clock.now

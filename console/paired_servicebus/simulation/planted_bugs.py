@@ -1,5 +1,6 @@
-"""Mistakes put in on purpose, to show that the checks can fail. Each replaces one part of a World; nothing shipped
-knows of them. Every one has to be caught within `WITHIN` seeds; the rules as shipped never are.
+"""Deliberate mistakes, to show that the checks can fail. Each replaces one part of a World; shipped code knows none.
+
+Each must be caught within `WITHIN` seeds; the rules as shipped must pass.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WITHIN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A mistake in one sentence, and the parts that make it."""
+    """A mistake in one sentence, with the parts that contain it."""
 
     what: str
     parts: WorldParts
@@ -80,7 +81,7 @@ class StaysWithPrimary(SimSender):
 
 
 class ParksAllAgain(SimSender):
-    """After a failure, the packs that were accepted are sent once more."""
+    """A sender that repeats accepted packs after a failure."""
 
     def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
         self.whole = list(left)

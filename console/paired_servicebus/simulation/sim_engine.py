@@ -1,5 +1,6 @@
-"""One engine in the World: the shipped machine, and around it what paired_servicebus.pairing does with asyncio: the timer, the
-hands that ping and probe, waking those who wait for a change.
+"""One engine in the World: the shipped machine, with substitutes for the asyncio parts of paired_servicebus.pairing.
+
+They are the timer, pings and probes, and the wake-up of waiting calls.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Reached = set[tuple[State, Trigger]]
 
 
 class CountingMachine(PairingMachine):
-    """The machine as it is shipped, counting which lines of its table were reached."""
+    """The machine as shipped, with a record of the reached lines of its table."""
 
     reached: Reached
 
@@ -52,7 +53,7 @@ class CountingMachine(PairingMachine):
 
 
 class SimEngine:
-    """One engine; a crash ends it where it stands, and `start` is another boot in its place.
+    """One engine; a crash ends it anywhere, and `start` boots it again.
 
     Overridden by planted bugs: `judge`, `tell`, `ping`, `probe`.
     """
@@ -64,19 +65,19 @@ class SimEngine:
         self.syphon = syphon
         self.boot = 0
         self.name = ""
-        """Of this boot, in traces."""
+        """Name of this boot in traces."""
         self.alive = False
         self.processes: dict[SimProcess, None] = {}
         self.calls = 0
-        """In hand."""
+        """Calls in progress."""
         self._waiters: list[tuple[SimProcess, int]] = []
         self._arms = 0
-        """Timers that were set: over all boots, since one of a boot that crashed is still to come."""
+        """Timers set over all boots, since a crashed boot's timer may still fire."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Pair, and set the pumps to work."""
+        """Pair, and start the pumps."""
         world = self.world
         self.boot += 1
         self.name = f"engine {self.index}.{self.boot}"
@@ -94,7 +95,7 @@ class SimEngine:
                 self.clock.start(world.parts.moving(self, queue).run(), self.processes)
 
     def crash(self) -> None:
-        """Die: what is in hand is never told to anybody."""
+        """Die; the calls in progress get no answer."""
         if not self.alive:
             return
         self.world.watch.say(f"{self.name} crashes")
@@ -107,17 +108,17 @@ class SimEngine:
         kill(self.processes)
 
     def memory(self, sender: int, path: str) -> SenderMemory:
-        """What one paired sender remembers."""
+        """Return the memory of one paired sender."""
         return self.memories.setdefault((sender, path), SenderMemory())
 
     # -- the machine ------------------------------------------------------------------------------------------------
 
     def judge(self, failure: FailureKind) -> Judgement:
-        """The verdict on a failure."""
+        """Return the verdict on a failure."""
         return JUDGEMENTS[failure]
 
     def tell(self, event: Event) -> None:
-        """Step the machine and do what it asks for."""
+        """Step the machine and carry out its effects."""
         machine = self.machine
         for effect in machine.step(event):
             if isinstance(effect, Announce):
@@ -158,7 +159,7 @@ class SimEngine:
         yield
 
     def operate(self, act: OperatorAct) -> None:
-        """What an operator does; what cannot be is refused by the machine and changes nothing."""
+        """Apply an operator's act; the machine refuses an impossible one."""
         if not self.alive:
             return
         at = self.clock.now
@@ -177,11 +178,11 @@ class SimEngine:
     # -- what the machine knows of sends ------------------------------------------------------------------------------
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
-        """An attempt was accepted."""
+        """Report an accepted attempt."""
         self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
 
     def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:
-        """An attempt failed."""
+        """Report a failed attempt."""
         self.tell(
             SendFailed(
                 at=self.clock.now,
@@ -196,7 +197,7 @@ class SimEngine:
     # -- hands ------------------------------------------------------------------------------------------------------
 
     def ping(self, effect: SendPing) -> Steps:
-        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        """Send one ping, within `ping_timeout`; a throttled ping is not accepted."""
         world, path, began = self.world, effect.entity, self.clock.now
         destination = world.destinations[path.casefold()]
         who = (self.name, "ping")
@@ -221,7 +222,7 @@ class SimEngine:
         )
 
     def probe(self, effect: ProbeQueue) -> Steps:
-        """Attach to a pulled backlog queue; one that is full or busy can be attached to."""
+        """Attach to a pulled backlog queue; a full or busy one can be attached to."""
         world = self.world
         queue = world.queues[effect.queue]
         condition = queue.met(world.random)
@@ -232,4 +233,4 @@ class SimEngine:
 
 
 def _nothing() -> None:
-    """What attaching does to a queue."""
+    """Do nothing, like an attach."""

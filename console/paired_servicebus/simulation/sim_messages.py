@@ -1,6 +1,6 @@
-"""Messages as the World carries them. A letter is a value: what is changed on its way is a copy.
+"""The World's messages. A message is a value; every change on its way makes a copy.
 
-The envelope is the core's: parking and unparking here only move its four properties between fields and properties.
+The envelope is core's. `park` and `unpark` move its four properties between fields and application properties.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Final
 from paired_servicebus.core.model.envelope import RESERVED, EnvelopeProperties, wrap
 
 BEGAN: Final = 1_700_000_000.0
-"""When every run begins, seconds since the epoch."""
+"""Start of every run, seconds since the epoch."""
 
 
 @dataclass(slots=True)
 class SimMessage:
-    """One message. `body` is the World's own count and names it for the balance: message ids are under test."""
+    """One message. `body` is the World's own number for the balance, since message ids are under test."""
 
     body: str
     message_id: str
     path: str
     """The entity it was sent to."""
     stream: str
-    """What order is kept in: the entity, or one of its sessions."""
+    """The unit of order: the entity, or one of its sessions."""
     number: int
     session_id: str | None = None
     time_to_live: timedelta | None = None
     scheduled: datetime | None = None
     poison: bool = False
-    """No entity takes it: a bad argument."""
+    """Whether every entity rejects it as a bad argument."""
     properties: dict[object, object] = field(default_factory=dict)
     parked_at: tuple[int, int] | None = None
-    """The backlog queue and the number there that it was moved from."""
+    """The backlog queue that it came from, with its number there."""
 
 
 def draw_letter(random: Random, number: int, path: str, sessions: int, now: float) -> SimMessage:
-    """A new message of an application."""
+    """Draw a new message of an application."""
     body = f"m{number}"
     session = f"s{int(random.random() * sessions)}" if sessions else None
     letter = SimMessage(
@@ -63,7 +63,7 @@ def _decorate(letter: SimMessage, draw: float, now: float) -> None:
 
 
 def park(letter: SimMessage, path: str) -> SimMessage:
-    """The letter in its backlog envelope."""
+    """Return the message in its backlog envelope."""
     properties = dict(letter.properties)
     properties.update(
         wrap(
@@ -79,7 +79,7 @@ def park(letter: SimMessage, path: str) -> SimMessage:
 
 
 def unpark(letter: SimMessage, enclosed: EnvelopeProperties, parked_at: tuple[int, int]) -> SimMessage:
-    """The letter out of its envelope."""
+    """Return the message without its envelope."""
     kept = {name: value for name, value in letter.properties.items() if name not in RESERVED}
     return _on_its_way(letter, enclosed, kept, parked_at)
 
@@ -90,7 +90,7 @@ def _on_its_way(
     properties: dict[object, object],
     parked_at: tuple[int, int] | None,
 ) -> SimMessage:
-    """A copy, field by field: dataclasses.replace takes some times as long, for every message."""
+    """Copy field by field: dataclasses.replace is several times slower, and every message is copied."""
     return SimMessage(
         letter.body,
         letter.message_id,

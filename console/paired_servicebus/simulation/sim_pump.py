@@ -1,6 +1,6 @@
-"""A pump in the World: moves one backlog queue's messages home, as paired_servicebus.pairing.syphon.sdk_pump and courier do.
+"""A pump in the World: moves one backlog queue's messages, like paired_servicebus.pairing.syphon.sdk_pump.
 
-Whether a destination may be tried, when again and when its messages are undeliverable is the core's to say.
+Core decides whether a destination may be tried, when it is retried, and when its messages are undeliverable.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SETTLE: Final = 30.0
 MESSAGES_FAULT: Final = frozenset(kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED)
 
 Locked = tuple[HeldMessage, int]
-"""A backlog message and the lock it was received with."""
+"""A backlog message and its lock."""
 Load = tuple[Locked, EnvelopeProperties]
 
 
 class LinkBrokenError(PairedError):
-    """The link to the backlog queue is of no use any more; the pump begins a new cycle."""
+    """The link to the backlog queue is unusable; the pump begins a new cycle."""
 
 
 class SimPump:
-    """Moves what lies in one backlog queue.
+    """The pump of one backlog queue.
 
     Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `set_aside`, `find_set_aside`,
     `opened`, `undeliverable`, `move`.
@@ -53,10 +53,10 @@ class SimPump:
         self.who = (engine.name, "syphon")
         self._scanned_at: float | None = None
         self._missed = False
-        """Whether somebody else had some of what was asked for again."""
+        """Whether another engine held a requested deferred message."""
 
     def run(self) -> Steps:
-        """Cycle for ever; a failure ends a cycle, not the pump."""
+        """Repeat cycles; a failure ends a cycle, not the pump."""
         engine, clock = self.engine, self.clock
         while True:
             while engine.machine.pauses.all:
@@ -69,7 +69,7 @@ class SimPump:
                 yield from clock.sleep(clock.now + engine.machine.policy.syphon_retry_interval)
 
     def cycle(self) -> Steps:
-        """What was set aside and may go, in its order; then what the queue gives."""
+        """Move the deferred messages that may go, in their order, then receive from the queue."""
         clock = self.clock
         if self._scanned_at is None or clock.now >= self.scan_due(self._scanned_at):
             self._missed = False
@@ -84,7 +84,7 @@ class SimPump:
         yield from self.move(received)
 
     def scan_due(self, scanned_at: float) -> float:
-        """When to search for what is set aside: soon after a miss, since whoever has it may be dead."""
+        """Return when to search for deferred messages: soon after a miss, since the engine holding them may be dead."""
         return scanned_at + (MISSED if self._missed else RESCAN)
 
     def _something_to_do(self, until: float) -> Steps:
@@ -97,7 +97,7 @@ class SimPump:
         yield from self.engine.change(until)
 
     def request(self, act: Any, unheard: Callable[[], None] | None = None) -> Any:
-        """Ask the queue; raises LinkBrokenError. unheard: told before an act whose result nobody will hear."""
+        """Send a request to the queue. Raises LinkBrokenError. unheard: called before an act whose answer is lost."""
         condition = self.queue.met(self.world.random)
         failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unheard)
         if failure is not None and failure is not FailureKind.FULL:
@@ -105,13 +105,13 @@ class SimPump:
         return act() if failure is FailureKind.FULL else answer
 
     def may_deliver(self, path: str) -> bool:
-        """Whether the destination may be tried now."""
+        """Return whether the destination may be tried now."""
         return self.engine.machine.may_deliver(path, at=self.clock.now)
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def move(self, received: Sequence[Locked]) -> Steps:
-        """Each destination's messages in their order, one destination after the other."""
+        """Move each destination's messages in their order, one destination after another."""
         for path, load in (yield from self.sorted(received)).items():
             # What was set aside goes before newer messages of its destination.
             if path in self.aside or not self.may_deliver(path):
@@ -120,7 +120,7 @@ class SimPump:
                 yield from self.deliver(path, load)
 
     def sorted(self, received: Sequence[Locked]) -> Any:
-        """Messages by destination; those without a readable one, or used up, are dead-lettered."""
+        """Group messages by destination; dead-letter those without a valid one, and expired ones."""
         loads: dict[str, list[Load]] = {}
         for locked in received:
             try:
@@ -132,7 +132,7 @@ class SimPump:
         return loads
 
     def opened(self, held: HeldMessage) -> EnvelopeProperties:
-        """The envelope's contents, the time to live as the policy has it."""
+        """Return the envelope's contents, with the time to live by the policy."""
         enclosed = unwrap(held.letter.properties)
         if self.engine.machine.policy.ttl_policy == "restart" or enclosed.time_to_live is None:
             return enclosed
@@ -142,7 +142,7 @@ class SimPump:
         return replace(enclosed, time_to_live=left)
 
     def deliver(self, path: str, load: Sequence[Load]) -> Steps:
-        """Give a load to its destination, a pack at a time; what it does not take now is set aside."""
+        """Deliver a load to its destination in packs; defer the messages that it does not accept now."""
         done = 0
         while done < len(load):
             if not self.may_deliver(path):  # asked anew each time: other pumps have tried it meanwhile
@@ -162,8 +162,7 @@ class SimPump:
                 return
 
     def _one_by_one(self, path: str, pack: Sequence[Load]) -> Any:
-        """A batch may be refused for one message: each of them on its own then; the failure that ended it, if one did,
-        and how many are dealt with."""
+        """Deliver each message separately after a refused batch; return the last failure, and the number handled."""
         for count, one in enumerate(pack):
             if not self.may_deliver(path):
                 return None, count
@@ -174,7 +173,7 @@ class SimPump:
         return None, len(pack)
 
     def deliver_pack(self, path: str, pack: Sequence[Load]) -> Any:
-        """One attempt; its failure, or None."""
+        """Make one attempt; return its failure, or None."""
         world, watch, engine = self.world, self.world.watch, self.engine
         letters = [unpark(held.letter, enclosed, (self.queue.index, held.number)) for (held, _), enclosed in pack]
         timeout, began = engine.machine.policy.send_timeout, self.clock.now
@@ -200,7 +199,7 @@ class SimPump:
         return failure
 
     def came_of_it(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
-        """Complete, dead-letter or set aside; and tell the destination's circuit."""
+        """Complete, dead-letter or defer by the result; update the destination's circuit."""
         now, destinations = self.clock.now, self.engine.machine.destinations
         if failure is None:
             destinations.delivered(path, at=now)
@@ -216,23 +215,23 @@ class SimPump:
                 yield from self.set_aside(path, load)
 
     def undeliverable(self, path: str) -> bool:
-        """Whether the destination has been missing for too long."""
+        """Return whether the destination has been missing for too long."""
         return self.engine.machine.destinations.undeliverable(path, self.clock.now)
 
     # -- settlements ------------------------------------------------------------------------------------------------
 
     def settle(self, load: Sequence[Load]) -> Steps:
-        """Complete them; a lock that is lost means that the message comes again."""
+        """Complete the messages; one with a lost lock is delivered again."""
         yield from self.request(partial(self.queue.complete, [locked for locked, _ in load]))
 
     def dead_letter(self, locked: Sequence[Locked], reason: str) -> Steps:
-        """Put them into the queue's dead-letter queue."""
+        """Move the messages to the queue's dead-letter queue."""
         for held, _ in locked:
             self.world.watch.buried(self.engine.name, held)
         yield from self.request(partial(self.queue.dead_letter, locked, reason))
 
     def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
-        """Defer them, and remember their numbers."""
+        """Defer the messages and remember their numbers."""
         locked = [one for one, _ in load]
         unheard = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
         yield from self.request(partial(self.queue.defer, locked), unheard)
@@ -241,7 +240,7 @@ class SimPump:
     # -- set aside --------------------------------------------------------------------------------------------------
 
     def move_set_aside(self, path: str) -> Steps:
-        """Deliver what was set aside for a destination, oldest first, as long as it takes them."""
+        """Deliver the messages deferred for a destination, oldest first, while it accepts them."""
         numbers = sorted(set(self.aside.pop(path)))
         while numbers:
             chunk, numbers = numbers[:BATCH], numbers[BATCH:]
@@ -256,7 +255,7 @@ class SimPump:
                 return
 
     def received_again(self, numbers: Sequence[int]) -> Any:
-        """Deferred messages by number. All or nothing, so one that is gone makes them be asked for one by one."""
+        """Receive deferred messages by number, one by one if the whole request fails."""
         found = yield from self.request(partial(self.queue.receive_deferred, numbers))
         if found is not None or len(numbers) == 1:
             self._missed = self._missed or found is None
@@ -267,7 +266,7 @@ class SimPump:
         return received
 
     def find_set_aside(self) -> Steps:
-        """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""
+        """Peek through the queue for messages deferred by this engine before a crash, or by another syphon."""
         found = yield from self.request(self.queue.peek_deferred)
         known: dict[str, list[int]] = {}
         for held in found:

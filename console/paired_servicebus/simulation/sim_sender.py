@@ -1,4 +1,4 @@
-"""A paired sender in the World: goes where the core's SendRouter says, as paired_servicebus.pairing.sending.paired_sender does."""
+"""A paired sender in the World: follows core's SendRouter, like paired_servicebus.pairing.sending.paired_sender."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from paired_servicebus.simulation.sim_engine import SimEngine
 
 PACK: Final = 2
-"""Letters that a backlog batch holds: small, so that calls are parked in parts."""
+"""Messages in a backlog batch: few, so that calls are parked in parts."""
 
 
 class SimSender:
-    """One call of an application, from its first attempt to what the caller is told.
+    """One call of an application, from its first attempt to the final answer.
 
     Overridden by planted bugs: `at_primary`, `at_backlog`, `ended`, `enclosed`, `answer`.
     """
@@ -39,7 +39,7 @@ class SimSender:
         self.doubtful: dict[str, None] = {}
 
     def call(self, order: PlannedCall, letters: Sequence[SimMessage]) -> Steps:
-        """Send, and send again what was not accepted as often as the caller has the patience to."""
+        """Send, and retry unaccepted messages as often as the caller's patience allows."""
         engine, watch = self.engine, self.world.watch
         engine.calls += 1
         watch.open_calls += 1
@@ -55,11 +55,11 @@ class SimSender:
         watch.open_calls -= 1
 
     def answer(self, letter: SimMessage) -> SendOutcome:
-        """What the caller is told of a letter that was not accepted."""
+        """Return the caller's answer for a message that was not accepted."""
         return SendOutcome.IN_DOUBT if letter.body in self.doubtful else SendOutcome.REFUSED
 
     def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
-        """Try, wait and divert as the journey says; what is accepted leaves `left`."""
+        """Try, wait and divert as the router decides; accepted messages leave `left`."""
         engine, clock, machine = self.engine, self.clock, self.engine.machine
         began = clock.now
         journey = SendRouter(self.memory, machine.policy, at=began, timeout=timeout)
@@ -85,11 +85,11 @@ class SimSender:
         self._look_at_time(began, timeout)
 
     def ended(self, journey: SendRouter, step: Try, verdict: Verdict) -> None:
-        """Tell the journey of a failure."""
+        """Report a failure to the router."""
         journey.ended(step.route, verdict, at=self.clock.now)
 
     def failed(self, queue: int | None, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
-        """Tell the machine of a failure."""
+        """Report a failure to the machine."""
         judgement = self.engine.judge(failure)
         if judgement.kind in DOUBTFUL:
             self.doubtful.update((letter.body, None) for letter in left)
@@ -99,14 +99,14 @@ class SimSender:
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def at_primary(self, left: list[SimMessage], timeout: float) -> Any:
-        """One attempt at the primary: all of them or none."""
+        """Make one attempt at the primary: all or none."""
         failure = yield from self.attempt(self.destination, list(left), timeout)
         if failure is None:
             self.accepted(None, left, len(left))
         return failure
 
     def at_backlog(self, queue: int, left: list[SimMessage], timeout: float) -> Any:
-        """Park one pack of what is left; the journey is asked again for the rest, so that the call keeps its time."""
+        """Park one pack of `left`. The router decides again for the rest, so that the call keeps its time."""
         target = self.world.queues[queue]
         pack = [self.enclosed(letter) for letter in left[:PACK]]
         failure = yield from self.attempt(target, pack, timeout)
@@ -115,18 +115,18 @@ class SimSender:
         return failure
 
     def enclosed(self, letter: SimMessage) -> SimMessage:
-        """A letter in its envelope."""
+        """Return a message in its envelope."""
         return park(letter, self.path)
 
     def accepted(self, queue: int | None, left: list[SimMessage], count: int) -> None:
-        """The first `count` of what is left have been accepted."""
+        """Record that the first `count` of `left` were accepted."""
         for letter in left[:count]:
             self.world.watch.told(letter, SendOutcome.ACCEPTED)
         del left[:count]
         self.engine.accepted(self.path, queue, count)
 
     def attempt(self, target: Any, letters: list[SimMessage], timeout: float) -> Any:
-        """One attempt on the wire; its failure, or None."""
+        """Make one attempt over the network; return its failure, or None."""
         world, engine, watch = self.world, self.engine, self.world.watch
         primary = target is self.destination
         diverting = primary and engine.machine.entity(self.path, at=self.clock.now).diverting
@@ -150,7 +150,7 @@ class SimSender:
     # -- looked at ---------------------------------------------------------------------------------------------------
 
     def _look_at_wait(self, diverting: bool, now: float) -> None:
-        """A busy backlog queue: another is tried before anyone waits (SPEC.md section 5)."""
+        """Check that another queue is tried before a wait for a busy one (SPEC.md section 5)."""
         if not diverting:
             return
         resting = {route.queue for route, until in self.memory.busy.items() if until > now}
@@ -161,7 +161,7 @@ class SimSender:
             )
 
     def _look_at_time(self, began: float, timeout: float | None) -> None:
-        """No call is longer than its time: one `send_timeout` at the primary and two at the backlog, or its own."""
+        """Check the call's duration: its own limit, or one `send_timeout` at the primary and two at the backlog."""
         policy = self.world.plan.policy
         longest = 3 * policy.send_timeout if timeout is None else timeout
         took = self.clock.now - began

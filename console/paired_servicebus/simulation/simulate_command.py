@@ -1,5 +1,6 @@
-"""What `paired simulate` prints: sentences for people, or one JSON object for programs; exit status 1 when a rule was
-broken or a planted bug got away.
+"""The output of `paired simulate`: sentences, or one JSON object.
+
+Exit status 1: a rule was broken, or a planted bug was not caught.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PROCESSES: Final = 2
 
 
 def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
-    """Run the seeds 1 to `seeds` and all planted bugs; or `seed` alone, with its trace when a rule is broken.
+    """Run the seeds 1 to `seeds` and all planted bugs; or only `seed`, with its trace if a rule is broken.
 
     Raises:
         ConfigurationError: fewer than one seed.
@@ -36,7 +37,7 @@ def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
 
 
 def _one(seed: int, *, json_line: bool) -> int:
-    """The trace goes to standard error, so that the object stays alone on standard output."""
+    """Run one seed; its trace goes to standard error, so that standard output has only the object."""
     result = run_seed(seed, traced=True)
     if result.broken:
         sys.stderr.write("\n".join(result.trace) + "\n")
@@ -64,7 +65,7 @@ def _object(totals: Totals, caught: int) -> dict[str, Any]:
 
 
 def _states(reached: set[tuple[str, str]]) -> int:
-    """Every state is left by a line of the table that was reached, or entered by one."""
+    """Return whether every state was left or entered by a reached line of the table."""
     left = {state for state, _ in reached}
     entered = {str(now) for (was, trigger), now in TABLE.items() if (str(was), trigger.name) in reached}
     return len((left | entered) & {str(state) for state in State})

@@ -1,6 +1,4 @@
-"""The rules of SPEC.md section 6, looked at from outside: what an engine's machine announces is held against what the
-World's primary really answered.
-"""
+"""The rules of SPEC.md section 6, checked from outside: an engine's announcements against the World's real answers."""
 
 from __future__ import annotations
 
@@ -15,34 +13,34 @@ from paired_servicebus.simulation.invariants import CLOSE, InvariantChecker
 
 @dataclass(slots=True)
 class SeenEntity:
-    """One entity of one engine, from outside."""
+    """One entity of one engine, seen from outside."""
 
     state: State = State.UNKNOWN
     since: float = 0.0
     failure: FailureKind | None = None
-    """The latest answer to a send, None: accepted or none yet."""
+    """The latest answer to a send; None: accepted, or none yet."""
     heard: float | None = None
-    """When the latest send or ping of this engine ended; None: none has."""
+    """End of the engine's latest send or ping; None: none yet."""
     ping_due: float | None = None
-    """When the next ping has to leave."""
+    """Time at which the next ping must leave."""
     ping_began: float | None = None
-    """When the one under way left."""
+    """Start of the ping under way."""
     pings_rest_until: float = 0.0
-    """After a throttled one, whatever a person does meanwhile."""
+    """Time before which no ping may leave after a throttled one, whatever operators order."""
     good_pings: int = 0
-    """Accepted in a row."""
+    """Accepted pings in a row."""
 
 
 @dataclass(slots=True)
 class StateInvariantChecker:
-    """Looks after the entities of one engine, from one boot to its end."""
+    """The checker of one engine's entities during one boot."""
 
     engine: str
     watch: InvariantChecker
     seen: dict[str, SeenEntity] = field(default_factory=dict)
 
     def of(self, path: str) -> SeenEntity:
-        """What is known of an entity."""
+        """Return the record of an entity."""
         key = path.casefold()
         found = self.seen.get(key)
         if found is None:
@@ -50,13 +48,13 @@ class StateInvariantChecker:
         return found
 
     def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
-        """The primary answered a send, or did not."""
+        """Record the result of a send at the primary."""
         seen = self.of(path)
         self._not_quiet_for_long(seen, path, at)
         seen.failure, seen.heard = failure, at
 
     def changed(self, change: StateChanged) -> None:
-        """The machine says that an entity changed."""
+        """Check a change of state announced by the machine."""
         seen, now = self.of(change.entity), State(change.now)
         if not change.by:
             self._by_itself(seen, now, change)
@@ -96,7 +94,7 @@ class StateInvariantChecker:
 
     @staticmethod
     def _quiet_at(seen: SeenEntity) -> float | None:
-        """When it may be called healthy no longer; None: it is not."""
+        """Return when it may no longer be called healthy; None: it is not."""
         return max((seen.heard or 0.0) + QUIET_AFTER, seen.since) if seen.state is State.HEALTHY else None
 
     def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
@@ -112,7 +110,8 @@ class StateInvariantChecker:
     # -- pings ------------------------------------------------------------------------------------------------------
 
     def ping_leaves(self, path: str, at: float) -> None:
-        """One an interval, the first an interval after failover, none while sends go to the primary."""
+        """Check a ping's time: the first one interval after failover, then one an interval, none while sends use the
+        primary."""
         seen = self.of(path)
         what = f"{self.engine}: {path} is {seen.state}"
         if seen.state not in DIVERTING:
@@ -124,7 +123,7 @@ class StateInvariantChecker:
         seen.ping_due, seen.ping_began = None, at
 
     def ping_answered(self, path: str, began: float, at: float, failure: FailureKind | None) -> None:
-        """An answer that a failback has overtaken says nothing of what is under way now."""
+        """Record a ping's answer; ignore one that a failback has overtaken."""
         seen = self.of(path)
         if seen.ping_began != began:
             return
@@ -141,7 +140,7 @@ class StateInvariantChecker:
             self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
 
     def all_on_time(self, at: float) -> None:
-        """At the end of a boot: no ping is overdue, and nothing is called healthy that has long been quiet."""
+        """Check at the end of a boot that no ping is overdue, and no silent entity is called healthy."""
         for path, seen in self.seen.items():
             self._on_time(seen, path, at)
             self._not_quiet_for_long(seen, path, at)

@@ -1,4 +1,4 @@
-"""One run: a plan laid out in virtual time, then heal, quiet and the balance."""
+"""One run: a plan in virtual time, then recovery, quiet and the balance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paired_servicebus.simulation.virtual_clock import VirtualClock
 
 @dataclass(frozen=True, slots=True)
 class WorldParts:
-    """What a World is built of: the rules as shipped and the World's adapters. A planted bug replaces one."""
+    """The parts of a World: the shipped rules and the World's adapters. A planted bug replaces one."""
 
     pairing: type[CountingMachine] = CountingMachine
     engine: type[SimEngine] = SimEngine
@@ -35,7 +35,7 @@ AS_SHIPPED = WorldParts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of one run."""
+    """The result of one run."""
 
     seed: int
     events: int
@@ -43,16 +43,16 @@ class RunResult:
     stuck: int
     broken: tuple[BrokenInvariant, ...]
     reached: frozenset[tuple[str, str]]
-    """States and triggers of the table that came about."""
+    """States and triggers of the table that occurred."""
     trace: tuple[str, ...] = ()
 
 
 class World:
-    """Everything of one run, and its order of events.
+    """One run, with its parts and its schedule.
 
     Args:
-        plan: what happens.
-        seed: draws what the plan leaves open: the network's times, shares of faults, the machine's draws.
+        plan: the events.
+        seed: for everything that the plan leaves open: network times, shares of faults, the machine's random choices.
     """
 
     def __init__(self, plan: Plan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
@@ -85,7 +85,7 @@ class World:
     # -- a run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> RunResult:
-        """From the beginning to the balance."""
+        """Run the plan and return the result."""
         self._lay_out()
         self.clock.run(BEGAN + self.plan.ends_at)
         stuck = self.watch.stuck(self.queues)
@@ -137,7 +137,7 @@ class World:
         return draw_letter(self.random, self._letters, path, sessions, self.clock.now)
 
     def _stranger(self, stranger: Stranger) -> None:
-        """Somebody else's message in a backlog queue: accepted, so it counts."""
+        """Put a foreign message into a backlog queue; if accepted, it counts."""
         self._letters += 1
         body = f"x{self._letters}"
         path = "" if stranger.malformed else "nowhere"
@@ -172,7 +172,7 @@ class World:
     # -- afterwards -------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Operators let everything go; who is failed over now has to come back in the stated time."""
+        """Undo every operator's act; entities failed over now must fail back in the stated time."""
         self.watch.say("everything has healed")
         for index, engine in enumerate(self.engines):
             for entity in engine.machine.entities():
@@ -185,7 +185,7 @@ class World:
                     self._to_come_back.append((engine, entity.path, entity.failbacks))
 
     def _look_who_is_back(self) -> None:
-        """Each in the stated time after its entity healed; and nothing that is full has healed."""
+        """Check that each entity failed back in the stated time after its recovery; a full entity has not recovered."""
         now, within = self.clock.now, self.plan.back_within
         waiting, self._to_come_back = self._to_come_back, []
         later: list[float] = []

@@ -178,7 +178,7 @@ def _timestamp(value: object) -> datetime:
 
 
 def _utc(moment: datetime) -> datetime:
-    """Convert to UTC. Times without a zone are UTC, like in the SDK."""
+    """Convert to UTC. Times without a zone are UTC, as in the SDK."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -205,7 +205,7 @@ def kind_of(error: BaseException) -> FailureKind:
 def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
     """Return the kind by condition; for unknown conditions by class.
 
-    A lost connection keeps its kind unless the namespace was busy, like in the SDK.
+    A lost connection keeps its kind unless the namespace was busy, as in the SDK.
     """
     if error.condition is None:
         return kind
