@@ -30,7 +30,7 @@ EVERY: Final[tuple[tuple[frozenset[PollReason], float], ...]] = (
     (frozenset({PollReason.SYPHON, PollReason.LYING}), 30.0),  # the rule "stuck" compares two readings
     (frozenset({PollReason.SYPHON, PollReason.DIVERTING}), 30.0),
     (frozenset({PollReason.DIVERTING}), 60.0),  # so that "parked" has a figure in the journal
-    (frozenset({PollReason.SYPHON}), 300.0),  # a pump that receives nothing though messages lie there
+    (frozenset({PollReason.SYPHON}), 300.0),  # detects a pump that receives nothing despite messages
     (frozenset({PollReason.UNMOVED}), 300.0),  # the rule "has not fallen for 15 min"
 )
 """Combinations of uses, with the seconds between two readings."""

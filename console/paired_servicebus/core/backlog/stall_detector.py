@@ -42,7 +42,7 @@ class StallDetector:
             return ""
         return (
             f"the backlog has not fallen for {STALLED_AFTER / 60:g} min although destinations were healthy "
-            f"when last sent to ({self._messages} parked): no syphon is known here; start an engine with one"
+            f"when last sent to ({self._messages} parked): no syphon is known; start an engine with one"
         )
 
 

@@ -149,7 +149,7 @@ ROWS: Final = (
 )
 """The first rule that holds counts; the last one always holds."""
 
-_UNREAD: Final = "nothing received; the depth of some queues is not known"
+_UNREAD: Final = "nothing received; the depth of some queues is unknown"
 
 
 def _running(it: SyphonEvidence) -> str:
@@ -159,7 +159,7 @@ def _running(it: SyphonEvidence) -> str:
 def _stuck(it: SyphonEvidence) -> str:
     number = it.lies_still
     lie = "message lies in the backlog queues and is" if number == 1 else "messages lie in the backlog queues and are"
-    return f"{number} {lie} not moved, for no reason that is known here"
+    return f"{number} {lie} not moved, for an unknown reason"
 
 
 def _for_destinations(it: SyphonEvidence) -> str:
@@ -183,7 +183,7 @@ def _for_others(it: SyphonEvidence) -> str:
 
 
 def _for_a_reason_unknown(it: SyphonEvidence) -> str:
-    return f"{_count(it)} parked, and none has come here since {_last(it) or 'the start'}"
+    return f"{_count(it)} parked, and none received since {_last(it) or 'the start'}"
 
 
 def _idle(it: SyphonEvidence) -> str:

@@ -139,7 +139,7 @@ class PairingMachine:
         """
         handler = _HANDLERS.get(type(event))
         if handler is None:
-            raise IllegalEventError(f"a {type(event).__name__} is told to others, not to the state machine")
+            raise IllegalEventError(f"the state machine does not handle {type(event).__name__}")
         effects = handler(self, event)
         self._forget_stale()
         return effects
@@ -153,7 +153,7 @@ class PairingMachine:
         if entity.probed_every is not None:
             self.probes.heard(event.entity.casefold(), at=event.at)
         if entity.state is State.HEALTHY and entity.primary_good:
-            return []  # the healthy path: nothing is new
+            return []  # the healthy path: no change
         return self._attempt_accepted(entity, event.at)
 
     def _sends_counted(self, event: SendsCounted) -> list[Effect]:
@@ -168,7 +168,7 @@ class PairingMachine:
 
     def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
-        if entity.state is State.PINNED:  # its state stays, and what was wrong is over
+        if entity.state is State.PINNED:  # keeps its state, without the failure
             entity = replace(entity, first_failure="", first_failure_at=None)
         return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
@@ -179,7 +179,7 @@ class PairingMachine:
             return self._queue_failed(event, event.queue) if pulls else []
         self._heard_failure(event)
         verdict = VERDICTS[event.failure]
-        if verdict is Verdict.THROTTLED:  # a probe would only add to it
+        if verdict is Verdict.THROTTLED:  # a probe would add load
             self.probes.heard(event.entity.casefold(), at=event.at)
             self.pace.live_at = event.at
             self.pace.throttled(event.at)
@@ -195,7 +195,7 @@ class PairingMachine:
     def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
             return self._primary_failed(event)
-        if verdict is Verdict.THROTTLED:  # moves nothing; its why-line says it
+        if verdict is Verdict.THROTTLED:  # no change of state; the why-line shows it
             self._note_failure(event)
         return []
 
@@ -277,7 +277,7 @@ class PairingMachine:
         if event.failure is None or verdict is None:
             return self._attempt_accepted(entity, event.at)
         failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
-        if verdict is Verdict.CALLERS:  # moves nothing either; without traffic nobody else would say it
+        if verdict is Verdict.CALLERS:  # no change of state; without traffic only the probe reports it
             self._note_failure(failed)
         return self._attempt_failed(failed, verdict)
 
@@ -379,7 +379,7 @@ class PairingMachine:
         found = self._entities.get(path.casefold())
         if found is None:
             known = ", ".join(entity.path for entity in self.entities()) or "none"
-            raise IllegalEventError(f"this engine knows no entity {path!r}; it knows: {known}")
+            raise IllegalEventError(f"unknown entity {path!r}; this engine has: {known}")
         return found
 
     # -- moving -----------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Rotation:
         place = self._by_index[index]
         if place.pulled:
             return False
-        # One that comes back only to fail again is probed less and less often.
+        # A queue that fails again after its return is probed less often.
         place.probes = (
             place.probes + 1 if place.since and at - place.since < MAX_PROBE_INTERVALS * self._interval else 0
         )

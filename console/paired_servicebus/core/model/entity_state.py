@@ -58,6 +58,11 @@ class Trigger(StrEnum):
     RELEASE_UNKNOWN = "an operator released it; the primary was never asked, or not for long"
     QUIET = "neither a send nor a probe or ping for long"
 
+    @property
+    def words(self) -> str:
+        """Return its name for error texts: "ping accepted"."""
+        return self.name.replace("_", " ").lower()
+
 
 _UNKNOWN, _HEALTHY, _SUSPECT, _FAILED_OVER, _FORCED, _PINNED = State
 
@@ -93,7 +98,7 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_FORCED, Trigger.PIN): _PINNED,
     (_FORCED, Trigger.RELEASE): _HEALTHY,
     (_FORCED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
-    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # nothing is known against the primary: diverting would be a guess
+    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # without evidence against the primary
     (_PINNED, Trigger.SEND_ACCEPTED): _PINNED,
     (_PINNED, Trigger.SEND_FAILED): _PINNED,
     (_PINNED, Trigger.FORCE): _FORCED,
@@ -191,7 +196,7 @@ def next_state(entity: Entity, trigger: Trigger) -> State:
     """
     found = TABLE.get((entity.state, trigger))
     if found is None:
-        raise IllegalEventError(f"{entity.path} is {entity.state}: it cannot be that {trigger}")
+        raise IllegalEventError(f"invalid transition for {entity.path}: {trigger.words} while {entity.state}")
     return found
 
 

@@ -26,7 +26,7 @@ SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
 RESERVED: Final = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED})
 _SPELLINGS: Final = RESERVED | {name.encode() for name in RESERVED}
 unreserved: Final = _SPELLINGS.isdisjoint
-"""Returns whether none of the names is reserved."""
+"""A check that none of the names is reserved."""
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 TIMESPAN: Final = "com.microsoft:timespan"
@@ -158,7 +158,7 @@ def _timespan(value: object) -> timedelta:
     elif isinstance(value, Timespan):
         ticks = value.ticks
     elif isinstance(value, int) and not isinstance(value, bool):
-        ticks = value  # what an SDK leaves of a timespan: its descriptor is lost
+        ticks = value  # a timespan without its descriptor, as the SDK returns it
     else:
         raise EnvelopeError(f"the application property {TIME_TO_LIVE!r} is {_kind(value)}; it must be a timespan")
     if ticks < 0:

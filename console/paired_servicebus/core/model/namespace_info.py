@@ -73,8 +73,8 @@ def remarks(primary: NamespaceInfo, secondary: NamespaceInfo) -> tuple[str, ...]
         )
     if secondary.tier is Tier.BASIC:
         said.append(
-            f"the secondary namespace {secondary.name} is Basic: messages lie in its queues for 14 days at most, "
-            "whatever their time to live"
+            f"the secondary namespace {secondary.name} is Basic: its queues expire messages after 14 days, "
+            "even with a longer time to live"
         )
     return tuple(text for text in said if text)
 
@@ -91,7 +91,7 @@ def _region(primary: NamespaceInfo, secondary: NamespaceInfo) -> str:
     if not one or one != other:
         return ""
     return (
-        f"both namespaces are in {secondary.region}: a data centre's outage takes them both; pair with a namespace of "
+        f"both namespaces are in {secondary.region}: one outage may affect both; pair with a namespace in "
         "another region"
     )
 

@@ -141,7 +141,7 @@ def _check_destinations(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, tuple) or not value:
-        raise ConfigurationError(f"destinations is {value!r}; it is a tuple of entities' paths, or None for any")
+        raise ConfigurationError(f"destinations is {value!r}; it must be a tuple of entity paths, or None for any")
     for path in value:
         fault = path_fault(path) if isinstance(path, str) else "is no text"
         if fault:

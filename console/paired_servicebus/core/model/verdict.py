@@ -102,7 +102,7 @@ KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
     _SDK + "ServiceBusAuthenticationError": FailureKind.UNAUTHENTICATED,
     _SDK + "ServiceBusAuthorizationError": FailureKind.UNAUTHORIZED,
     _SDK + "MessageSizeExceededError": FailureKind.TOO_LARGE,
-    # Of one message, one session or one call of management: they say nothing of the entity.
+    # About one message, session or management call, not about the entity.
     _SDK + "MessageLockLostError": FailureKind.UNLISTED,
     _SDK + "MessageNotFoundError": FailureKind.UNLISTED,
     _SDK + "SessionLockLostError": FailureKind.UNLISTED,
@@ -148,7 +148,7 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
     "amqp:unauthorized-access": FailureKind.UNAUTHORIZED,
     "com.microsoft:auth-failed": FailureKind.UNAUTHORIZED,
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
-    # Of one message, one session or one request.
+    # About one message, session or request.
     "com.microsoft:message-lock-lost": FailureKind.UNLISTED,
     "com.microsoft:message-not-found": FailureKind.UNLISTED,
     "com.microsoft:session-lock-lost": FailureKind.UNLISTED,
@@ -223,7 +223,7 @@ def _speaks_of_a_missing_entity(error: BaseException) -> bool:
 def _speaks_of_the_callers_values(error: BaseException) -> bool:
     """Return whether the message could not be encoded as AMQP, which the SDK reports like a broken connection."""
     inner = getattr(error, "inner_exception", None)
-    if isinstance(inner, TypeError):  # else of a connection that is gone
+    if isinstance(inner, TypeError):  # other texts are about a lost connection
         return str(inner).startswith(_NOT_WRITABLE)
     return isinstance(inner, ValueError | OverflowError | RecursionError | struct.error)
 

@@ -78,9 +78,9 @@ class Action:
 def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
     """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
     if scope not in action.scopes:
-        return f"{action.label} cannot be ordered for: {scope}; it is for: {', '.join(action.scopes)}"
+        return f"{action.label} does not apply to {scope}; it applies to {', '.join(action.scopes)}"
     if scope is Scope.ALL:
-        return f"{action.label} takes no target, and {targets[0]!r} was named" if targets else ""
+        return f"{action.label} takes no target, but {targets[0]!r} was named" if targets else ""
     if not targets:
         return f"{action.label} needs a target ({scope})"
     twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
@@ -153,17 +153,17 @@ def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
             return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
         case Scope.UNUSED:
             return _no_unused(snapshot, target)
-        case _:  # destinations are whatever senders wrote: one not seen yet may be paused as well
-            return "" if target.strip() else "a destination has a name"
+        case _:  # a destination may be paused before its first message
+            return "" if target.strip() else "a destination needs a name"
 
 
 def _no_unused(snapshot: Snapshot, path: str) -> str:
     if snapshot.unused.read_at is None:
-        return f"unused backlog queues are not known: {snapshot.unused.trouble or 'they were not listed yet'}"
+        return f"unused backlog queues are unknown: {snapshot.unused.trouble or 'not listed yet'}"
     paths = [one.path for one in snapshot.unused.queues]
     if path.casefold() in (one.casefold() for one in paths):
         return ""
-    return f"{path!r} is no unused backlog queue; there are {', '.join(paths) or 'none'}"
+    return f"{path!r} is not an unused backlog queue; there are {', '.join(paths) or 'none'}"
 
 
 # -- why not now ------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _is_paused(snapshot: Snapshot, scope: Scope, target: str) -> bool:
 
 def _no_redrive(snapshot: Snapshot, _scope: Scope, index: str) -> str:
     queue = queue_at(snapshot, index)
-    return f"backlog/{index} had no dead letters when it was read" if queue and queue.dead_lettered == 0 else ""
+    return f"backlog/{index} had no dead letters at the last reading" if queue and queue.dead_lettered == 0 else ""
 
 
 def _no_clean_up(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
@@ -224,12 +224,12 @@ def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
 def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
     drain, depths = snapshot.drain, [queue.depth for queue in snapshot.queues]
     if drain is None:
-        return "this engine starts none; the command does: paired drain"
+        return "this engine cannot start one; use: paired drain"
     if drain.text or drain.trouble:
-        return f"there is one already: {drain.text}" if drain.text else drain.trouble
+        return f"a drain runs already: {drain.text}" if drain.text else drain.trouble
     if snapshot.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
         return "the syphon moves the same messages: pause it first"
-    return "nothing was parked when the queues were read" if depths and not any(depths) and None not in depths else ""
+    return "nothing was parked at the last reading" if depths and not any(depths) and None not in depths else ""
 
 
 def _no_end_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
@@ -245,7 +245,7 @@ def _no_unlock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
 
 
 def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
-    return "" if snapshot.own_process else "this engine lives in an application, and ends with it"
+    return "" if snapshot.own_process else "this engine runs inside an application and stops with it"
 
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -263,7 +263,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="release",
         key="b",
         label="release",
-        help="give the entity back to the rules",
+        help="return the entity to automatic failover",
         verb="release",
         dangerous=True,
         scopes=(Scope.ENTITY,),
@@ -273,7 +273,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="pin",
         key="i",
         label="pin",
-        help="send to the primary whatever fails",
+        help="send to the primary despite failures",
         verb="pin",
         dangerous=True,
         scopes=(Scope.ENTITY,),
@@ -315,7 +315,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="redrive",
         key="r",
         label="re-drive",
-        help="put a backlog queue's dead letters back to work",
+        help="return dead letters to their backlog queue",
         verb="redrive",
         dangerous=True,
         scopes=(Scope.QUEUE,),
@@ -327,7 +327,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="move-stranded",
         key="m",
         label="move stranded",
-        help="move what lies in an unused backlog queue",
+        help="move the messages of an unused backlog queue",
         verb="move-stranded",
         dangerous=True,
         scopes=(Scope.UNUSED,),
@@ -339,7 +339,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="drain",
         key="d",
         label="drain",
-        help="move a large backlog with many processes, by Spark",
+        help="move a large backlog with many Spark processes",
         verb="drain",
         dangerous=True,
         scopes=(Scope.ALL,),
@@ -350,7 +350,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="end-drain",
         key="d",
         label="end drain",
-        help="it settles what it has in hand, and ends",
+        help="finish the messages in flight, then stop",
         verb="end-drain",
         scopes=(Scope.ALL,),
         special=_no_end_drain,
@@ -359,7 +359,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="read-only",
         key="w",
         label="make read-only",
-        help="refuse every act that changes something",
+        help="refuse every action that changes anything",
         verb="read-only on",
         scopes=(Scope.ALL,),
         special=_no_lock,
@@ -368,7 +368,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="read-write",
         key="w",
         label="make writable",
-        help="take orders again",
+        help="accept orders again",
         verb="read-only off",
         dangerous=True,
         scopes=(Scope.ALL,),
@@ -379,7 +379,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="stop",
         key="",
         label="end the engine",
-        help="sends in hand finish, locks are released",
+        help="finish sends in flight and release locks",
         verb="down",
         dangerous=True,
         scopes=(Scope.ALL,),

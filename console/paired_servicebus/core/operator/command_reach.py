@@ -11,7 +11,7 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView
 
-ELSEWHERE: Final = "applications elsewhere decide for themselves"
+ELSEWHERE: Final = "applications elsewhere are unaffected"
 STILL_MOVED: Final = "engines elsewhere may still move messages"
 PAUSED_HERE: Final = f"paused here: {STILL_MOVED}"
 USERS_UNKNOWN: Final = (
@@ -21,7 +21,7 @@ USERS_UNKNOWN: Final = (
 _NOT_DONE: Final = {
     "force": "no sender is diverted",
     "pin": "no sender is pinned",
-    "release": "no sender is led back",
+    "release": "no sender returns to the primary",
 }
 _BY_STATE: Final = {
     State.FORCED: _NOT_DONE["force"],

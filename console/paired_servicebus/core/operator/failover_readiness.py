@@ -157,11 +157,11 @@ def _send(evidence: Evidence) -> Finding:
     elif not tried:
         verdict, todo = FindingVerdict.UNKNOWN, ""
     elif open_ < evidence.queues_wanted:
-        verdict, todo = FindingVerdict.WARN, "sends go to the queues that are left; look at the ones that refuse"
+        verdict, todo = FindingVerdict.WARN, "sends use the other queues; check the refusing ones"
     elif open_ == 1:
         verdict, todo = (
             FindingVerdict.WARN,
-            "one queue leaves no second choice when it fails: raise backlog_queue_count",
+            "a single queue has no fallback: raise backlog_queue_count",
         )
     else:
         verdict, todo = FindingVerdict.OK, ""
@@ -172,13 +172,13 @@ def _room(evidence: Evidence) -> Finding:
     known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
     if not known:
         if not evidence.asked and not evidence.trouble:
-            seen = "the sizes of the backlog queues are not known: they are read where somebody looks"
+            seen = "backlog queue sizes are unknown: they are read only while a console is attached"
             return Finding(what=ROOM, verdict=FindingVerdict.UNKNOWN, evidence=seen)
         why = f": {evidence.trouble}" if evidence.trouble else ""
         return Finding(
             what=ROOM,
             verdict=FindingVerdict.UNKNOWN,
-            evidence=f"the sizes of the backlog queues are not known{why}",
+            evidence=f"backlog queue sizes are unknown{why}",
             todo="" if evidence.trouble else "reading them needs Manage on the secondary; sending does not",
         )
     limit = sum(queue.limit_bytes or 0 for queue in known)
@@ -188,11 +188,11 @@ def _room(evidence: Evidence) -> Finding:
     if len(full) == len(evidence.queues):
         verdict, todo = FindingVerdict.NO, "run a syphon, or add queues: raise backlog_queue_count"
     elif full or used > FULL_SHARE * limit:
-        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues make more room (backlog_queue_count)"
+        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues add space (backlog_queue_count)"
     free = f"{max(0, limit - used) / GB:.1f} of {limit / GB:.0f} GB free in {len(known)} backlog queues"
     parked = f", {sum(queue.messages or 0 for queue in known):,} messages parked"
     named = f"; full: {_named(queue.path for queue in full)}" if full else ""
-    stale = f" (not read anew: {evidence.trouble})" if evidence.trouble else ""
+    stale = f" (not updated: {evidence.trouble})" if evidence.trouble else ""
     return Finding(
         what=ROOM,
         verdict=verdict,
@@ -231,9 +231,9 @@ def _validity(token: TokenEvidence) -> str:
     if token.trouble:
         return f"{token.namespace}: no token: {token.trouble}"
     if token.expires_at is None:
-        return f"{token.namespace}: a key, good until it is changed"
-    kind = "a token that renews itself, this one" if token.renewable else "a signature,"
-    return f"{token.namespace}: {kind} good until {clock(token.expires_at)}"
+        return f"{token.namespace}: a key, valid until it is changed"
+    kind = "a self-renewing token, now" if token.renewable else "a signature,"
+    return f"{token.namespace}: {kind} valid until {clock(token.expires_at)}"
 
 
 def _syphon(evidence: Evidence) -> Finding:
@@ -268,12 +268,12 @@ def _expiry(evidence: Evidence) -> Finding:
     if evidence.ping == "link":
         return Finding(what=EXPIRY, verdict=FindingVerdict.OK, evidence='pings only attach (ping = "link")')
     if evidence.expiry is None:
-        seen = "not known whether entities dead-letter on expiry: management of the primary did not tell"
+        seen = "unknown whether entities dead-letter on expiry: the primary's management did not report it"
         return Finding(what=EXPIRY, verdict=FindingVerdict.UNKNOWN, evidence=seen)
     hit = [one.path for one in evidence.expiry if one.dead_letters]
     blind = [one.path for one in evidence.expiry if one.dead_letters is None]
     verdict = FindingVerdict.WARN if hit else FindingVerdict.UNKNOWN if blind else FindingVerdict.OK
-    seen = f"on expiry dead-lettered by: {_named(hit)}" if hit else "no entity looked at dead-letters on expiry"
+    seen = f"on expiry dead-lettered by: {_named(hit)}" if hit else "no examined entity dead-letters on expiry"
     if blind:
         seen += f"; not known: {_named(blind)}"
     return Finding(
@@ -281,7 +281,7 @@ def _expiry(evidence: Evidence) -> Finding:
         verdict=verdict,
         evidence=seen,
         read_at=evidence.expiry_at,
-        todo='each ping lands in that dead-letter queue: say ping = "link", or empty it' if hit else "",
+        todo='each ping goes to that dead-letter queue: set ping = "link", or empty the queue' if hit else "",
     )
 
 
@@ -290,12 +290,12 @@ RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (_secondary, _send, _r
 _WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)
 _START: Final = "start an engine with a syphon (enable_syphon = true)"
 _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
-    None: (FindingVerdict.WARN, "syphon unknown: no engine of this pairing is known here to run one", _START),
+    None: (FindingVerdict.WARN, "syphon unknown: no known engine of this pairing runs one", _START),
     SyphonStatus.OFF: (FindingVerdict.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
     SyphonStatus.PAUSED: (FindingVerdict.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
-    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "its line on the dashboard says why"),
+    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "see its line on the dashboard"),
     SyphonStatus.IDLE: (FindingVerdict.OK, "this engine's, with nothing to move", ""),
-    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for destinations that take nothing now", ""),
+    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for unavailable destinations", ""),
     SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
 }
 

@@ -84,14 +84,14 @@ def _failed_over(entity: EntityView, policy: Policy | None, now: float) -> tuple
     cool = f"; not for another {age(calm - now)}" if calm is not None and calm > now else ""
     return (
         StateOutlook(State.HEALTHY, f"{what}{following}{cool}"),
-        StateOutlook(State.HEALTHY, "at once when released by hand"),
+        StateOutlook(State.HEALTHY, "immediately when released by an operator"),
     )
 
 
 def _forced(entity: EntityView, _policy: Policy | None, _now: float) -> tuple[StateOutlook, ...]:
     if entity.last_ping_good:
         return (StateOutlook(State.HEALTHY, "only when released: the last ping was accepted"),)
-    why = "was not accepted" if entity.last_ping_good is False else "is not there yet"
+    why = "was not accepted" if entity.last_ping_good is False else "has no answer yet"
     back = StateOutlook(State.FAILED_OVER, f"only when released: the last ping {why}; it then fails back by itself")
     if entity.last_ping_good is False:
         return (back,)

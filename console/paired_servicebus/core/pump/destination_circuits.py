@@ -102,7 +102,7 @@ class DestinationCircuits:
         A send accepted during the wait began before the failure, so a throttled destination keeps its rest. It ends a
         run of "not found".
         """
-        circuit = self._open.get(path.casefold()) if self._open else None  # as a rule no destination fails
+        circuit = self._open.get(path.casefold()) if self._open else None  # usually empty
         if circuit is None:
             return False
         circuit.missing_since = None

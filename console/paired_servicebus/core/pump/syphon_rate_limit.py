@@ -99,8 +99,8 @@ class SyphonRateLimit:
         if limit == inf:
             return ""
         borne = self._borne(at)
-        reason = "since the primary throttles" if borne <= self._rate else "as syphon_rate says"
-        share = "; live senders have the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
+        reason = "since the primary throttles" if borne <= self._rate else "by syphon_rate"
+        share = "; live senders get the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
         return f"at most {limit:,.0f} a second, {reason}{share}"
 
     # -- told ---------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class SyphonRateLimit:
         moved = max(self._seen, self._count / span)
         before = min(self._rate, self._borne(at))
         if moved < MIN_RATE and before == inf:
-            return None  # it was not the syphon
+            return None  # not the syphon's load
         self._was = max(2 * MIN_RATE, min(before, moved) if moved >= MIN_RATE else before)
         self._throttled_at = at
         self._tokens = 0.0

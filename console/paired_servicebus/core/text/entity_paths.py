@@ -28,12 +28,12 @@ def path_fault(path: str) -> str:
         return "has a scheme; an entity's path names no host"
     for segment in path.split("/"):
         if not segment or segment in _DOTS:
-            return "has an empty segment; slashes stand between names only"
+            return "has an empty segment; use single slashes between names"
         if segment.startswith("$"):
-            return "has a segment that begins with '$'; that is a node of the namespace and no entity"
+            return "has a segment that begins with '$'; that is a node of the namespace, not an entity"
         for character in segment:
             if not character.isalnum() and character not in _MARKS:
-                return f"holds {_named(character)}; names hold letters, digits, dots, dashes and underscores"
+                return f"holds {_named(character)}; names contain letters, digits, dots, dashes and underscores"
     return ""
 
 

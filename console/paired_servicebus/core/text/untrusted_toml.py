@@ -21,11 +21,11 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"is not UTF-8 (byte {error.start}): TOML files are") from error
+        raise UnreadableError(f"is not UTF-8 (byte {error.start}): as TOML requires") from error
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise UnreadableError("is not TOML that can be used: its values are nested too deeply") from error
+        raise UnreadableError("is not TOML: its values are nested too deeply") from error
     except ValueError as error:  # tomllib's own error is one, and so is that of a number with too many digits
         lines = text.splitlines() or [""]
         end = f"at line {len(lines)}, column {len(lines[-1]) + 1}"
