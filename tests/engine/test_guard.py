@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.action_table import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
+from paired_servicebus.core.operator.actions import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
 from paired_servicebus.engine.commands.guard import Guard
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrders

@@ -10,7 +10,7 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator import action_table as orders
+from paired_servicebus.core.operator import actions as orders
 from paired_servicebus.ui.commands.action_table import ACTIONS, BY_ID, KEY_LINE, Action, by_key, for_key, in_key_line
 from paired_servicebus.ui.commands.consequences import ARMABLE
 from paired_servicebus.ui.state.view import Page, Unreachable, View, told

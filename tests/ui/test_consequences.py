@@ -9,8 +9,8 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.action_table import BY_ID as ORDERS
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import BY_ID as ORDERS
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.ui.commands.action_table import ActionTarget
 from paired_servicebus.ui.commands.consequences import ARMABLE, NOT_KNOWN, facts, title
 

@@ -17,9 +17,9 @@ from paired_servicebus.interpreter import SAFE_PATH
 from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
 from paired_servicebus.simulation.world import RunResult, run_seed
 
-FEW: Final = 40
+SEEDS_PER_CHUNK: Final = 40
 """Minimum number of seeds for another process."""
-SHOWN: Final = 10
+MAX_SHOWN: Final = 10
 """Maximum number of failing seeds in the output."""
 
 NUMBERS: Final = ("seeds", "events", "seconds", "accepted", "delivered", "duplicates", "lost", "unexpected", "stuck")
@@ -68,7 +68,7 @@ class Totals:
         self.reached |= other.reached
 
 
-def run_some(seeds: Sequence[int]) -> Totals:
+def run_seeds(seeds: Sequence[int]) -> Totals:
     """Run these seeds in sequence."""
     totals, began = Totals(), time.process_time()
     for seed in seeds:
@@ -80,10 +80,10 @@ def run_some(seeds: Sequence[int]) -> Totals:
 def run_many(seeds: int, *, processes: int) -> Totals:
     """Run the seeds 1 to `seeds`."""
     every = range(1, seeds + 1)
-    chunks = [every[start : start + FEW] for start in range(0, seeds, FEW)]
+    chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
     totals = Totals()
-    with _mapped(processes if seeds > FEW else 1) as run:
-        for part in run(run_some, chunks):
+    with _open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
+        for part in run(run_seeds, chunks):
             totals.add(part)
     totals.failing.sort()
     return totals
@@ -100,7 +100,7 @@ def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
 
 def catch_all(*, processes: int) -> list[bool]:
     """Return for each of BUGS whether it is caught."""
-    with _mapped(processes) as run:
+    with _open_map(processes) as run:
         return list(run(_is_caught, range(len(BUGS))))
 
 
@@ -109,11 +109,11 @@ def _is_caught(index: int) -> bool:
 
 
 @contextmanager
-def _mapped(processes: int) -> Iterator[Map]:
+def _open_map(processes: int) -> Iterator[Map]:
     """Yield `map` for this process or for several."""
     if processes < 2:
         yield map
         return
-    os.environ[SAFE_PATH] = "1"  # what it starts would import from the working directory first
+    os.environ[SAFE_PATH] = "1"  # else child processes import from the working directory first
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield pool.imap_unordered

@@ -14,7 +14,7 @@ from typing import Final
 
 from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
-from paired_servicebus.core.pump.destination_circuits import MIN_BACKOFF_SECONDS, UNBROKEN
+from paired_servicebus.core.pump.destination_circuits import MAX_RUN_GAP_SECONDS, MIN_BACKOFF_SECONDS
 from paired_servicebus.simulation.run_plan import Plan
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import (
@@ -24,10 +24,10 @@ from paired_servicebus.simulation.sim_namespaces import (
     SimDestination,
 )
 
-CLOSE: Final = 1e-3
+TIME_TOLERANCE_SECONDS: Final = 1e-3
 """Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""
-MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
-MOST: Final = 20
+MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})  # not from FATES, which is under test
+MAX_BROKEN: Final = 20
 """Maximum number of broken rules kept per run."""
 
 
@@ -70,7 +70,7 @@ class InvariantChecker:
         """Pairs of backlog queue and stream whose order an open window excuses."""
         self._ordered = sum(plan.syphons) == 1 and not plan.crashes
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add one line to the trace."""
         if self.trace is not None:
             self.trace.append(f"{self._clock() - BEGAN:9.3f}  {text}")
@@ -80,74 +80,74 @@ class InvariantChecker:
         found = BrokenInvariant(rule, self._clock() - BEGAN, text)
         if self.trace is not None:
             self.trace.append(str(found))
-        if len(self.broken) < MOST:
+        if len(self.broken) < MAX_BROKEN:
             self.broken.append(found)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def offered(self, letters: Sequence[SimMessage]) -> None:
+    def offered(self, messages: Sequence[SimMessage]) -> None:
         """Record messages handed over by a caller; until an answer they are in doubt."""
-        for letter in letters:
-            self.sent[letter.body] = letter
-            self.answers[letter.body] = SendOutcome.IN_DOUBT
+        for message in messages:
+            self.sent[message.body] = message
+            self.answers[message.body] = SendOutcome.IN_DOUBT
 
-    def told(self, letter: SimMessage, answer: SendOutcome) -> None:
+    def told(self, message: SimMessage, answer: SendOutcome) -> None:
         """Record the final answer to a caller."""
-        self.answers[letter.body] = answer
+        self.answers[message.body] = answer
 
-    def landed(self, destination: SimDestination, letter: SimMessage) -> None:
+    def landed(self, destination: SimDestination, message: SimMessage) -> None:
         """Check a message that a destination accepted."""
-        body = letter.body
+        body = message.body
         self._landings[body] += 1
         if self._landings[body] > 1:
             if destination.plan.detects_duplicates:
                 self.fail("duplicate detected", f"{body} landed twice in {destination.name}, which detects duplicates")
-        elif letter.parked_at is not None:
-            self._look_at_order(letter, *letter.parked_at)
+        elif message.parked_at is not None:
+            self._check_order(message, *message.parked_at)
         original = self.sent.get(body)
-        if original is not None and original is not letter:
-            self._look_at_content(letter, original, destination)
+        if original is not None and original is not message:
+            self._check_content(message, original, destination)
 
-    def _look_at_order(self, letter: SimMessage, queue: int, number: int) -> None:
-        if not self._ordered or letter.session_id is None:
+    def _check_order(self, message: SimMessage, queue: int, number: int) -> None:
+        if not self._ordered or message.session_id is None:
             return
-        key = (queue, letter.stream)
+        key = (queue, message.stream)
         if number < self._newest.get(key, 0) and key not in self._disorder:
             newer = self._newest[key]
-            self.fail("order", f"{letter.body}, number {number} of backlog/{queue}, after {newer} of {letter.stream}")
+            self.fail("order", f"{message.body}, number {number} of backlog/{queue}, after {newer} of {message.stream}")
         self._newest[key] = max(number, self._newest.get(key, 0))
 
-    def _look_at_content(self, letter: SimMessage, original: SimMessage, destination: SimDestination) -> None:
+    def _check_content(self, message: SimMessage, original: SimMessage, destination: SimDestination) -> None:
         for name in ("message_id", "session_id", "scheduled", "properties"):
-            if getattr(letter, name) != getattr(original, name):
-                was, now = getattr(original, name), getattr(letter, name)
-                self.fail("content", f"{letter.body}: {name} was {was!r} and arrived as {now!r}")
-        left, whole = letter.time_to_live, original.time_to_live
-        if self.plan.policy.ttl_policy == "restart" or letter.parked_at is None or whole is None or left is None:
+            if getattr(message, name) != getattr(original, name):
+                was, now = getattr(original, name), getattr(message, name)
+                self.fail("content", f"{message.body}: {name} was {was!r} and arrived as {now!r}")
+        left, whole = message.time_to_live, original.time_to_live
+        if self.plan.policy.ttl_policy == "restart" or message.parked_at is None or whole is None or left is None:
             same = left == whole
         else:
             same = left <= whole
         if not same:
-            self.fail("content", f"{letter.body}: its time to live was {whole} and arrived as {left}")
-        if destination.name != letter.path.casefold():
-            self.fail("content", f"{letter.body} was sent to {letter.path} and arrived in {destination.name}")
+            self.fail("content", f"{message.body}: its time to live was {whole} and arrived as {left}")
+        if destination.name != message.path.casefold():
+            self.fail("content", f"{message.body} was sent to {message.path} and arrived in {destination.name}")
 
-    def received(self, letter: SimMessage) -> None:
+    def received(self, message: SimMessage) -> None:
         """Record a message that a receiver got."""
-        self._arrivals.append(Arrival(letter.body, letter.stream, letter.number))
+        self._arrivals.append(Arrival(message.body, message.stream, message.number))
 
-    def expired(self, letter: SimMessage) -> None:
+    def expired(self, message: SimMessage) -> None:
         """Record a message that expired before it was received."""
-        self._expired.append(letter.body)
+        self._expired.append(message.body)
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
-    def unheard(self, letters: Sequence[SimMessage]) -> None:
+    def unanswered(self, messages: Sequence[SimMessage]) -> None:
         """Open a window: the messages land, but their sender gets no answer."""
-        for letter in letters:
-            self._windows[letter.body] += 1
-            if letter.parked_at is not None:
-                self._disorder.add((letter.parked_at[0], letter.stream))
+        for message in messages:
+            self._windows[message.body] += 1
+            if message.parked_at is not None:
+                self._disorder.add((message.parked_at[0], message.stream))
 
     def lock_ended(self, queue: int, held: HeldMessage) -> None:
         """Open a window: a lock ended unsettled."""
@@ -159,10 +159,10 @@ class InvariantChecker:
         """Excuse the order of messages that were deferred after their pump's time-out, since newer ones went first."""
         self.hidden(queue, [held.letter for held, _ in locked])
 
-    def hidden(self, queue: int, letters: Sequence[SimMessage]) -> None:
+    def hidden(self, queue: int, messages: Sequence[SimMessage]) -> None:
         """Excuse the order of messages that appear late in a backlog queue."""
-        for letter in letters:
-            self._disorder.add((queue, letter.stream))
+        for message in messages:
+            self._disorder.add((queue, message.stream))
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class InvariantChecker:
         if diverting:
             self.fail("no send to the primary while failed over", f"{who} attempted {what} at {where}")
         until = self._resting.get((*who, where))
-        if until is not None and until > now + CLOSE:
+        if until is not None and until > now + TIME_TOLERANCE_SECONDS:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
@@ -191,23 +191,30 @@ class InvariantChecker:
         """Record a syphon's result at a destination, for the duration of "not found"."""
         now, since, last = self._clock(), *self._missing.get((engine, path), (0.0, 0.0))
         if failure is FailureKind.NOT_FOUND:
-            self._missing[(engine, path)] = (since if now - last <= UNBROKEN + CLOSE else now, now)
+            self._missing[(engine, path)] = (
+                since if now - last <= MAX_RUN_GAP_SECONDS + TIME_TOLERANCE_SECONDS else now,
+                now,
+            )
         elif failure is None:
             self._missing.pop((engine, path), None)
 
-    def buried(self, engine: str, held: HeldMessage) -> None:
+    def dead_lettered(self, engine: str, held: HeldMessage) -> None:
         """Check that there is a reason for a message dead-lettered by a pump."""
-        letter, policy = held.letter, self.plan.policy
-        original = self.sent.get(letter.body, letter)
-        since, last = self._missing.get((engine, letter.path.casefold()), (0.0, 0.0))
-        missing = since and last - since >= policy.undeliverable_after - CLOSE
-        if letter.poison or not letter.path or missing:
+        message, policy = held.letter, self.plan.policy
+        original = self.sent.get(message.body, message)
+        since, last = self._missing.get((engine, message.path.casefold()), (0.0, 0.0))
+        missing = since and last - since >= policy.undeliverable_after - TIME_TOLERANCE_SECONDS
+        if message.poison or not message.path or missing:
             return
         lives = original.time_to_live
         parked_for = self._clock() - held.enqueued_at
-        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - CLOSE:
+        if (
+            policy.ttl_policy == "elapsed"
+            and lives is not None
+            and parked_for >= lives.total_seconds() - TIME_TOLERANCE_SECONDS
+        ):
             return
-        self.fail("dead-lettered without reason", f"{letter.body} for {letter.path}")
+        self.fail("dead-lettered without reason", f"{message.body} for {message.path}")
 
     def pulled_for(self, failure: FailureKind, what: str) -> None:
         """Check that there is a reason for a backlog queue pulled from the rotation."""
@@ -228,9 +235,9 @@ class InvariantChecker:
     def balance(self, queues: Sequence[SimBacklogQueue]) -> Ledger:
         """Return the ledger, and check the rules that apply at the end."""
         dead = [(queue, *found) for queue in queues for found in queue.dead]
-        for queue, letter, reason in dead:
-            if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[letter.body] < queue.plan.delivery_limit:
-                self.fail("delivery limit", f"{letter.body} in {queue.name} was given back until its limit")
+        for queue, message, reason in dead:
+            if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[message.body] < queue.plan.delivery_limit:
+                self.fail("delivery limit", f"{message.body} in {queue.name} was given back until its limit")
         for body, count in self._landings.items():
             if count - 1 > self._windows[body]:
                 self.fail("duplicate", f"{body} landed {count} times; windows open for it: {self._windows[body]}")
@@ -238,7 +245,7 @@ class InvariantChecker:
             answers=self.answers,
             arrivals=self._arrivals,
             parked=[held.letter.body for queue in queues for held in queue.held.values()],
-            dead_lettered=[letter.body for _, letter, _ in dead],
+            dead_lettered=[message.body for _, message, _ in dead],
             expired=self._expired,
         )
         if ledger.lost:

@@ -29,9 +29,6 @@ HARMLESS: Final = frozenset({InjectedCondition.HIDDEN, InjectedCondition.AWAY})
 ONLY_SENDS: Final = frozenset({InjectedCondition.FULL})
 """A full queue can still be read, settled and attached to."""
 
-Trip = Generator[None, Any, tuple[FailureKind | None, Any]]
-Act = Callable[[], Any]
-
 
 class Network:
     """The network between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
@@ -47,9 +44,9 @@ class Network:
         target: RequestTarget,
         condition: InjectedCondition | None,
         timeout: float,
-        act: Act,
-        unheard: Callable[[], None] | None = None,
-    ) -> Trip:
+        act: Callable[[], Any],
+        unanswered: Callable[[], None] | None = None,
+    ) -> Generator[None, Any, tuple[FailureKind | None, Any]]:
         """Request `act` from `target`; return the failure or None, and the act's result. Part of the running process.
 
         condition: the fault that the request meets. timeout: seconds. unheard: called before an act whose answer is
@@ -62,7 +59,7 @@ class Network:
             if out + back < timeout:
                 clock.at(now + out, self._land, act, back, process, process.turn)
             else:
-                self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+                self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.BLACK_HOLE or out + back >= timeout:
             clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition in ANSWERS:
@@ -72,40 +69,45 @@ class Network:
             if slow + back < timeout:
                 clock.at(now + slow, self._land, act, back, process, process.turn)
             else:
-                self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unheard)
+                self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.ACK_LOST:
-            self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+            self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.LANDS_LATE:
             late = timeout + 60.0 * random.random()
-            self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unheard)
+            self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif random.random() < 0.5:  # RESET, after it arrived or before
-            self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unheard)
+            self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unanswered)
         else:
             self._refuse(now + out, now + timeout, FailureKind.CONNECTION)
         outcome: tuple[FailureKind | None, Any] = yield
         return outcome
 
     def _refuse(self, at: float, gives_up: float, failure: FailureKind) -> None:
-        process, told = self._clock.current, at + self.refusal
-        if told < gives_up or not self.refusal:
-            self._clock.wake(told, process, process.turn, (failure, None))
+        process, answered_at = self._clock.current, at + self.refusal
+        if answered_at < gives_up or not self.refusal:
+            self._clock.wake(answered_at, process, process.turn, (failure, None))
         else:
             self._clock.wake(gives_up, process, process.turn, (FailureKind.TIMEOUT, None))
 
-    def _land(self, act: Act, back: float, process: SimProcess, turn: int) -> None:
+    def _land(self, act: Callable[[], Any], back: float, process: SimProcess, turn: int) -> None:
         answer = act()
         failure = answer if isinstance(answer, FailureKind) else None
         self._clock.wake(self._clock.now + back, process, turn, (failure, None if failure else answer))
 
     def _cut(
-        self, lands: float, told: float, failure: FailureKind, act: Act, unheard: Callable[[], None] | None
+        self,
+        lands: float,
+        answered_at: float,
+        failure: FailureKind,
+        act: Callable[[], Any],
+        unanswered: Callable[[], None] | None,
     ) -> None:
         process = self._clock.current
-        self._clock.at(lands, _land_unheard, act, unheard)
-        self._clock.wake(told, process, process.turn, (failure, None))
+        self._clock.at(lands, _land_unheard, act, unanswered)
+        self._clock.wake(answered_at, process, process.turn, (failure, None))
 
 
-def _land_unheard(act: Act, unheard: Callable[[], None] | None) -> None:
-    if unheard is not None:
-        unheard()
+def _land_unheard(act: Callable[[], Any], unanswered: Callable[[], None] | None) -> None:
+    if unanswered is not None:
+        unanswered()
     act()

@@ -11,8 +11,8 @@ from typing import Final
 
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.simulation.run_plan import (
-    LATEST,
     LOCK,
+    MAX_HIDDEN_SECONDS,
     RESCAN,
     Crash,
     EntityPlan,
@@ -62,7 +62,7 @@ def draw_plan(random: Random) -> Plan:
         calls=calls,
         faults=faults,
         crashes=crashes,
-        acts=acts + _second_thoughts(random, entities, len(syphons)),
+        acts=acts + _draw_early_release(random, entities, len(syphons)),
         strangers=strangers,
         heals_at=CHAOS,
         ends_at=ends,
@@ -90,7 +90,14 @@ def _quiet(policy: Policy) -> float:
     """Return the seconds for every slow process to end: hidden messages, distant probes, locks, back-off."""
     probes = 9 * policy.ping_primary_interval + policy.ping_timeout
     back = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval) + policy.cool_down
-    return LATEST + 2 * LOCK + 3 * RESCAN + max(probes, policy.undeliverable_after) + back + policy.failover_interval
+    return (
+        MAX_HIDDEN_SECONDS
+        + 2 * LOCK
+        + 3 * RESCAN
+        + max(probes, policy.undeliverable_after)
+        + back
+        + policy.failover_interval
+    )
 
 
 def _entity(random: Random, path: str) -> EntityPlan:
@@ -112,7 +119,7 @@ def _queue(random: Random) -> QueuePlan:
 def _calls(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[PlannedCall, ...]:
     """Draw calls, with paths in arbitrary case."""
     spread = [random.uniform(0.0, CHAOS) for _ in range(CALLS)]
-    spread += [random.uniform(CHAOS, CHAOS + LATEST) for _ in range(LATE_CALLS)]
+    spread += [random.uniform(CHAOS, CHAOS + MAX_HIDDEN_SECONDS) for _ in range(LATE_CALLS)]
     calls = []
     first = 1 if engines > 1 and random.random() < 0.4 else 0  # an engine without an application: the console's own
     for at in sorted(spread):
@@ -157,7 +164,7 @@ def _faults(random: Random, entities: tuple[EntityPlan, ...], queues: int) -> tu
     if random.random() < 0.3:
         faults += _flapping(random, random.choice(paths))
     if random.random() < 0.2:
-        faults += _made_again(random, random.choice(paths))
+        faults += _draw_recreation(random, random.choice(paths))
     return tuple(faults)
 
 
@@ -172,7 +179,7 @@ def _flapping(random: Random, path: str) -> list[InjectedFault]:
     return [InjectedFault(start, start + period, (path,), condition) for start in starts if start + period < CHAOS]
 
 
-def _made_again(random: Random, path: str) -> list[InjectedFault]:
+def _draw_recreation(random: Random, path: str) -> list[InjectedFault]:
     """Draw an entity that is deleted and created, twice."""
     at = random.uniform(20.0, CHAOS / 2)
     again = at + random.uniform(90.0, 500.0)
@@ -207,7 +214,7 @@ def _acts(
     return tuple(acts)
 
 
-def _second_thoughts(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[OperatorAct, ...]:
+def _draw_early_release(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[OperatorAct, ...]:
     """Draw a failover by hand that is released before any answer of the primary. Drawn last, so that other plans stay
     equal."""
     if random.random() >= 0.2:

@@ -45,33 +45,33 @@ class Bug:
 
 
 class TakesTimeoutForAccepted(SimSender):
-    def attempt(self, target: Any, letters: list[SimMessage], timeout: float) -> Any:
-        failure = yield from super().attempt(target, letters, timeout)
+    def attempt(self, target: Any, messages: list[SimMessage], timeout: float) -> Any:
+        failure = yield from super().attempt(target, messages, timeout)
         return None if failure is FailureKind.TIMEOUT else failure
 
 
 class FreshIdOnResend(SimSender):
     def at_primary(self, left: list[SimMessage], timeout: float) -> Any:
         failure = yield from super().at_primary(left, timeout)
-        left[:] = [replace(letter, message_id=f"{letter.message_id}-again") for letter in left]
+        left[:] = [replace(message, message_id=f"{message.message_id}-again") for message in left]
         return failure
 
 
 class LosesSession(SimSender):
-    def enclosed(self, letter: SimMessage) -> SimMessage:
-        parked = super().enclosed(letter)
+    def wrap_message(self, message: SimMessage) -> SimMessage:
+        parked = super().wrap_message(message)
         parked.properties.pop(SESSION_ID, None)
         return parked
 
 
 class ForgetsThrottling(SimSender):
-    def ended(self, journey: SendRouter, step: Try, verdict: Verdict) -> None:
-        super().ended(journey, step, verdict)
+    def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
+        super().ended(router, step, verdict)
         self.memory.busy.clear()
 
 
 class RefusesWhatIsInDoubt(SimSender):
-    def answer(self, letter: SimMessage) -> SendOutcome:
+    def answer(self, message: SimMessage) -> SendOutcome:
         return SendOutcome.REFUSED
 
 
@@ -131,7 +131,7 @@ class BuriesMissingAtOnce(SimPump):
 
 
 class Abandons(SimPump):
-    def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
+    def defer(self, path: str, load: Sequence[Load]) -> Steps:
         yield from self.request(partial(self.queue.abandon, [locked for locked, _ in load]))
         yield from self.clock.sleep(self.clock.now + 1.0)
 
@@ -154,8 +154,8 @@ class NewerFirst(SimPump):
 
 
 class LosesTimeToLive(SimPump):
-    def opened(self, held: HeldMessage) -> EnvelopeProperties:
-        return replace(super().opened(held), time_to_live=None)
+    def open_envelope(self, held: HeldMessage) -> EnvelopeProperties:
+        return replace(super().open_envelope(held), time_to_live=None)
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------
@@ -183,10 +183,10 @@ class OnePingIsEnough(CountingMachine):
 
 
 class PingsTwiceAsOften(CountingMachine):
-    def _after_ping(
+    def _schedule_ping(
         self, entity: life.Entity, event: PingAccepted | PingFailed, *, good: bool, text: str
     ) -> life.Entity:
-        after = super()._after_ping(entity, event, good=good, text=text)
+        after = super()._schedule_ping(entity, event, good=good, text=text)
         return replace(after, ping_due=event.at + self.policy.ping_primary_interval / 2)
 
 
@@ -295,7 +295,7 @@ BUGS: Final = (
     Bug("parked messages are parked again after a failure", WorldParts(sending=ParksAllAgain)),
     Bug("a pump completes before it sends", WorldParts(moving=CompletesFirst)),
     Bug("a pump counts a timeout as acceptance", WorldParts(moving=CompletesAfterTimeout)),
-    Bug("messages to dead-letter are dropped", WorldParts(moving=DropsUnreadable)),
+    Bug("messages to dead-message are dropped", WorldParts(moving=DropsUnreadable)),
     Bug("a pump sends to a destination that is failed over", WorldParts(moving=IgnoresFailover)),
     Bug("a failed destination is tried for every message", WorldParts(moving=TriesEveryMessage)),
     Bug("messages for a missing destination are dead-lettered immediately", WorldParts(moving=BuriesMissingAtOnce)),

@@ -17,9 +17,9 @@ LOCK: Final = 60.0
 """Seconds of a backlog message's lock, as the pairing creates its queues."""
 RESCAN: Final = SEARCH_INTERVAL_SECONDS
 """Seconds between two searches of a pump for messages that another engine deferred."""
-MISSED: Final = 60.0
+RESCAN_AFTER_MISS: Final = 60.0
 """Seconds until the next search after a deferred message could not be received."""
-LATEST: Final = 15 * 60.0
+MAX_HIDDEN_SECONDS: Final = 15 * 60.0
 """Maximum seconds until an accepted message appears (SPEC.md section 1)."""
 
 

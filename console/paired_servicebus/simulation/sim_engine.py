@@ -5,7 +5,9 @@ They are the timer, pings and probes, and the wake-up of waiting calls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
@@ -30,12 +32,12 @@ from paired_servicebus.core.model.pairing_events import (
     Ticked,
 )
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement, Verdict
-from paired_servicebus.simulation.run_plan import OperatorAct
+from paired_servicebus.simulation.invariants import InvariantChecker
+from paired_servicebus.simulation.network import Network
+from paired_servicebus.simulation.run_plan import OperatorAct, Plan
+from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.state_invariants import StateInvariantChecker
-from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, kill
-
-if TYPE_CHECKING:
-    from paired_servicebus.simulation.world import World
+from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, VirtualClock, kill
 
 JUDGEMENTS = {kind: Judgement(kind, VERDICTS[kind], str(kind)) for kind in FailureKind}
 Reached = set[tuple[State, Trigger]]
@@ -52,13 +54,44 @@ class CountingMachine(PairingMachine):
         return effects
 
 
+class SimActor(Protocol):
+    """A pump of an engine."""
+
+    def run(self) -> Steps: ...
+
+
+class EngineParts(Protocol):
+    """The parts of a World that an engine creates."""
+
+    @property
+    def pairing(self) -> type[CountingMachine]: ...
+    @property
+    def moving(self) -> Callable[[SimEngine, SimBacklogQueue], SimActor]: ...
+
+
+class RunContext(Protocol):
+    """The state of one run that its engines, senders and pumps use; `World` is the implementation."""
+
+    plan: Plan
+    random: Random
+    clock: VirtualClock
+    reached: Reached
+    watch: InvariantChecker
+    network: Network
+    destinations: dict[str, SimDestination]
+    queues: list[SimBacklogQueue]
+
+    @property
+    def parts(self) -> EngineParts: ...
+
+
 class SimEngine:
     """One engine; a crash ends it anywhere, and `start` boots it again.
 
     Overridden by planted bugs: `judge`, `tell`, `ping`, `probe`.
     """
 
-    def __init__(self, world: World, index: int, *, syphon: bool) -> None:
+    def __init__(self, world: RunContext, index: int, *, syphon: bool) -> None:
         self.world = world
         self.clock = world.clock
         self.index = index
@@ -87,8 +120,8 @@ class SimEngine:
         self.state_watch = StateInvariantChecker(self.name, world.watch)
         self.memories: dict[tuple[int, str], SenderMemory] = {}
         self._armed: float | None = None
-        world.watch.say(f"{self.name} starts")
-        for entity in world.plan.entities:  # as the console's own engine lists what it is told to
+        world.watch.log(f"{self.name} starts")
+        for entity in world.plan.entities:  # like an engine with configured entities
             self.machine.entity(entity.path, at=self.clock.now)
         if self.syphon:
             for queue in world.queues:
@@ -98,8 +131,8 @@ class SimEngine:
         """Die; the calls in progress get no answer."""
         if not self.alive:
             return
-        self.world.watch.say(f"{self.name} crashes")
-        self.state_watch.all_on_time(self.clock.now)
+        self.world.watch.log(f"{self.name} crashes")
+        self.state_watch.check_end(self.clock.now)
         self.alive = False
         self._arms += 1
         self._waiters = []
@@ -142,7 +175,7 @@ class SimEngine:
     def _announced(self, event: Event) -> None:
         watch = self.world.watch
         if watch.trace is not None:
-            watch.say(f"{self.name}: {event}")
+            watch.log(f"{self.name}: {event}")
         if isinstance(event, StateChanged):
             self.state_watch.changed(event)
         elif isinstance(event, QueuePulled):
@@ -173,9 +206,9 @@ class SimEngine:
         try:
             self.tell(events[act.verb])
         except IllegalEventError as error:
-            self.world.watch.say(f"{self.name} refuses to {act.verb} {act.path}: {error}")
+            self.world.watch.log(f"{self.name} refuses to {act.verb} {act.path}: {error}")
 
-    # -- what the machine knows of sends ------------------------------------------------------------------------------
+    # -- reports of sends to the machine -----------------------------------------------------------------------------
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
         """Report an accepted attempt."""

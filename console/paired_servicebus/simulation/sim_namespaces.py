@@ -13,7 +13,14 @@ from random import Random
 from typing import Final
 
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.simulation.run_plan import LATEST, LOCK, EntityPlan, InjectedCondition, InjectedFault, QueuePlan
+from paired_servicebus.simulation.run_plan import (
+    LOCK,
+    MAX_HIDDEN_SECONDS,
+    EntityPlan,
+    InjectedCondition,
+    InjectedFault,
+    QueuePlan,
+)
 from paired_servicebus.simulation.sim_messages import SimMessage
 from paired_servicebus.simulation.virtual_clock import VirtualClock
 
@@ -83,23 +90,23 @@ class SimDestination(RequestTarget):
         super().end(fault)
         if not self.away:
             waiting, self._waiting = self._waiting, []
-            for letter, expires in waiting:
-                self._read(letter, expires)
+            for message, expires in waiting:
+                self._read(message, expires)
 
-    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+    def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
         """Accept all or none; they are visible after `hidden` seconds."""
-        if any(letter.poison for letter in letters):
+        if any(message.poison for message in messages):
             return FailureKind.ARGUMENT
-        if self.depth + len(letters) > self.plan.capacity:
+        if self.depth + len(messages) > self.plan.capacity:
             self.full_at = self._clock.now
             return FailureKind.FULL
-        for letter in letters:
+        for message in messages:
             if self.plan.detects_duplicates:
-                if letter.message_id in self._seen:
+                if message.message_id in self._seen:
                     continue
-                self._seen.add(letter.message_id)
-            self._landed(self, letter)
-            self._enqueue(letter, hidden)
+                self._seen.add(message.message_id)
+            self._landed(self, message)
+            self._enqueue(message, hidden)
         return None
 
     def ping(self) -> FailureKind | None:
@@ -109,22 +116,22 @@ class SimDestination(RequestTarget):
         self.full_at = self._clock.now
         return FailureKind.FULL
 
-    def _enqueue(self, letter: SimMessage, hidden: float) -> None:
+    def _enqueue(self, message: SimMessage, hidden: float) -> None:
         self.depth += 1
         visible = self._clock.now
-        if letter.scheduled is not None:
-            visible = max(visible, letter.scheduled.timestamp())
-        expires = None if letter.time_to_live is None else visible + letter.time_to_live.total_seconds()
-        self._clock.at(visible + hidden + 0.1, self._read, letter, expires)
+        if message.scheduled is not None:
+            visible = max(visible, message.scheduled.timestamp())
+        expires = None if message.time_to_live is None else visible + message.time_to_live.total_seconds()
+        self._clock.at(visible + hidden + 0.1, self._read, message, expires)
 
-    def _read(self, letter: SimMessage, expires: float | None) -> None:
+    def _read(self, message: SimMessage, expires: float | None) -> None:
         if expires is not None and expires <= self._clock.now:
-            self._expired(letter)
+            self._expired(message)
         elif self.away:
-            self._waiting.append((letter, expires))
+            self._waiting.append((message, expires))
             return
         else:
-            self._received(letter)
+            self._received(message)
         self.depth -= 1
 
 
@@ -145,7 +152,7 @@ EVERY_DELIVERY_LIMIT: Final = "the delivery limit"
 
 
 class SimBacklogQueue(RequestTarget):
-    """A backlog queue: peek-lock, deferral, dead letters, a quota, perhaps a delivery limit.
+    """A backlog queue: peek-lock, deferral, dead messages, a quota, perhaps a delivery limit.
 
     `expired_lock` is called for every lock that ended unsettled.
     """
@@ -166,13 +173,13 @@ class SimBacklogQueue(RequestTarget):
         self._numbers = 0
         self._locks = 0
 
-    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+    def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
         """Accept all or none; they are visible after `hidden` seconds."""
-        if len(self.held) + len(letters) > self.plan.capacity:
+        if len(self.held) + len(messages) > self.plan.capacity:
             return FailureKind.FULL
-        for letter in letters:
+        for message in messages:
             self._numbers += 1
-            self.held[self._numbers] = HeldMessage(self._numbers, letter, self._clock.now)
+            self.held[self._numbers] = HeldMessage(self._numbers, message, self._clock.now)
             if hidden:
                 self._clock.at(self._clock.now + hidden, self._show, self._numbers)
             else:
@@ -225,14 +232,14 @@ class SimBacklogQueue(RequestTarget):
         del self.held[held.number]
         self.dead.append((held.letter, reason))
 
-    # -- settlements: what was locked, and whether each was still ---------------------------------------------------
+    # -- settlements -----------------------------------------------------------------------------------------------
 
     def complete(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
         """Remove the messages."""
         return [self._settle(held, lock, lambda one: self.held.pop(one.number)) for held, lock in locked]
 
     def dead_letter(self, locked: Sequence[tuple[HeldMessage, int]], reason: str) -> list[bool]:
-        """Move the messages to the dead-letter queue."""
+        """Move the messages to the dead-message queue."""
         return [self._settle(held, lock, lambda one: self._bury(one, reason)) for held, lock in locked]
 
     def defer(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
@@ -250,7 +257,7 @@ class SimBacklogQueue(RequestTarget):
         act(held)
         return True
 
-    # -- what was set aside ----------------------------------------------------------------------------------------
+    # -- deferred messages ----------------------------------------------------------------------------------------
 
     def receive_deferred(self, numbers: Sequence[int]) -> list[tuple[HeldMessage, int]] | None:
         """Lock deferred messages: all of them, or none if one is gone or locked."""
@@ -268,4 +275,4 @@ def _defer(held: HeldMessage) -> None:
 
 def hidden_for(random: Random, condition: InjectedCondition | None) -> float:
     """Return the seconds until a message accepted now is visible; mostly short, at most 15 minutes."""
-    return random.random() ** 3 * LATEST if condition is InjectedCondition.HIDDEN else 0.0
+    return random.random() ** 3 * MAX_HIDDEN_SECONDS if condition is InjectedCondition.HIDDEN else 0.0

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from paired_servicebus.core.errors import EnvelopeError, PairedError
 from paired_servicebus.core.model.envelope import EnvelopeProperties, remaining, unwrap
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.destination_circuits import FATES, Fate
-from paired_servicebus.simulation.run_plan import MISSED, RESCAN
+from paired_servicebus.simulation.run_plan import RESCAN, RESCAN_AFTER_MISS
+from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, unpark
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
 from paired_servicebus.simulation.virtual_clock import Steps
-
-if TYPE_CHECKING:
-    from paired_servicebus.simulation.sim_engine import SimEngine
 
 BATCH: Final = 20
 PACK: Final = 5
@@ -39,8 +37,8 @@ class LinkBrokenError(PairedError):
 class SimPump:
     """The pump of one backlog queue.
 
-    Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `set_aside`, `find_set_aside`,
-    `opened`, `undeliverable`, `move`.
+    Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `defer`, `find_set_aside`,
+    `open_envelope`, `undeliverable`, `move`.
     """
 
     def __init__(self, engine: SimEngine, queue: SimBacklogQueue) -> None:
@@ -76,18 +74,18 @@ class SimPump:
             yield from self.find_set_aside()
             self._scanned_at = clock.now
         for path in [path for path in self.aside if self.may_deliver(path)]:
-            yield from self.move_set_aside(path)
+            yield from self.move_deferred(path)
         if not self.queue.readable:
-            yield from self._something_to_do(self.scan_due(self._scanned_at))
+            yield from self._wait_for_work(self.scan_due(self._scanned_at))
             return
         received = yield from self.request(partial(self.queue.receive, BATCH))
         yield from self.move(received)
 
     def scan_due(self, scanned_at: float) -> float:
         """Return when to search for deferred messages: soon after a miss, since the engine holding them may be dead."""
-        return scanned_at + (MISSED if self._missed else RESCAN)
+        return scanned_at + (RESCAN_AFTER_MISS if self._missed else RESCAN)
 
-    def _something_to_do(self, until: float) -> Steps:
+    def _wait_for_work(self, until: float) -> Steps:
         """Wait for a message, a change, or the next try of a destination."""
         clock, process = self.clock, self.clock.current
         turn = process.turn
@@ -96,10 +94,10 @@ class SimPump:
             until = min(until, max(self.engine.machine.destinations.next_try() or until, clock.now + 1.0))
         yield from self.engine.change(until)
 
-    def request(self, act: Any, unheard: Callable[[], None] | None = None) -> Any:
+    def request(self, act: Any, unanswered: Callable[[], None] | None = None) -> Any:
         """Send a request to the queue. Raises LinkBrokenError. unheard: called before an act whose answer is lost."""
         condition = self.queue.met(self.world.random)
-        failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unheard)
+        failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unanswered)
         if failure is not None and failure is not FailureKind.FULL:
             raise LinkBrokenError(f"{self.queue.name}: {failure}")
         return act() if failure is FailureKind.FULL else answer
@@ -113,40 +111,40 @@ class SimPump:
     def move(self, received: Sequence[Locked]) -> Steps:
         """Move each destination's messages in their order, one destination after another."""
         for path, load in (yield from self.sorted(received)).items():
-            # What was set aside goes before newer messages of its destination.
+            # Deferred messages precede newer messages of their destination.
             if path in self.aside or not self.may_deliver(path):
-                yield from self.set_aside(path, load)
+                yield from self.defer(path, load)
             else:
                 yield from self.deliver(path, load)
 
     def sorted(self, received: Sequence[Locked]) -> Any:
-        """Group messages by destination; dead-letter those without a valid one, and expired ones."""
+        """Group messages by destination; dead-message those without a valid one, and expired ones."""
         loads: dict[str, list[Load]] = {}
         for locked in received:
             try:
-                enclosed = self.opened(locked[0])
+                content = self.open_envelope(locked[0])
             except EnvelopeError as error:
                 yield from self.dead_letter([locked], str(error))
             else:
-                loads.setdefault(enclosed.path.casefold(), []).append((locked, enclosed))
+                loads.setdefault(content.path.casefold(), []).append((locked, content))
         return loads
 
-    def opened(self, held: HeldMessage) -> EnvelopeProperties:
+    def open_envelope(self, held: HeldMessage) -> EnvelopeProperties:
         """Return the envelope's contents, with the time to live by the policy."""
-        enclosed = unwrap(held.letter.properties)
-        if self.engine.machine.policy.ttl_policy == "restart" or enclosed.time_to_live is None:
-            return enclosed
-        left = remaining(enclosed.time_to_live, parked_for=self.clock.now - held.enqueued_at)
+        content = unwrap(held.letter.properties)
+        if self.engine.machine.policy.ttl_policy == "restart" or content.time_to_live is None:
+            return content
+        left = remaining(content.time_to_live, parked_for=self.clock.now - held.enqueued_at)
         if left is None:
             raise EnvelopeError("expired in the backlog")
-        return replace(enclosed, time_to_live=left)
+        return replace(content, time_to_live=left)
 
     def deliver(self, path: str, load: Sequence[Load]) -> Steps:
         """Deliver a load to its destination in packs; defer the messages that it does not accept now."""
         done = 0
         while done < len(load):
             if not self.may_deliver(path):  # asked anew each time: other pumps have tried it meanwhile
-                yield from self.set_aside(path, load[done:])
+                yield from self.defer(path, load[done:])
                 return
             pack = load[done : done + PACK]
             failure = yield from self.deliver_pack(path, pack)
@@ -154,11 +152,11 @@ class SimPump:
                 failure, count = yield from self._one_by_one(path, pack)
                 done += count
             elif failure is None or failure in MESSAGES_FAULT:
-                yield from self.came_of_it(path, pack, failure)
+                yield from self.settle_result(path, pack, failure)
                 done += len(pack)
                 continue
             if failure is not None and failure not in MESSAGES_FAULT:
-                yield from self.came_of_it(path, load[done:], failure)
+                yield from self.settle_result(path, load[done:], failure)
                 return
 
     def _one_by_one(self, path: str, pack: Sequence[Load]) -> Any:
@@ -169,24 +167,24 @@ class SimPump:
             failure = yield from self.deliver_pack(path, [one])
             if failure is not None and failure not in MESSAGES_FAULT:
                 return failure, count
-            yield from self.came_of_it(path, [one], failure)
+            yield from self.settle_result(path, [one], failure)
         return None, len(pack)
 
     def deliver_pack(self, path: str, pack: Sequence[Load]) -> Any:
         """Make one attempt; return its failure, or None."""
         world, watch, engine = self.world, self.world.watch, self.engine
-        letters = [unpark(held.letter, enclosed, (self.queue.index, held.number)) for (held, _), enclosed in pack]
+        messages = [unpark(held.letter, content, (self.queue.index, held.number)) for (held, _), content in pack]
         timeout, began = engine.machine.policy.send_timeout, self.clock.now
         diverting = engine.machine.entity(path, at=self.clock.now).diverting if path in world.destinations else False
-        watch.attempted(self.who, path, letters[0].body, diverting=diverting)
-        failure = yield from self._attempt(path, letters, timeout)
+        watch.attempted(self.who, path, messages[0].body, diverting=diverting)
+        failure = yield from self._attempt(path, messages, timeout)
         if watch.trace is not None:
-            watch.say(f"{engine.name} moved {letters[0].body}+{len(letters) - 1} to {path}: {failure or 'accepted'}")
+            watch.log(f"{engine.name} moved {messages[0].body}+{len(messages) - 1} to {path}: {failure or 'accepted'}")
         watch.answered(self.who, path, failure, tried=began)
         watch.heard(engine.name, path, failure)
         return failure
 
-    def _attempt(self, path: str, letters: list[SimMessage], timeout: float) -> Any:
+    def _attempt(self, path: str, messages: list[SimMessage], timeout: float) -> Any:
         world = self.world
         destination = world.destinations.get(path)
         if destination is None:
@@ -194,12 +192,16 @@ class SimPump:
             return FailureKind.NOT_FOUND
         condition = destination.met(world.random)
         failure, _ = yield from world.network.request(
-            destination, condition, timeout, partial(destination.take, letters), partial(world.watch.unheard, letters)
+            destination,
+            condition,
+            timeout,
+            partial(destination.take, messages),
+            partial(world.watch.unanswered, messages),
         )
         return failure
 
-    def came_of_it(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
-        """Complete, dead-letter or defer by the result; update the destination's circuit."""
+    def settle_result(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
+        """Complete, dead-message or defer by the result; update the destination's circuit."""
         now, destinations = self.clock.now, self.engine.machine.destinations
         if failure is None:
             destinations.delivered(path, at=now)
@@ -212,7 +214,7 @@ class SimPump:
             if self.undeliverable(path):
                 yield from self.dead_letter([locked for locked, _ in load], "not found for too long")
             else:
-                yield from self.set_aside(path, load)
+                yield from self.defer(path, load)
 
     def undeliverable(self, path: str) -> bool:
         """Return whether the destination has been missing for too long."""
@@ -225,36 +227,36 @@ class SimPump:
         yield from self.request(partial(self.queue.complete, [locked for locked, _ in load]))
 
     def dead_letter(self, locked: Sequence[Locked], reason: str) -> Steps:
-        """Move the messages to the queue's dead-letter queue."""
+        """Move the messages to the queue's dead-message queue."""
         for held, _ in locked:
-            self.world.watch.buried(self.engine.name, held)
+            self.world.watch.dead_lettered(self.engine.name, held)
         yield from self.request(partial(self.queue.dead_letter, locked, reason))
 
-    def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
+    def defer(self, path: str, load: Sequence[Load]) -> Steps:
         """Defer the messages and remember their numbers."""
         locked = [one for one, _ in load]
-        unheard = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
-        yield from self.request(partial(self.queue.defer, locked), unheard)
+        unanswered = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
+        yield from self.request(partial(self.queue.defer, locked), unanswered)
         self.aside.setdefault(path, []).extend(held.number for (held, _), _ in load)
 
-    # -- set aside --------------------------------------------------------------------------------------------------
+    # -- deferred messages -------------------------------------------------------------------------------------------
 
-    def move_set_aside(self, path: str) -> Steps:
+    def move_deferred(self, path: str) -> Steps:
         """Deliver the messages deferred for a destination, oldest first, while it accepts them."""
         numbers = sorted(set(self.aside.pop(path)))
         while numbers:
             chunk, numbers = numbers[:BATCH], numbers[BATCH:]
-            received = yield from self.received_again(chunk)
+            received = yield from self.receive_again(chunk)
             for destination, load in (yield from self.sorted(received)).items():
                 yield from self.deliver(destination, load)
-            if path in self.aside:  # it failed again: everything later waits behind it
+            if path in self.aside:  # it failed again: later messages wait behind it
                 self.aside[path] += numbers
                 return
             if numbers and not self.may_deliver(path):
                 self.aside[path] = numbers
                 return
 
-    def received_again(self, numbers: Sequence[int]) -> Any:
+    def receive_again(self, numbers: Sequence[int]) -> Any:
         """Receive deferred messages by number, one by one if the whole request fails."""
         found = yield from self.request(partial(self.queue.receive_deferred, numbers))
         if found is not None or len(numbers) == 1:
@@ -262,7 +264,7 @@ class SimPump:
             return found or []
         received: list[Locked] = []
         for number in numbers:
-            received += yield from self.received_again([number])
+            received += yield from self.receive_again([number])
         return received
 
     def find_set_aside(self) -> Steps:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import TABLE, State
-from paired_servicebus.simulation.campaign import SHOWN, Totals, catch_all, run_many
+from paired_servicebus.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
 from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
 from paired_servicebus.simulation.world import RunResult, run_seed
 
@@ -26,7 +26,7 @@ def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
         ConfigurationError: fewer than one seed.
     """
     if seed is not None:
-        return _one(seed, json_line=json_line)
+        return _run_one(seed, json_line=json_line)
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}; it must be 1 at least")
     processes = min(PROCESSES, os.cpu_count() or 1)
@@ -36,7 +36,7 @@ def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
     return 1 if totals.failing or caught < len(BUGS) else 0
 
 
-def _one(seed: int, *, json_line: bool) -> int:
+def _run_one(seed: int, *, json_line: bool) -> int:
     """Run one seed; its trace goes to standard error, so that standard output has only the object."""
     result = run_seed(seed, traced=True)
     if result.broken:
@@ -56,7 +56,7 @@ def _object(totals: Totals, caught: int) -> dict[str, Any]:
         "lost": totals.lost,
         "unexpected": totals.unexpected,
         "stuck": totals.stuck,
-        "failing_seeds": [seed for seed, _ in totals.failing[:SHOWN]],
+        "failing_seeds": [seed for seed, _ in totals.failing[:MAX_SHOWN]],
         "planted_bugs": {"total": len(BUGS), "caught": caught},
         "states_reached": _states(totals.reached),
         "transitions_reached": len(totals.reached),
@@ -81,7 +81,7 @@ def _sentences(totals: Totals, caught: int) -> str:
         f"{len(totals.reached)} of {len(TABLE)}",
         f"planted bugs caught within {WITHIN} seeds: {caught} of {len(BUGS)}",
     ]
-    lines += [f"seed {seed} {text}" for seed, text in totals.failing[:SHOWN]]
+    lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:
         first = totals.failing[0][0]
         lines.append(f"{len(totals.failing)} seeds broke a rule; paired simulate --seed {first} replays the first")

@@ -8,7 +8,7 @@ from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
-from paired_servicebus.simulation.invariants import CLOSE, InvariantChecker
+from paired_servicebus.simulation.invariants import TIME_TOLERANCE_SECONDS, InvariantChecker
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class StateInvariantChecker:
     def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
         """Record the result of a send at the primary."""
         seen = self.of(path)
-        self._not_quiet_for_long(seen, path, at)
+        self._check_not_silent(seen, path, at)
         seen.failure, seen.heard = failure, at
 
     def changed(self, change: StateChanged) -> None:
@@ -64,7 +64,7 @@ class StateInvariantChecker:
             seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
             seen.ping_began, seen.good_pings = None, 0
         elif now not in DIVERTING:
-            self._on_time(seen, change.entity, change.at)
+            self._check_ping_time(seen, change.entity, change.at)
             seen.ping_due = seen.ping_began = None
         seen.state, seen.since = now, change.at
 
@@ -80,12 +80,12 @@ class StateInvariantChecker:
             self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
-            if seen.state is not State.SUSPECT or abs(late) > CLOSE:
+            if seen.state is not State.SUSPECT or abs(late) > TIME_TOLERANCE_SECONDS:
                 fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
         elif seen.state is State.FAILED_OVER:
             if seen.good_pings < policy.failback_pings:
                 fail("failback", f"{what} after {seen.good_pings} accepted pings of {policy.failback_pings}")
-            if change.at - seen.since < policy.cool_down - CLOSE:
+            if change.at - seen.since < policy.cool_down - TIME_TOLERANCE_SECONDS:
                 fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
         elif seen.failure is not None:
             fail("healthy by a send", f"{what} after {seen.failure}")
@@ -99,12 +99,12 @@ class StateInvariantChecker:
 
     def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is None or abs(at - due) > CLOSE:
+        if due is None or abs(at - due) > TIME_TOLERANCE_SECONDS:
             self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
 
-    def _not_quiet_for_long(self, seen: SeenEntity, path: str, at: float) -> None:
+    def _check_not_silent(self, seen: SeenEntity, path: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is not None and due < at - CLOSE:
+        if due is not None and due < at - TIME_TOLERANCE_SECONDS:
             self.watch.fail("quiet", f"{self.engine}: {path} is healthy though quiet for {at - due:.3f} s too long")
 
     # -- pings ------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class StateInvariantChecker:
             self.watch.fail("ping", f"{what} and is pinged")
         elif seen.ping_began is not None:
             self.watch.fail("ping", f"{what} and two pings are under way")
-        elif seen.ping_due is None or abs(at - seen.ping_due) > CLOSE:
+        elif seen.ping_due is None or abs(at - seen.ping_due) > TIME_TOLERANCE_SECONDS:
             self.watch.fail("ping", f"{what} and is pinged {at - (seen.ping_due or 0):+.3f} s from when it was due")
         seen.ping_due, seen.ping_began = None, at
 
@@ -135,12 +135,12 @@ class StateInvariantChecker:
         seen.heard = at
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
 
-    def _on_time(self, seen: SeenEntity, path: str, at: float) -> None:
-        if seen.ping_due is not None and seen.ping_due < at - CLOSE:
+    def _check_ping_time(self, seen: SeenEntity, path: str, at: float) -> None:
+        if seen.ping_due is not None and seen.ping_due < at - TIME_TOLERANCE_SECONDS:
             self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
 
-    def all_on_time(self, at: float) -> None:
+    def check_end(self, at: float) -> None:
         """Check at the end of a boot that no ping is overdue, and no silent entity is called healthy."""
         for path, seen in self.seen.items():
-            self._on_time(seen, path, at)
-            self._not_quiet_for_long(seen, path, at)
+            self._check_ping_time(seen, path, at)
+            self._check_not_silent(seen, path, at)

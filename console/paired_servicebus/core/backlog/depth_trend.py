@@ -18,7 +18,7 @@ STEADY: Final = 0.1
 """Messages a second, in either direction."""
 NOISE: Final = 0.02
 """Share of the greatest depth. A change against the trend up to this or LEAST_TURN messages is no turn."""
-LEAST_TURN: Final = 2.0
+MIN_TURN_MESSAGES: Final = 2.0
 
 
 class Trend(StrEnum):
@@ -63,7 +63,7 @@ def growth(readings: Sequence[DepthReading]) -> DepthGrowth | None:
 
 def since_turn(readings: Sequence[DepthReading]) -> Sequence[DepthReading]:
     """Return the readings since the last peak or trough, inclusive; all of them without a turn."""
-    noise = max(LEAST_TURN, NOISE * max(reading.messages for reading in readings))
+    noise = max(MIN_TURN_MESSAGES, NOISE * max(reading.messages for reading in readings))
     now, low, high = readings[-1].messages, readings[-1], readings[-1]
     for reading in reversed(readings):
         for turn in (low, high):

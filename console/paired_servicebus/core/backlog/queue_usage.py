@@ -63,6 +63,6 @@ def growth_alarm(indices: frozenset[int]) -> str:
     subject, grow = ("queue {} is", "grows") if len(indices) == 1 else ("queues {} are", "grow")
     return (
         f"backlog {subject.format(format_indices(indices))} unused by this engine and {grow}: an application parks "
-        f"there and no syphon known here moves it; set backlog_queue_count to {max(indices) + 1} or more here, or move the "
-        "messages by order (paired move-stranded)"
+        f"there and no syphon known here moves it; set backlog_queue_count to {max(indices) + 1} or more here, or "
+        "move the messages by order (paired move-stranded)"
     )

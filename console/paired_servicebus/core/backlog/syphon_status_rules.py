@@ -9,15 +9,14 @@ queues may hold messages for the same outage; an engine that knows of the outage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
+from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.time_format import clock
-
-MAX_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +163,10 @@ def _stuck(it: SyphonEvidence) -> str:
 
 def _for_destinations(it: SyphonEvidence) -> str:
     away = it.away
-    whom = [f"an outage of {_named(away.outage)}"] if away.outage else []
-    whom += [_named([f"{path} ({reason})" for path, reason in away.refused])] if away.refused else []
-    whom += [f"{_named(away.forced)} (forced here)"] if away.forced else []
-    whom += [f"{_named(away.paused)} (paused by an operator)"] if away.paused else []
+    whom = [f"an outage of {join_names(away.outage)}"] if away.outage else []
+    whom += [join_names([f"{path} ({reason})" for path, reason in away.refused])] if away.refused else []
+    whom += [f"{join_names(away.forced)} (forced here)"] if away.forced else []
+    whom += [f"{join_names(away.paused)} (paused by an operator)"] if away.paused else []
     heals = bool(away.outage or away.refused)
     several = len(away.outage) + len(away.refused) > 1
     end = f"moves them when {'each is' if several else 'it is'} healthy again" if heals else ""
@@ -197,8 +196,3 @@ def _last(it: SyphonEvidence) -> str:
 
 def _count(it: SyphonEvidence) -> str:
     return f"{it.parked} message{'' if it.parked == 1 else 's'}"
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
-    return ", ".join(paths[:MAX_NAMES]) + more

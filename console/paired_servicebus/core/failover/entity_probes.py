@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-SECOND_LOOK: Final = 0.5
+RETRY_SHARE: Final = 0.5
 """Share of the failover interval between a failed probe and the next one."""
-LEAST: Final = 1.0
+MIN_INTERVAL_SECONDS: Final = 1.0
 """Minimum seconds between two probes of one entity."""
 
 
@@ -26,7 +26,7 @@ class EntityProbes:
 
     def __init__(self, *, interval: float, failover_interval: float) -> None:
         self._interval = interval
-        self._soon = min(interval, max(LEAST, SECOND_LOOK * failover_interval))
+        self._soon = min(interval, max(MIN_INTERVAL_SECONDS, RETRY_SHARE * failover_interval))
         self._heard: dict[str, float] = {}
         """Time of the latest send by key; the keys are the probed entities."""
         self._due: list[tuple[float, str]] = []

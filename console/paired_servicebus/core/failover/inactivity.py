@@ -23,9 +23,9 @@ class InactivityTimer:
     def __init__(self) -> None:
         self._heard: dict[str, float] = {}
         self._healthy: set[str] = set()
-        self._looks: list[tuple[float, str]] = []
-        self._has_look: set[str] = set()
-        """Keys in `_looks`, once each; `_drop_first` removes keys that are no longer healthy."""
+        self._deadlines: list[tuple[float, str]] = []
+        self._scheduled: set[str] = set()
+        """Keys in `_deadlines`, once each; `_drop_first` removes keys that are no longer healthy."""
 
     def heard(self, key: str, *, at: float) -> None:
         """Record that a send, probe or ping has ended."""
@@ -35,7 +35,7 @@ class InactivityTimer:
         """Return whether the entity had no activity for QUIET_AFTER, or none ever."""
         return self._ends(key) <= at
 
-    def not_known(self, entity: Entity) -> Entity:
+    def discard_answer(self, entity: Entity) -> Entity:
         """Return the entity with the primary's last answer discarded, as too old or absent."""
         return replace(entity, primary_good=None, quiet_since=self._heard.get(entity.path.casefold()))
 
@@ -45,32 +45,32 @@ class InactivityTimer:
             self._healthy.discard(key)
             return
         self._healthy.add(key)
-        if key not in self._has_look:
-            self._has_look.add(key)
-            heapq.heappush(self._looks, (self._ends(key), key))
+        if key not in self._scheduled:
+            self._scheduled.add(key)
+            heapq.heappush(self._deadlines, (self._ends(key), key))
 
     def next(self) -> float | None:
         """Return the next deadline; apply counted sends first. None: no entity is healthy."""
-        while self._looks and self._looks[0][1] not in self._healthy:
+        while self._deadlines and self._deadlines[0][1] not in self._healthy:
             self._drop_first()
-        return self._looks[0][0] if self._looks else None
+        return self._deadlines[0][0] if self._deadlines else None
 
     def due(self, at: float, *, most: int) -> list[str]:
         """Return at most `most` entities that have fallen silent; move the others' deadlines."""
         found: list[str] = []
         while len(found) < most and (look := self.next()) is not None and look <= at:
-            key = self._looks[0][1]
+            key = self._deadlines[0][1]
             ends = self._ends(key)
             if ends > at:
-                heapq.heapreplace(self._looks, (ends, key))
+                heapq.heapreplace(self._deadlines, (ends, key))
             else:
                 self._drop_first()
                 found.append(key)
         return found
 
     def _drop_first(self) -> None:
-        _, key = heapq.heappop(self._looks)
-        self._has_look.discard(key)
+        _, key = heapq.heappop(self._deadlines)
+        self._scheduled.discard(key)
 
     def _ends(self, key: str) -> float:
         return self._heard.get(key, 0.0) + QUIET_AFTER

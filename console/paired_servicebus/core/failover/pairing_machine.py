@@ -89,7 +89,7 @@ class PairingMachine:
         key = path.casefold()
         found = self._entities.get(key)
         if found is None:
-            found = self._keep(Entity(path=path, since=at))
+            found = self._store(Entity(path=path, since=at))
         return found
 
     def probe(self, path: str, *, at: float) -> None:
@@ -97,7 +97,7 @@ class PairingMachine:
         interval = self.policy.ping_primary_interval
         a_day = probes_a_day(interval=interval, ping=self.policy.ping)
         probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
-        self._keep(probed)
+        self._store(probed)
         self.probes.start(path.casefold(), at=at)
 
     def entities(self) -> tuple[Entity, ...]:
@@ -141,7 +141,7 @@ class PairingMachine:
         if handler is None:
             raise IllegalEventError(f"the state machine does not handle {type(event).__name__}")
         effects = handler(self, event)
-        self._forget_stale()
+        self._drop_stale_deadlines()
         return effects
 
     def _send_accepted(self, event: SendAccepted) -> list[Effect]:
@@ -177,7 +177,7 @@ class PairingMachine:
             self._refuse_unknown_queue(event.queue)
             pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
             return self._queue_failed(event, event.queue) if pulls else []
-        self._heard_failure(event)
+        self._record_failed_send(event)
         verdict = VERDICTS[event.failure]
         if verdict is Verdict.THROTTLED:  # a probe would add load
             self.probes.heard(event.entity.casefold(), at=event.at)
@@ -185,12 +185,12 @@ class PairingMachine:
             self.pace.throttled(event.at)
         return self._attempt_failed(event, verdict)
 
-    def _heard_failure(self, event: SendFailed) -> None:
+    def _record_failed_send(self, event: SendFailed) -> None:
         """Record a failed send as activity, so that an unknown entity is silent from then on."""
         self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
         if entity.quiet_since is not None:
-            self._keep(replace(entity, quiet_since=event.at))
+            self._store(replace(entity, quiet_since=event.at))
 
     def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
@@ -201,7 +201,7 @@ class PairingMachine:
 
     def _note_failure(self, event: SendFailed) -> None:
         entity = self.entity(event.entity, at=event.at)
-        self._keep(replace(entity, last_failure=event.reason, last_failure_at=event.at))
+        self._store(replace(entity, last_failure=event.reason, last_failure_at=event.at))
 
     def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
@@ -245,7 +245,7 @@ class PairingMachine:
     def _fallen_quiet(self, at: float) -> list[Effect]:
         effects: list[Effect] = []
         for key in self.quiet.due(at, most=DEADLINES_PER_TICK):
-            effects += self._move(self.quiet.not_known(self._entities[key]), Trigger.QUIET, at, SILENCE)
+            effects += self._move(self.quiet.discard_answer(self._entities[key]), Trigger.QUIET, at, SILENCE)
         return effects
 
     def _probes_due(self, at: float) -> list[Effect]:
@@ -273,7 +273,7 @@ class PairingMachine:
         if not entity.diverting:  # then the pings' answers stand there
             text = event.reason or f"{event.took * 1000:.0f} ms"
             entity = replace(entity, last_ping_at=event.at, last_ping_good=event.failure is None, last_ping_text=text)
-            self._keep(entity)
+            self._store(entity)
         if event.failure is None or verdict is None:
             return self._attempt_accepted(entity, event.at)
         failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
@@ -294,14 +294,14 @@ class PairingMachine:
         if entity.ping_due is None or entity.ping_due > at:
             return []
         number = entity.pings + 1
-        self._keep(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
+        self._store(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
         return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
 
     def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
         entity = self._known(event.entity)
-        if self._overtaken(entity, event):
+        if self._is_overtaken(entity, event):
             return [Announce(event)]
-        entity = self._after_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
+        entity = self._schedule_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
         trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
         count = entity.pings_in_a_row
         why = "a ping was accepted" if count == 1 else f"{count} pings in a row were accepted"
@@ -309,20 +309,20 @@ class PairingMachine:
 
     def _ping_failed(self, event: PingFailed) -> list[Effect]:
         entity = self._known(event.entity)
-        if self._overtaken(entity, event):
+        if self._is_overtaken(entity, event):
             return [Announce(event)]
-        entity = self._after_ping(entity, event, good=False, text=event.reason)
+        entity = self._schedule_ping(entity, event, good=False, text=event.reason)
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
 
     @staticmethod
-    def _overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
+    def _is_overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
         """Return whether a failback came between the ping and its answer. Numbers restart with each failover, so
         `began` also identifies a ping: this failover's pings begin at least one interval after it."""
         left = entity.left_primary_at
         earlier = left is not None and event.at - event.took < left
         return not entity.ping_in_flight or entity.pings != event.number or earlier
 
-    def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
+    def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
         """Schedule the next ping one interval after the start of this one, immediately if it took longer. A throttled
         ping delays the next by at least `throttle_wait`."""
         throttled = isinstance(event, PingFailed) and event.throttled
@@ -358,7 +358,7 @@ class PairingMachine:
     def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
         entity = self._known(event.entity)
         if trigger is Trigger.RELEASE_UNKNOWN:
-            entity = self.quiet.not_known(entity)
+            entity = self.quiet.discard_answer(entity)
         reason = f' "{event.why}"' if event.why else ""
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
@@ -394,7 +394,7 @@ class PairingMachine:
             self.quiet.entered(entity.path.casefold(), now)
         key = entity.path.casefold()
         before = self._entities.get(key)
-        self._keep(entity)
+        self._store(entity)
         for due in (entity.fails_over_at, entity.ping_due):
             if due is not None and (before is None or due not in (before.fails_over_at, before.ping_due)):
                 heapq.heappush(self._deadlines, (due, key))
@@ -402,7 +402,7 @@ class PairingMachine:
             return []
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
 
-    def _keep(self, entity: Entity) -> Entity:
+    def _store(self, entity: Entity) -> Entity:
         """Store the entity."""
         key = entity.path.casefold()
         self._entities[key] = entity
@@ -412,7 +412,7 @@ class PairingMachine:
             self.settled.discard(key)
         return entity
 
-    def _forget_stale(self) -> None:
+    def _drop_stale_deadlines(self) -> None:
         """Drop outdated deadlines from the front of the heap."""
         while self._deadlines:
             due, key = self._deadlines[0]

@@ -147,11 +147,11 @@ class SendRouter:
             resting = [route.queue for route in self._sender.busy if self._sender.rests(route, at)]
             queue = rotation.pick(draw, avoid=[index for index in resting if index is not None])
         if queue is None:
-            return self._wait_for_a_queue(rotation, at)
+            return self._wait_for_queue(rotation, at)
         self._sender.queue = queue
         return self._attempt(Route(queue), at)
 
-    def _wait_for_a_queue(self, rotation: Rotation, at: float) -> Next:
+    def _wait_for_queue(self, rotation: Rotation, at: float) -> Next:
         """Return a wait for a busy queue, or give up if no queue is merely busy."""
         busy = [until for route, until in self._sender.busy.items() if until > at and self._in(rotation, route)]
         if not busy:

@@ -190,19 +190,19 @@ def kind_of(error: BaseException) -> FailureKind:
     else:
         return FailureKind.UNLISTED
     if isinstance(error, WireError) and kind is not FailureKind.UNAUTHENTICATED:
-        return _kind_on_the_wire(error, kind)
+        return _wire_kind(error, kind)
     if kind is FailureKind.UNEXPLAINED:
         found = _CONDITION.search(str(error))
         if found is not None:
             return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
-        if _speaks_of_the_callers_values(error):
+        if _is_unencodable(error):
             return FailureKind.ARGUMENT
-    if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
+    if kind is FailureKind.UNAUTHENTICATED and _is_missing_entity(error):
         return FailureKind.NOT_FOUND
     return kind
 
 
-def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
+def _wire_kind(error: WireError, kind: FailureKind) -> FailureKind:
     """Return the kind by condition; for unknown conditions by class.
 
     A lost connection keeps its kind unless the namespace was busy, as in the SDK.
@@ -214,13 +214,13 @@ def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
     return kind if kind is FailureKind.CONNECTION and by_condition is not FailureKind.BUSY else by_condition
 
 
-def _speaks_of_a_missing_entity(error: BaseException) -> bool:
+def _is_missing_entity(error: BaseException) -> bool:
     """Return whether a token was refused for a missing entity, which the SDK reports as an authentication error."""
     inner = getattr(error, "inner_exception", None)
     return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
 
 
-def _speaks_of_the_callers_values(error: BaseException) -> bool:
+def _is_unencodable(error: BaseException) -> bool:
     """Return whether the message could not be encoded as AMQP, which the SDK reports like a broken connection."""
     inner = getattr(error, "inner_exception", None)
     if isinstance(inner, TypeError):  # other texts are about a lost connection

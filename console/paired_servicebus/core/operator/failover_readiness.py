@@ -7,13 +7,14 @@ paired_servicebus.engine.readiness.local_evidence gather the evidence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3
@@ -21,8 +22,6 @@ FULL_SHARE: Final = 0.8
 """Used share of a backlog queue above which it warns."""
 EXPIRY_WARNING_SECONDS: Final = 3600.0
 """Seconds; a signature that ends within them and cannot be renewed warns."""
-MAX_NAMES: Final = 3
-"""Maximum names in a sentence; the others are counted."""
 
 SECONDARY: Final = "secondary reachable"
 SEND: Final = "send to the backlog"
@@ -150,7 +149,8 @@ def _send(evidence: Evidence) -> Finding:
     if refused:
         reasons = dict.fromkeys(queue.refusal for queue in refused)
         said += "".join(
-            f"; {reason}: {_named(queue.path for queue in refused if queue.refusal == reason)}" for reason in reasons
+            f"; {reason}: {join_names(queue.path for queue in refused if queue.refusal == reason)}"
+            for reason in reasons
         )
     if tried and not open_:
         verdict, todo = FindingVerdict.NO, "start an engine, which makes missing queues; the credential needs Send"
@@ -191,7 +191,7 @@ def _room(evidence: Evidence) -> Finding:
         verdict, todo = FindingVerdict.WARN, "run a syphon; more queues add space (backlog_queue_count)"
     free = f"{max(0, limit - used) / GB:.1f} of {limit / GB:.0f} GB free in {len(known)} backlog queues"
     parked = f", {sum(queue.messages or 0 for queue in known):,} messages parked"
-    named = f"; full: {_named(queue.path for queue in full)}" if full else ""
+    named = f"; full: {join_names(queue.path for queue in full)}" if full else ""
     stale = f" (not updated: {evidence.trouble})" if evidence.trouble else ""
     return Finding(
         what=ROOM,
@@ -241,7 +241,7 @@ def _syphon(evidence: Evidence) -> Finding:
     parked = sum(counted)
     lie = f"; {parked:,} messages are parked" if parked else ""
     if evidence.syphons_elsewhere:
-        verdict, said, todo = FindingVerdict.OK, f"engine {_named(evidence.syphons_elsewhere)} runs one", ""
+        verdict, said, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
     else:
         verdict, said, todo = _SYPHONS[evidence.syphon]
     return Finding(what=SYPHON, verdict=verdict, evidence=said + lie, read_at=evidence.at, todo=todo)
@@ -258,7 +258,7 @@ def _sizes(evidence: Evidence) -> Finding:
     return Finding(
         what=SIZES,
         verdict=FindingVerdict.WARN,
-        evidence=f"messages that would not survive failover{limit}: {_named(said)}",
+        evidence=f"messages that would not survive failover{limit}: {join_names(said)}",
         read_at=evidence.at,
         todo="send smaller bodies, or pair with a namespace of a larger tier",
     )
@@ -273,9 +273,9 @@ def _expiry(evidence: Evidence) -> Finding:
     hit = [one.path for one in evidence.expiry if one.dead_letters]
     blind = [one.path for one in evidence.expiry if one.dead_letters is None]
     verdict = FindingVerdict.WARN if hit else FindingVerdict.UNKNOWN if blind else FindingVerdict.OK
-    seen = f"on expiry dead-lettered by: {_named(hit)}" if hit else "no examined entity dead-letters on expiry"
+    seen = f"on expiry dead-lettered by: {join_names(hit)}" if hit else "no examined entity dead-letters on expiry"
     if blind:
-        seen += f"; not known: {_named(blind)}"
+        seen += f"; not known: {join_names(blind)}"
     return Finding(
         what=EXPIRY,
         verdict=verdict,
@@ -298,12 +298,6 @@ _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
     SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for unavailable destinations", ""),
     SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
 }
-
-
-def _named(names: Iterable[str]) -> str:
-    all_of = list(names)
-    more = f" and {len(all_of) - MAX_NAMES} more" if len(all_of) > MAX_NAMES else ""
-    return ", ".join(all_of[:MAX_NAMES]) + more
 
 
 def _oldest(queues: list[QueueEvidence]) -> float | None:

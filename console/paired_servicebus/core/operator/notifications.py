@@ -43,10 +43,10 @@ def begun(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
 
     The text before its first colon or comma identifies an alarm, without figures.
     """
-    known = Counter(map(_named, before))
+    known = Counter(map(_alarm_name, before))
     new: list[str] = []
     for alarm in after:
-        name = _named(alarm)
+        name = _alarm_name(alarm)
         if known[name]:
             known[name] -= 1
         else:
@@ -54,5 +54,5 @@ def begun(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     return tuple(new)
 
 
-def _named(alarm: str) -> str:
+def _alarm_name(alarm: str) -> str:
     return _FIGURES.sub("#", _AND_MORE.split(alarm)[0])

@@ -49,16 +49,16 @@ def _failed_over(entity: Entity) -> str:
 
 
 def _forced(entity: Entity) -> str:
-    return f"forced by {_hand(entity)}; {_pings(entity)}; stays until released"
+    return f"forced by {_operator(entity)}; {_pings(entity)}; stays until released"
 
 
 def _pinned(entity: Entity) -> str:
     failures = entity.failures_while_pinned
     count = f"{failures} failure{'' if failures == 1 else 's'} since, none diverted" if failures else "no failure since"
-    return f"pinned by {_hand(entity)}; {count}"
+    return f"pinned by {_operator(entity)}; {count}"
 
 
-def _hand(entity: Entity) -> str:
+def _operator(entity: Entity) -> str:
     reason = f' "{entity.by_why}"' if entity.by_why else ""
     return f"{entity.by} {clock(entity.since)}{reason}"
 
@@ -70,7 +70,7 @@ def _pings(entity: Entity) -> str:
     if entity.last_ping_good:
         return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
     answered = entity.pings - entity.ping_in_flight
-    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_explained(entity.last_ping_text)}){following}"
+    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_with_advice(entity.last_ping_text)}){following}"
 
 
 def _probing(entity: Entity) -> str:
@@ -83,10 +83,10 @@ def _probing(entity: Entity) -> str:
 
 
 def _last_failure(entity: Entity, at: float) -> str:
-    return f"{clock(at)} ({_explained(entity.last_failure)})"
+    return f"{clock(at)} ({_with_advice(entity.last_failure)})"
 
 
-def _explained(reason: str) -> str:
+def _with_advice(reason: str) -> str:
     """Return the reason, with advice in case of throttling (SPEC.md section 5)."""
     busy = reason.startswith(FailureKind.BUSY)
     return f"{reason}: partitioning the entity makes throttling less likely" if busy else reason

@@ -14,7 +14,7 @@ from paired_servicebus.core.model.verdict import FailureKind
 
 MIN_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
-UNBROKEN: Final = 2 * MAX_BACKOFF_SECONDS
+MAX_RUN_GAP_SECONDS: Final = 2 * MAX_BACKOFF_SECONDS
 """Maximum seconds between two tries of one run of "not found". After a longer gap (a pause, a failover, no message) the
 destination may have existed in between."""
 
@@ -85,7 +85,7 @@ class DestinationCircuits:
         """
         missing = at if FATES[kind] is Fate.WAITS_A_WHILE else None
         circuit = self._open.setdefault(path.casefold(), Circuit(path, at, reason, missing, failed_at=at))
-        unbroken = circuit.missing_since is not None and at - circuit.failed_at <= UNBROKEN
+        unbroken = circuit.missing_since is not None and at - circuit.failed_at <= MAX_RUN_GAP_SECONDS
         if missing is None or not unbroken:
             circuit.missing_since = missing
         circuit.reason, circuit.failed_at = reason, at

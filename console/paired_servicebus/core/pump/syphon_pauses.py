@@ -24,7 +24,7 @@ class SyphonPauses:
     def pause(self, event: SyphonPaused) -> None:
         """Add a pause. Raises IllegalEventError: already paused."""
         if self._has(event):
-            raise IllegalEventError(f"{_named(event)} is paused already")
+            raise IllegalEventError(f"{_target(event)} is paused already")
         if event.queue is not None:
             self.queues.add(event.queue)
         elif event.destination:
@@ -35,7 +35,7 @@ class SyphonPauses:
     def resume(self, event: SyphonResumed) -> None:
         """Remove a pause. Raises IllegalEventError: not paused."""
         if not self._has(event):
-            raise IllegalEventError(f"{_named(event)} is not paused")
+            raise IllegalEventError(f"{_target(event)} is not paused")
         if event.queue is not None:
             self.queues.discard(event.queue)
         elif event.destination:
@@ -51,7 +51,7 @@ class SyphonPauses:
         return self.all
 
 
-def _named(event: SyphonPaused | SyphonResumed) -> str:
+def _target(event: SyphonPaused | SyphonResumed) -> str:
     if event.queue is not None:
         return f"backlog queue {event.queue}"
     return f"the syphon to {event.destination}" if event.destination else "the syphon"

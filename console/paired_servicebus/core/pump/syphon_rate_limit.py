@@ -74,7 +74,7 @@ class SyphonRateLimit:
 
     def limit(self, at: float) -> float:
         """Return the current limit in messages a second; infinity: none."""
-        allowed = min(self._rate, self._borne(at))
+        allowed = min(self._rate, self._namespace_limit(at))
         if allowed == inf or at - self.live_at >= LIVE_SECONDS:
             return allowed
         return max(min(MIN_RATE, allowed), allowed * (1.0 - self._live_share))
@@ -98,7 +98,7 @@ class SyphonRateLimit:
         limit = self.limit(at)
         if limit == inf:
             return ""
-        borne = self._borne(at)
+        borne = self._namespace_limit(at)
         reason = "since the primary throttles" if borne <= self._rate else "by syphon_rate"
         share = "; live senders get the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
         return f"at most {limit:,.0f} a second, {reason}{share}"
@@ -122,7 +122,7 @@ class SyphonRateLimit:
             return None
         span = max(at - self._began, _SPAN)
         moved = max(self._seen, self._count / span)
-        before = min(self._rate, self._borne(at))
+        before = min(self._rate, self._namespace_limit(at))
         if moved < MIN_RATE and before == inf:
             return None  # not the syphon's load
         self._was = max(2 * MIN_RATE, min(before, moved) if moved >= MIN_RATE else before)
@@ -131,7 +131,7 @@ class SyphonRateLimit:
         self._filled_at = at
         return self.limit(at)
 
-    def _borne(self, at: float) -> float:
+    def _namespace_limit(self, at: float) -> float:
         """Return the rate that the namespace bears, as far as throttling shows; infinity: unlimited."""
         if not self._was:
             return inf

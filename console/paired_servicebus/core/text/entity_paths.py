@@ -33,7 +33,7 @@ def path_fault(path: str) -> str:
             return "has a segment that begins with '$'; that is a node of the namespace, not an entity"
         for character in segment:
             if not character.isalnum() and character not in _MARKS:
-                return f"holds {_named(character)}; names contain letters, digits, dots, dashes and underscores"
+                return f"holds {_format(character)}; names contain letters, digits, dots, dashes and underscores"
     return ""
 
 
@@ -50,7 +50,7 @@ def entity_path(name: str) -> str:
     return path
 
 
-def _named(character: str) -> str:
+def _format(character: str) -> str:
     """Return a character for a sentence, as a code point if it is not plain ASCII."""
     is_plain = character.isprintable() and character <= _WIDEST_ASCII
     return repr(character) if is_plain else f"the character U+{ord(character):04X}"

@@ -49,9 +49,9 @@ _PRIVATE_KEYS: Final = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^\"']*?
 def masked(text: str) -> str:
     """Replace keys, signatures, tokens, client secrets and passwords in URLs by the mask."""
     for pattern in (_PRIVATE_KEYS, _TOKENS, _NAMED, _HEADER, _PASSWORDS):
-        text = pattern.sub(_replaced, text)
+        text = pattern.sub(_mask_match, text)
     return text
 
 
-def _replaced(match: re.Match[str]) -> str:
+def _mask_match(match: re.Match[str]) -> str:
     return f"{match[1] if match.re.groups else ''}{MASK}"

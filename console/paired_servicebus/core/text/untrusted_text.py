@@ -24,7 +24,7 @@ _NOT_PRINTABLE: Final = re.compile(
 
 def harmless(text: str) -> str:
     r"""Escape every character that could move, hide or turn other text, such as `\x1b`."""
-    return _NOT_PRINTABLE.sub(_written_out, text) if _NOT_PRINTABLE.search(text) else text
+    return _NOT_PRINTABLE.sub(_escape_character, text) if _NOT_PRINTABLE.search(text) else text
 
 
 def one_line(text: str, *, most: int | None = None) -> str:
@@ -48,7 +48,7 @@ def escape_json(encoded: str) -> str:
     return _NOT_PRINTABLE.sub(_escaped, encoded) if _NOT_PRINTABLE.search(encoded) else encoded
 
 
-def _written_out(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 

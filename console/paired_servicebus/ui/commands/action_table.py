@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator import action_table as orders
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator import actions as orders
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Page, View
 

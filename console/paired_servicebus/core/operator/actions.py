@@ -86,7 +86,7 @@ def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[st
     twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
     if twice:
         return f"{twice!r} was named twice"
-    return next((text for target in targets if (text := _strange(snapshot, scope, target))), "")
+    return next((text for target in targets if (text := _unknown_target(snapshot, scope, target))), "")
 
 
 def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
@@ -140,7 +140,7 @@ def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
     return next((one for one in snapshot.queues if str(one.index) == index), None)
 
 
-def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def _unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
     """Return why a target is unknown; empty if it is known."""
     match scope:
         case Scope.ENTITY:
