@@ -34,7 +34,6 @@ class Totals:
     seeds: int = 0
     events: int = 0
     seconds: float = 0.0
-    """Processor time."""
     accepted: int = 0
     delivered: int = 0
     duplicates: int = 0
@@ -46,7 +45,6 @@ class Totals:
     reached: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, result: RunResult) -> None:
-        """Add one run."""
         ledger = result.ledger
         self.seeds += 1
         self.events += result.events
@@ -61,7 +59,6 @@ class Totals:
             self.failing.append((result.seed, str(result.broken[0])))
 
     def add(self, other: Totals) -> None:
-        """Add another process's totals."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failing += other.failing
@@ -69,7 +66,6 @@ class Totals:
 
 
 def run_seeds(seeds: Sequence[int]) -> Totals:
-    """Run these seeds in sequence."""
     totals, began = Totals(), time.process_time()
     for seed in seeds:
         totals.count(run_seed(seed))
@@ -78,7 +74,6 @@ def run_seeds(seeds: Sequence[int]) -> Totals:
 
 
 def run_many(seeds: int, *, processes: int) -> Totals:
-    """Run the seeds 1 to `seeds`."""
     every = range(1, seeds + 1)
     chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
     totals = Totals()

@@ -24,7 +24,7 @@ from paired_servicebus.simulation.sim_namespaces import (
     SimDestination,
 )
 
-TIME_TOLERANCE_SECONDS: Final = 1e-3
+TOLERANCE: Final = 1e-3
 """Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""
 MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})  # not from FATES, which is under test
 MAX_BROKEN: Final = 20
@@ -71,12 +71,10 @@ class InvariantChecker:
         self._ordered = sum(plan.syphons) == 1 and not plan.crashes
 
     def log(self, text: str) -> None:
-        """Add one line to the trace."""
         if self.trace is not None:
             self.trace.append(f"{self._clock() - BEGAN:9.3f}  {text}")
 
     def fail(self, rule: str, text: str) -> None:
-        """Record a broken rule."""
         found = BrokenInvariant(rule, self._clock() - BEGAN, text)
         if self.trace is not None:
             self.trace.append(str(found))
@@ -92,7 +90,6 @@ class InvariantChecker:
             self.answers[message.body] = SendOutcome.IN_DOUBT
 
     def told(self, message: SimMessage, answer: SendOutcome) -> None:
-        """Record the final answer to a caller."""
         self.answers[message.body] = answer
 
     def landed(self, destination: SimDestination, message: SimMessage) -> None:
@@ -133,7 +130,6 @@ class InvariantChecker:
             self.fail("content", f"{message.body} was sent to {message.path} and arrived in {destination.name}")
 
     def received(self, message: SimMessage) -> None:
-        """Record a message that a receiver got."""
         self._arrivals.append(Arrival(message.body, message.stream, message.number))
 
     def expired(self, message: SimMessage) -> None:
@@ -172,7 +168,7 @@ class InvariantChecker:
         if diverting:
             self.fail("no send to the primary while failed over", f"{who} attempted {what} at {where}")
         until = self._resting.get((*who, where))
-        if until is not None and until > now + TIME_TOLERANCE_SECONDS:
+        if until is not None and until > now + TOLERANCE:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
@@ -192,7 +188,7 @@ class InvariantChecker:
         now, since, last = self._clock(), *self._missing.get((engine, path), (0.0, 0.0))
         if failure is FailureKind.NOT_FOUND:
             self._missing[(engine, path)] = (
-                since if now - last <= MAX_RUN_GAP_SECONDS + TIME_TOLERANCE_SECONDS else now,
+                since if now - last <= MAX_RUN_GAP_SECONDS + TOLERANCE else now,
                 now,
             )
         elif failure is None:
@@ -203,16 +199,12 @@ class InvariantChecker:
         message, policy = held.letter, self.plan.policy
         original = self.sent.get(message.body, message)
         since, last = self._missing.get((engine, message.path.casefold()), (0.0, 0.0))
-        missing = since and last - since >= policy.undeliverable_after - TIME_TOLERANCE_SECONDS
+        missing = since and last - since >= policy.undeliverable_after - TOLERANCE
         if message.poison or not message.path or missing:
             return
         lives = original.time_to_live
         parked_for = self._clock() - held.enqueued_at
-        if (
-            policy.ttl_policy == "elapsed"
-            and lives is not None
-            and parked_for >= lives.total_seconds() - TIME_TOLERANCE_SECONDS
-        ):
+        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - TOLERANCE:
             return
         self.fail("dead-lettered without reason", f"{message.body} for {message.path}")
 

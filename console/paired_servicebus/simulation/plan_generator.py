@@ -12,7 +12,7 @@ from typing import Final
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.simulation.run_plan import (
     LOCK,
-    MAX_HIDDEN_SECONDS,
+    MAX_HIDDEN,
     RESCAN,
     Crash,
     EntityPlan,
@@ -45,7 +45,6 @@ WHOLE: Final = (
 
 
 def draw_plan(random: Random) -> Plan:
-    """Draw the plan of one run."""
     policy = _policy(random)
     entities = tuple(_entity(random, path) for path in ("orders", "payments", "audit")[: random.choice((2, 2, 3))])
     queues = tuple(_queue(random) for _ in range(policy.backlog_queue_count))
@@ -91,12 +90,7 @@ def _quiet(policy: Policy) -> float:
     probes = 9 * policy.ping_primary_interval + policy.ping_timeout
     back = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval) + policy.cool_down
     return (
-        MAX_HIDDEN_SECONDS
-        + 2 * LOCK
-        + 3 * RESCAN
-        + max(probes, policy.undeliverable_after)
-        + back
-        + policy.failover_interval
+        MAX_HIDDEN + 2 * LOCK + 3 * RESCAN + max(probes, policy.undeliverable_after) + back + policy.failover_interval
     )
 
 
@@ -119,7 +113,7 @@ def _queue(random: Random) -> QueuePlan:
 def _calls(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[PlannedCall, ...]:
     """Draw calls, with paths in arbitrary case."""
     spread = [random.uniform(0.0, CHAOS) for _ in range(CALLS)]
-    spread += [random.uniform(CHAOS, CHAOS + MAX_HIDDEN_SECONDS) for _ in range(LATE_CALLS)]
+    spread += [random.uniform(CHAOS, CHAOS + MAX_HIDDEN) for _ in range(LATE_CALLS)]
     calls = []
     first = 1 if engines > 1 and random.random() < 0.4 else 0  # an engine without an application: the console's own
     for at in sorted(spread):

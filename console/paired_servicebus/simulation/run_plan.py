@@ -19,7 +19,7 @@ RESCAN: Final = SEARCH_INTERVAL_SECONDS
 """Seconds between two searches of a pump for messages that another engine deferred."""
 RESCAN_AFTER_MISS: Final = 60.0
 """Seconds until the next search after a deferred message could not be received."""
-MAX_HIDDEN_SECONDS: Final = 15 * 60.0
+MAX_HIDDEN: Final = 15 * 60.0
 """Maximum seconds until an accepted message appears (SPEC.md section 1)."""
 
 

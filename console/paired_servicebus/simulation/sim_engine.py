@@ -54,19 +54,13 @@ class CountingMachine(PairingMachine):
         return effects
 
 
-class SimActor(Protocol):
-    """A pump of an engine."""
-
-    def run(self) -> Steps: ...
-
-
 class EngineParts(Protocol):
     """The parts of a World that an engine creates."""
 
     @property
     def pairing(self) -> type[CountingMachine]: ...
     @property
-    def moving(self) -> Callable[[SimEngine, SimBacklogQueue], SimActor]: ...
+    def moving(self) -> Callable[[SimEngine, SimBacklogQueue], Any]: ...
 
 
 class RunContext(Protocol):
@@ -98,11 +92,9 @@ class SimEngine:
         self.syphon = syphon
         self.boot = 0
         self.name = ""
-        """Name of this boot in traces."""
         self.alive = False
         self.processes: dict[SimProcess, None] = {}
         self.calls = 0
-        """Calls in progress."""
         self._waiters: list[tuple[SimProcess, int]] = []
         self._arms = 0
         """Timers set over all boots, since a crashed boot's timer may still fire."""
@@ -110,7 +102,6 @@ class SimEngine:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Pair, and start the pumps."""
         world = self.world
         self.boot += 1
         self.name = f"engine {self.index}.{self.boot}"
@@ -147,7 +138,6 @@ class SimEngine:
     # -- the machine ------------------------------------------------------------------------------------------------
 
     def judge(self, failure: FailureKind) -> Judgement:
-        """Return the verdict on a failure."""
         return JUDGEMENTS[failure]
 
     def tell(self, event: Event) -> None:
@@ -211,11 +201,9 @@ class SimEngine:
     # -- reports of sends to the machine -----------------------------------------------------------------------------
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
-        """Report an accepted attempt."""
         self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
 
     def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:
-        """Report a failed attempt."""
         self.tell(
             SendFailed(
                 at=self.clock.now,

@@ -63,7 +63,6 @@ def _decorate(message: SimMessage, draw: float, now: float) -> None:
 
 
 def park(message: SimMessage, path: str) -> SimMessage:
-    """Return the message in its backlog envelope."""
     properties = dict(message.properties)
     properties.update(
         wrap(
@@ -79,7 +78,6 @@ def park(message: SimMessage, path: str) -> SimMessage:
 
 
 def unpark(message: SimMessage, content: EnvelopeProperties, parked_at: tuple[int, int]) -> SimMessage:
-    """Return the message without its envelope."""
     kept = {name: value for name, value in message.properties.items() if name not in RESERVED}
     return _copy(message, content, kept, parked_at)
 

@@ -15,7 +15,7 @@ from typing import Final
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_plan import (
     LOCK,
-    MAX_HIDDEN_SECONDS,
+    MAX_HIDDEN,
     EntityPlan,
     InjectedCondition,
     InjectedFault,
@@ -32,15 +32,12 @@ class RequestTarget:
         self.name = name
         self.faults: list[InjectedFault] = []
         self.fault: InjectedFault | None = None
-        """The latest fault, which is the effective one."""
 
     def begin(self, fault: InjectedFault) -> None:
-        """Begin a fault."""
         self.faults.append(fault)
         self.fault = fault
 
     def end(self, fault: InjectedFault) -> None:
-        """End a fault."""
         self.faults.remove(fault)
         self.fault = self.faults[-1] if self.faults else None
 
@@ -82,7 +79,6 @@ class SimDestination(RequestTarget):
 
     @property
     def away(self) -> bool:
-        """Return whether its receivers are away."""
         return any(fault.condition is InjectedCondition.AWAY for fault in self.faults)
 
     def end(self, fault: InjectedFault) -> None:
@@ -110,7 +106,6 @@ class SimDestination(RequestTarget):
         return None
 
     def ping(self) -> FailureKind | None:
-        """Accept a ping, which has no receiver."""
         if self.depth < self.plan.capacity:
             return None
         self.full_at = self._clock.now
@@ -235,7 +230,6 @@ class SimBacklogQueue(RequestTarget):
     # -- settlements -----------------------------------------------------------------------------------------------
 
     def complete(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """Remove the messages."""
         return [self._settle(held, lock, lambda one: self.held.pop(one.number)) for held, lock in locked]
 
     def dead_letter(self, locked: Sequence[tuple[HeldMessage, int]], reason: str) -> list[bool]:
@@ -265,7 +259,6 @@ class SimBacklogQueue(RequestTarget):
         return self._lock(found) if len(found) == len(numbers) else None
 
     def peek_deferred(self) -> list[HeldMessage]:
-        """Return all deferred messages."""
         return [held for held in self.held.values() if held.deferred]
 
 
@@ -275,4 +268,4 @@ def _defer(held: HeldMessage) -> None:
 
 def hidden_for(random: Random, condition: InjectedCondition | None) -> float:
     """Return the seconds until a message accepted now is visible; mostly short, at most 15 minutes."""
-    return random.random() ** 3 * MAX_HIDDEN_SECONDS if condition is InjectedCondition.HIDDEN else 0.0
+    return random.random() ** 3 * MAX_HIDDEN if condition is InjectedCondition.HIDDEN else 0.0

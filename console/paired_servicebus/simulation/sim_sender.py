@@ -9,7 +9,7 @@ from typing import Any, Final
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.failover.send_router import SendRouter, Try, Wait
 from paired_servicebus.core.model.verdict import DOUBTFUL, FailureKind, Judgement, Verdict, at_backlog
-from paired_servicebus.simulation.invariants import TIME_TOLERANCE_SECONDS
+from paired_servicebus.simulation.invariants import TOLERANCE
 from paired_servicebus.simulation.run_plan import PlannedCall
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, park
@@ -83,11 +83,9 @@ class SimSender:
         self._check_time(began, timeout)
 
     def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
-        """Report a failure to the router."""
         router.ended(step.route, verdict, at=self.clock.now)
 
     def failed(self, queue: int | None, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
-        """Report a failure to the machine."""
         judgement = self.engine.judge(failure)
         if judgement.kind in DOUBTFUL:
             self.doubtful.update((message.body, None) for message in left)
@@ -113,7 +111,6 @@ class SimSender:
         return failure
 
     def wrap_message(self, message: SimMessage) -> SimMessage:
-        """Return a message in its envelope."""
         return park(message, self.path)
 
     def accepted(self, queue: int | None, left: list[SimMessage], count: int) -> None:
@@ -163,5 +160,5 @@ class SimSender:
         policy = self.world.plan.policy
         longest = 3 * policy.send_timeout if timeout is None else timeout
         took = self.clock.now - began
-        if took > longest + TIME_TOLERANCE_SECONDS:
+        if took > longest + TOLERANCE:
             self.world.watch.fail("call's time", f"{self.engine.name}: a call took {took:.3f} s of {longest:g} s")

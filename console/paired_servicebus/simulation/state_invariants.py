@@ -8,7 +8,7 @@ from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
-from paired_servicebus.simulation.invariants import TIME_TOLERANCE_SECONDS, InvariantChecker
+from paired_servicebus.simulation.invariants import TOLERANCE, InvariantChecker
 
 
 @dataclass(slots=True)
@@ -28,7 +28,6 @@ class SeenEntity:
     pings_rest_until: float = 0.0
     """Time before which no ping may leave after a throttled one, whatever operators order."""
     good_pings: int = 0
-    """Accepted pings in a row."""
 
 
 @dataclass(slots=True)
@@ -40,7 +39,6 @@ class StateInvariantChecker:
     seen: dict[str, SeenEntity] = field(default_factory=dict)
 
     def of(self, path: str) -> SeenEntity:
-        """Return the record of an entity."""
         key = path.casefold()
         found = self.seen.get(key)
         if found is None:
@@ -80,12 +78,12 @@ class StateInvariantChecker:
             self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
-            if seen.state is not State.SUSPECT or abs(late) > TIME_TOLERANCE_SECONDS:
+            if seen.state is not State.SUSPECT or abs(late) > TOLERANCE:
                 fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
         elif seen.state is State.FAILED_OVER:
             if seen.good_pings < policy.failback_pings:
                 fail("failback", f"{what} after {seen.good_pings} accepted pings of {policy.failback_pings}")
-            if change.at - seen.since < policy.cool_down - TIME_TOLERANCE_SECONDS:
+            if change.at - seen.since < policy.cool_down - TOLERANCE:
                 fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
         elif seen.failure is not None:
             fail("healthy by a send", f"{what} after {seen.failure}")
@@ -99,12 +97,12 @@ class StateInvariantChecker:
 
     def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is None or abs(at - due) > TIME_TOLERANCE_SECONDS:
+        if due is None or abs(at - due) > TOLERANCE:
             self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
 
     def _check_not_silent(self, seen: SeenEntity, path: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is not None and due < at - TIME_TOLERANCE_SECONDS:
+        if due is not None and due < at - TOLERANCE:
             self.watch.fail("quiet", f"{self.engine}: {path} is healthy though quiet for {at - due:.3f} s too long")
 
     # -- pings ------------------------------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class StateInvariantChecker:
             self.watch.fail("ping", f"{what} and is pinged")
         elif seen.ping_began is not None:
             self.watch.fail("ping", f"{what} and two pings are under way")
-        elif seen.ping_due is None or abs(at - seen.ping_due) > TIME_TOLERANCE_SECONDS:
+        elif seen.ping_due is None or abs(at - seen.ping_due) > TOLERANCE:
             self.watch.fail("ping", f"{what} and is pinged {at - (seen.ping_due or 0):+.3f} s from when it was due")
         seen.ping_due, seen.ping_began = None, at
 
@@ -136,7 +134,7 @@ class StateInvariantChecker:
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
 
     def _check_ping_time(self, seen: SeenEntity, path: str, at: float) -> None:
-        if seen.ping_due is not None and seen.ping_due < at - TIME_TOLERANCE_SECONDS:
+        if seen.ping_due is not None and seen.ping_due < at - TOLERANCE:
             self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
 
     def check_end(self, at: float) -> None:

@@ -85,7 +85,6 @@ class World:
     # -- a run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> RunResult:
-        """Run the plan and return the result."""
         self._lay_out()
         self.clock.run(BEGAN + self.plan.ends_at)
         stuck = self.watch.stuck(self.queues)

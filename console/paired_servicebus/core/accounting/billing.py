@@ -29,7 +29,6 @@ class Meter:
     sends: int = 0
     """Attempts on the primary."""
     parked: int = 0
-    """Attempts on backlog queues."""
     pings: int = 0
     receives: int = 0
     """Messages that the syphon received from backlog queues, calls without a message (the three below), and each peek
@@ -55,7 +54,6 @@ class Meter:
 
     @property
     def total(self) -> int:
-        """Return the sum of all operations."""
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
 
     def waited(self) -> None:

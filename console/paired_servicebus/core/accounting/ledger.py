@@ -74,7 +74,7 @@ def balance(
         arrivals: every delivery, in the order of receipt.
         parked, dead_lettered, expired: ids found there in the final state.
     """
-    told = Counter(answers.values())
+    results = Counter(answers.values())
     received = Counter(arrival.message_id for arrival in arrivals)
     delivered = set(received)
     in_parked, in_dead, in_expired = set(parked), set(dead_lettered), set(expired)
@@ -83,9 +83,9 @@ def balance(
     unexpected = {key for key in delivered if answers.get(key, SendOutcome.REFUSED) is SendOutcome.REFUSED}
     return Ledger(
         attempted=len(answers),
-        accepted=told[SendOutcome.ACCEPTED],
-        refused=told[SendOutcome.REFUSED],
-        in_doubt=told[SendOutcome.IN_DOUBT],
+        accepted=results[SendOutcome.ACCEPTED],
+        refused=results[SendOutcome.REFUSED],
+        in_doubt=results[SendOutcome.IN_DOUBT],
         recovered=sum(1 for key in delivered if answers.get(key) is SendOutcome.IN_DOUBT),
         delivered=len(delivered),
         dead_lettered=len(in_dead - delivered),

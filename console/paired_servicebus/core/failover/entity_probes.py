@@ -32,7 +32,6 @@ class EntityProbes:
         self._due: list[tuple[float, str]] = []
 
     def start(self, key: str, *, at: float) -> None:
-        """Add the entity; its first probe is due immediately."""
         if key not in self._heard:
             self._heard[key] = at - self._interval
             heapq.heappush(self._due, (at, key))

@@ -82,7 +82,7 @@ class PairingMachine:
         self._entities: dict[str, Entity] = {}
         self._deadlines: list[tuple[float, str]] = []
 
-    # -- asked ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def entity(self, path: str, *, at: float) -> Entity:
         """Return the entity at `path` (compared without case); a new one is unknown since `at`."""
@@ -129,7 +129,7 @@ class PairingMachine:
         wanted = (probe, first, self.quiet.next(), self.probes.next())
         return min((due for due in wanted if due is not None), default=None)
 
-    # -- told -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> list[Effect]:
         """Apply `event` and return its effects.
@@ -382,10 +382,9 @@ class PairingMachine:
             raise IllegalEventError(f"unknown entity {path!r}; this engine has: {known}")
         return found
 
-    # -- moving -----------------------------------------------------------------------------------------------
+    # -- transitions -----------------------------------------------------------------------------------------------
 
     def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> list[Effect]:
-        """Enter the state that the table gives, and set its deadlines."""
         was, now = entity.state, life.next_state(entity, trigger)
         if now is not was:
             entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
@@ -403,7 +402,6 @@ class PairingMachine:
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
 
     def _store(self, entity: Entity) -> Entity:
-        """Store the entity."""
         key = entity.path.casefold()
         self._entities[key] = entity
         if entity.settled:

@@ -65,18 +65,18 @@ UNKNOWN_NAMESPACE: Final = NamespaceInfo()
 
 def remarks(primary: NamespaceInfo, secondary: NamespaceInfo) -> tuple[str, ...]:
     """Return remarks for the operator on a pair of namespaces, one sentence each."""
-    said = [_status("primary", primary), _status("secondary", secondary), _region(primary, secondary)]
+    found = [_status("primary", primary), _status("secondary", secondary), _region(primary, secondary)]
     if secondary.message_limit < primary.message_limit and secondary.tier is not Tier.UNKNOWN:
-        said.append(
+        found.append(
             f"the secondary namespace {secondary.name} is {secondary.tier} and the primary {primary.tier}: messages "
             f"above {secondary.message_limit // KIB} KB would not survive a failover"
         )
     if secondary.tier is Tier.BASIC:
-        said.append(
+        found.append(
             f"the secondary namespace {secondary.name} is Basic: its queues expire messages after 14 days, "
             "even with a longer time to live"
         )
-    return tuple(text for text in said if text)
+    return tuple(text for text in found if text)
 
 
 def _status(side: str, namespace: NamespaceInfo) -> str:

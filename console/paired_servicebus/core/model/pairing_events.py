@@ -44,7 +44,7 @@ class Record:
     event: Event
 
 
-# -- told to the machine, summed up before they are journalled ---------------------------------------------------
+# -- for the machine; journalled as sums ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,7 @@ def _wire_kind(error: WireError, kind: FailureKind) -> FailureKind:
 def _is_missing_entity(error: BaseException) -> bool:
     """Return whether a token was refused for a missing entity, which the SDK reports as an authentication error."""
     inner = getattr(error, "inner_exception", None)
-    return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
+    return any(_MISSING in str(text) for text in (error, getattr(inner, "status_description", "")))
 
 
 def _is_unencodable(error: BaseException) -> bool:
@@ -239,5 +239,5 @@ def _reason(kind: FailureKind, error: BaseException) -> str:
     """Return the kind, with the error's own text if the kind is unspecific; one line of at most 160 characters."""
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
-    said = masked(" ".join(str(error).split()))
-    return f"{kind}: {said}"[:160] if said else f"{kind}: {type(error).__name__}"
+    text = masked(" ".join(str(error).split()))
+    return f"{kind}: {text}"[:160] if text else f"{kind}: {type(error).__name__}"

@@ -30,7 +30,6 @@ class Scope(StrEnum):
     """The engine, or its whole syphon, without a target."""
     ENTITY = "entity"
     QUEUE = "queue"
-    """A backlog queue in use, by its index."""
     DESTINATION = "destination"
     """A destination of parked messages, by path."""
     UNUSED = "unused queue"
@@ -47,7 +46,6 @@ class Action:
 
     id: str
     key: str
-    """The key of the action; empty: none."""
     label: str
     help: str
     verb: str
@@ -68,11 +66,10 @@ class Action:
 
     @property
     def scope(self) -> Scope:
-        """Return the default scope."""
         return self.scopes[0]
 
 
-# -- asked of an order ---------------------------------------------------------------------------------------------
+# -- checks of an order ---------------------------------------------------------------------------------------------
 
 
 def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
@@ -166,7 +163,7 @@ def _no_unused(snapshot: Snapshot, path: str) -> str:
     return f"{path!r} is not an unused backlog queue; there are {', '.join(paths) or 'none'}"
 
 
-# -- why not now ------------------------------------------------------------------------------------------------------
+# -- reasons against an action now -----------------------------------------------------------------------------------
 
 
 def _no_force(snapshot: Snapshot, _scope: Scope, path: str) -> str:

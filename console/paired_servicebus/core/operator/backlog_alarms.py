@@ -16,8 +16,8 @@ from paired_servicebus.core.text.time_format import clock
 
 def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
     """Return the alarms for stuck pumps and for nearly full queues."""
-    said = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
-    return said + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
+    alarms = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
+    return alarms + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
 
 
 def share_used(queue: QueueView) -> float:

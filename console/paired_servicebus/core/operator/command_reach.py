@@ -52,8 +52,8 @@ def unseen(state: State) -> str:
     """Return a note on the limits of an engine without sends to an entity; empty if there are none."""
     if state is State.UNKNOWN:
         return ""
-    said = _BY_STATE.get(state)
-    return f"this engine sends nothing to it: {f'{said}; ' if said else ''}senders elsewhere are unknown"
+    effect = _BY_STATE.get(state)
+    return f"this engine sends nothing to it: {f'{effect}; ' if effect else ''}senders elsewhere are unknown"
 
 
 def held_back(paths: Sequence[str]) -> str:

@@ -145,10 +145,10 @@ def _send(evidence: Evidence) -> Finding:
     tried = [queue for queue in evidence.queues if queue.tried_at is not None]
     refused = [queue for queue in tried if queue.refusal]
     open_ = len(tried) - len(refused)
-    said = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
+    seen = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
     if refused:
         reasons = dict.fromkeys(queue.refusal for queue in refused)
-        said += "".join(
+        seen += "".join(
             f"; {reason}: {join_names(queue.path for queue in refused if queue.refusal == reason)}"
             for reason in reasons
         )
@@ -165,7 +165,7 @@ def _send(evidence: Evidence) -> Finding:
         )
     else:
         verdict, todo = FindingVerdict.OK, ""
-    return Finding(what=SEND, verdict=verdict, evidence=said, read_at=_oldest(tried), todo=todo)
+    return Finding(what=SEND, verdict=verdict, evidence=seen, read_at=_oldest(tried), todo=todo)
 
 
 def _room(evidence: Evidence) -> Finding:
@@ -203,16 +203,16 @@ def _room(evidence: Evidence) -> Finding:
 
 
 def _tokens(evidence: Evidence) -> Finding:
-    told = [(_token(token, evidence.at), token) for token in evidence.tokens]
-    worst = next((answer for answer in _WORST if any(one == answer for one, _ in told)), FindingVerdict.UNKNOWN)
+    judged = [(_token(token, evidence.at), token) for token in evidence.tokens]
+    worst = next((answer for answer in _WORST if any(one == answer for one, _ in judged)), FindingVerdict.UNKNOWN)
     todo = (
         "renew the signature, or use a key or an identity" if worst in (FindingVerdict.WARN, FindingVerdict.NO) else ""
     )
     return Finding(
         what=TOKENS,
         verdict=worst,
-        evidence="; ".join(_validity(token) for _, token in told) or "not looked at",
-        read_at=evidence.at if told else None,
+        evidence="; ".join(_validity(token) for _, token in judged) or "not looked at",
+        read_at=evidence.at if judged else None,
         todo=todo,
     )
 
@@ -239,26 +239,26 @@ def _validity(token: TokenEvidence) -> str:
 def _syphon(evidence: Evidence) -> Finding:
     counted = [queue.messages for queue in evidence.queues if queue.messages is not None]
     parked = sum(counted)
-    lie = f"; {parked:,} messages are parked" if parked else ""
+    parked_text = f"; {parked:,} messages are parked" if parked else ""
     if evidence.syphons_elsewhere:
-        verdict, said, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
+        verdict, seen, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
     else:
-        verdict, said, todo = _SYPHONS[evidence.syphon]
-    return Finding(what=SYPHON, verdict=verdict, evidence=said + lie, read_at=evidence.at, todo=todo)
+        verdict, seen, todo = _SYPHONS[evidence.syphon]
+    return Finding(what=SYPHON, verdict=verdict, evidence=seen + parked_text, read_at=evidence.at, todo=todo)
 
 
 def _sizes(evidence: Evidence) -> Finding:
     if evidence.too_large is None:
         return Finding(what=SIZES, verdict=FindingVerdict.UNKNOWN, evidence="only an engine that sends can count them")
-    said = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
+    large = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
     limit = f" (limit {evidence.limit_bytes:,} bytes)" if evidence.limit_bytes else ""
-    if not said:
+    if not large:
         seen = f"every message this engine sent would have fitted into the backlog{limit}"
         return Finding(what=SIZES, verdict=FindingVerdict.OK, evidence=seen, read_at=evidence.at)
     return Finding(
         what=SIZES,
         verdict=FindingVerdict.WARN,
-        evidence=f"messages that would not survive failover{limit}: {join_names(said)}",
+        evidence=f"messages that would not survive failover{limit}: {join_names(large)}",
         read_at=evidence.at,
         todo="send smaller bodies, or pair with a namespace of a larger tier",
     )

@@ -12,7 +12,6 @@ from paired_servicebus.core.text.time_format import clock
 
 
 def why(entity: Entity) -> str:
-    """Return the why-line of an entity."""
     return _SENTENCES[entity.state](entity)
 
 

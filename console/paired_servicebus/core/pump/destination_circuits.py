@@ -60,7 +60,6 @@ class Circuit:
     missing_since: float | None
     failures: int = 0
     failed_at: float = 0.0
-    """Time of the latest failure."""
     retry_at: float = 0.0
 
 

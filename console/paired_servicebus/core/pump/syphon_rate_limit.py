@@ -70,7 +70,7 @@ class SyphonRateLimit:
         self._seen = 0.0
         """Messages a second in the latest span."""
 
-    # -- asked --------------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def limit(self, at: float) -> float:
         """Return the current limit in messages a second; infinity: none."""
@@ -103,7 +103,7 @@ class SyphonRateLimit:
         share = "; live senders get the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
         return f"at most {limit:,.0f} a second, {reason}{share}"
 
-    # -- told ---------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def took(self, messages: int = 1) -> None:
         """Count moved messages."""
