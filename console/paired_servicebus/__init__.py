@@ -8,8 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from paired_servicebus.extras import explain_missing
+
 if TYPE_CHECKING:
-    from paired_servicebus.application import pair_namespaces
+    from paired_servicebus.application import PairingOpener, pair_namespaces
     from paired_servicebus.core.errors import (
         BacklogMessageSizeError,
         BacklogQueueError,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         SendError,
     )
     from paired_servicebus.core.model.verdict import FailureKind, Judgement, Verdict, judge
+    from paired_servicebus.namespaces import Namespace
     from paired_servicebus.pairing import (
         ArmAdmin,
         PairedNamespaceOptions,
@@ -55,6 +58,7 @@ _HOMES = {
     "ForeignLoopError": _ERRORS,
     "IllegalEventError": _ERRORS,
     "Judgement": _VERDICT,
+    "Namespace": "paired_servicebus.namespaces",
     "NamespaceUnreachableError": _ERRORS,
     "PairedClientError": _ERRORS,
     "PairedError": _ERRORS,
@@ -64,6 +68,7 @@ _HOMES = {
     "PairedServiceBusClient": _PAIRING,
     "PairingClosedError": _ERRORS,
     "PairingError": _ERRORS,
+    "PairingOpener": "paired_servicebus.application",
     "ReservedPropertyError": _ERRORS,
     "SameNamespaceError": _ERRORS,
     "ScheduledInBacklogError": _ERRORS,
@@ -87,6 +92,7 @@ __all__ = [
     "ForeignLoopError",
     "IllegalEventError",
     "Judgement",
+    "Namespace",
     "NamespaceUnreachableError",
     "PairedClientError",
     "PairedError",
@@ -96,6 +102,7 @@ __all__ = [
     "PairedServiceBusClient",
     "PairingClosedError",
     "PairingError",
+    "PairingOpener",
     "ReservedPropertyError",
     "SameNamespaceError",
     "ScheduledInBacklogError",
@@ -112,4 +119,14 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error, what=f"{__name__}.{name}")
+        if sentence is None:
+            raise
+        raise ImportError(sentence) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
