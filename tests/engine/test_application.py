@@ -83,7 +83,7 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
         client = await ControlClient.connect(places.socket)
         await client.order("force", targets=("orders",), by="ada", typed="orders")
         assert paired.entity_views()[0].state is State.FORCED
-        with pytest.raises(CommandRefusedError, match="lives in an application, and ends with it"):
+        with pytest.raises(CommandRefusedError, match="runs inside an application and stops with it"):
             await client.order("stop", by="ada", typed="primary")
         await client.close()
     assert local_engines() == ()
@@ -113,7 +113,7 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     await until(lambda: narrow.unused_view().read_at is not None and not narrow.unused_view().queues)
     with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
         await narrow.clean_up(path, elsewhere=partial(queues_in_use, narrow, besides=engine_paths("primary-2").socket))
-    with pytest.raises(CommandRefusedError, match="is no unused backlog queue"):
+    with pytest.raises(CommandRefusedError, match="is not an unused backlog queue"):
         await client.order("clean-up", targets=(path,), by="ada", typed=path)
     await wide.close()
     await until(lambda: [one.index for one in narrow.unused_view().queues] == [2, 3])

@@ -13,7 +13,7 @@ from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.engine.commands.handlers import CommandTarget
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name

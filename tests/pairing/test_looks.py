@@ -181,7 +181,7 @@ async def test_readiness_is_judged_again_once_somebody_looks(
     async with hosted(paired, folder) as host:
         await host.adopt(paired)
         await until(lambda: host.latest().readiness is not None)
-        assert "read where somebody looks" in str(host.latest().readiness)
+        assert "read only while a console is attached" in str(host.latest().readiness)
         found = await first_snapshot(folder / "s", watches=True)
         assert "GB free in 2 backlog queues" in str(found.readiness)
 

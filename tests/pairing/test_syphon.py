@@ -338,7 +338,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
             await paired._soundings.read()
             await asyncio.sleep(0.1)
             statuses.add(paired.syphon_view().status)
-    words = "1 message lies in the backlog queues and is not moved, for no reason that is known here"
+    words = "1 message lies in the backlog queues and is not moved, for an unknown reason"
     assert paired.syphon_view().text == words
     assert f"the syphon is stuck: {words}" in paired.alarms()
     assert statuses <= {SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.STUCK}

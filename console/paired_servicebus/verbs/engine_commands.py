@@ -1,4 +1,4 @@
-"""The verbs that act: each is an order of paired_servicebus.core.operator.action_table to one engine of this machine, or to several.
+"""The verbs that act: each is an order of paired_servicebus.core.operator.actions to one engine of this machine, or to several.
 
 A dangerous one needs `--yes NAME` in place of typing the name on the screen; without it nothing is done, and what
 would be is said. Whether it may be done is the engine's guard's to say, here as everywhere.
@@ -24,8 +24,8 @@ from paired_servicebus.core.errors import (
     EngineNotRunningError,
 )
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
-from paired_servicebus.core.operator import action_table
-from paired_servicebus.core.operator.action_table import Action, Scope
+from paired_servicebus.core.operator import actions
+from paired_servicebus.core.operator.actions import Action, Scope
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.control.discovery import (
@@ -80,7 +80,7 @@ class CommandRequest:
     @property
     def action(self) -> Action:
         """The row of the table."""
-        return action_table.BY_ID[self.verb]
+        return actions.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
         """The targets as this engine names them. Raises ConfigurationError: none of its entities match."""
@@ -309,7 +309,7 @@ async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
         targets = wish.aimed(snapshot)
-        fault = action_table.fault(wish.action, snapshot, wish.scope, targets)
+        fault = actions.fault(wish.action, snapshot, wish.scope, targets)
         if fault:
             raise ConfigurationError(fault)
         if wish.action.dangerous and not _is_named(wish, snapshot, targets):
@@ -338,7 +338,7 @@ async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) ->
 
 
 def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return action_table.typed_right(wish.typed, action_table.to_fire(wish.action, snapshot, wish.scope, targets))
+    return actions.typed_right(wish.typed, actions.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
 def _would(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
@@ -349,9 +349,9 @@ def _would(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -
     aim = ActionTarget(wish.scope, targets)
     asked = title(wish.verb, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
     print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.verb, snapshot, aim))])
-    needed = action_table.to_type(snapshot, wish.scope, targets)
+    needed = actions.to_type(snapshot, wish.scope, targets)
     yes = wish.consent.yes
-    given = "" if yes is None or action_table.typed_right(yes, needed) else f", not {yes}"
+    given = "" if yes is None or actions.typed_right(yes, needed) else f", not {yes}"
     if wish.action.confirms and not wish.confirmed:
         needed += f" and --{wish.action.confirms.replace(' ', '-')}"
     return report_error(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.operator.action_table import ARMED_SECONDS, Scope, typed_right
+from paired_servicebus.core.operator.actions import ARMED_SECONDS, Scope, typed_right
 
 MAX_ARMED: Final = 64
 """Orders that are armed at one time; the oldest goes first. Each holds a few names."""

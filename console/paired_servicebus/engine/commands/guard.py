@@ -1,6 +1,6 @@
 """The one place where commands are executed; screens and command lines only ask it.
 
-What can be commanded is a row of paired_servicebus.core.operator.action_table. The guard checks the order, then what is read-only, then that
+What can be commanded is a row of paired_servicebus.core.operator.actions. The guard checks the order, then what is read-only, then that
 what is dangerous was armed and the right name typed, then whether it is possible now. Then it writes the audit line
 and waits until it is on disk, acts, and writes what came of it: an engine killed in between leaves an audit line
 without an end, which reads as "outcome unknown" (unfinished_commands.py). If the disk takes no line the act is done all the
@@ -23,8 +23,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import action_table
-from paired_servicebus.core.operator.action_table import Action, Scope
+from paired_servicebus.core.operator import actions
+from paired_servicebus.core.operator.actions import Action, Scope
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.commands.arming import ArmedCommands, CommandIntent
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
@@ -93,13 +93,13 @@ class Guard:
             return _no(order, fault)
         if not action.dangerous:
             return _no(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or action_table.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
             return _no(order, f"refused: {refusal}")
-        to_type = action_table.to_fire(action, snapshot, meant.scope, meant.targets)
+        to_type = actions.to_fire(action, snapshot, meant.scope, meant.targets)
         token = self._armory.arm(meant, to_type=to_type)
-        until = self._clock() + action_table.ARMED_SECONDS
-        return Armed(id=order.id, token=token, to_type=to_type, seconds=action_table.ARMED_SECONDS, until=until)
+        until = self._clock() + actions.ARMED_SECONDS
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
         """Does what is ordered, or says why not. Never raises.
@@ -116,13 +116,13 @@ class Guard:
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
-        refusal = action_table.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = actions.why_not(action, snapshot, meant.scope, meant.targets)
         return _no(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
             return f"this console was opened to look only, and {action.label} changes something"
-        return action_table.read_only(action) if self._reach.read_only else ""
+        return actions.read_only(action) if self._reach.read_only else ""
 
     def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
         return self._armory.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
@@ -135,7 +135,7 @@ class Guard:
 
     async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
         """An audit line for each target, on disk before the first act."""
-        lines = self._written(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
+        lines = self._written(order, meant, confirmed=actions.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
@@ -159,7 +159,7 @@ class Guard:
                 Commanded(
                     at=self._clock(),
                     command=meant.verb,
-                    target=action_table.named(meant.scope, target),
+                    target=actions.named(meant.scope, target),
                     by=order.by,
                     why=why,
                 )
@@ -182,10 +182,10 @@ class Guard:
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
     """The order's row, what it means, and what is wrong with it; empty if nothing is."""
-    action = action_table.BY_ID.get(order.verb)
+    action = actions.BY_ID.get(order.verb)
     nothing = CommandIntent(order.verb, Scope.ALL, order.targets, order.by)
     if action is None:
-        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(action_table.BY_ID)}"
+        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(actions.BY_ID)}"
     if not order.by.strip():
         return action, nothing, f"{order.verb} needs the name of who orders it"
     try:
@@ -193,7 +193,7 @@ def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandInten
     except ValueError:
         return action, nothing, f"{order.scope!r} is nothing a target can be; it is one of {', '.join(Scope)}"
     meant = CommandIntent(order.verb, scope, order.targets, order.by)
-    return action, meant, action_table.fault(action, snapshot, scope, order.targets)
+    return action, meant, actions.fault(action, snapshot, scope, order.targets)
 
 
 def _no(order: Order, text: str) -> CommandDone:

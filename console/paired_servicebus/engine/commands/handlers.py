@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.engine.pairing_port import ControllablePairing
 
 QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]

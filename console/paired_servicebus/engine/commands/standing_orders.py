@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.operator.action_table import Scope, named
+from paired_servicebus.core.operator.actions import Scope, named
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget

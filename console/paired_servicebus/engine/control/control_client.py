@@ -19,7 +19,7 @@ from typing import Final
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.action_table import BY_ID
+from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
@@ -156,7 +156,7 @@ class ControlClient:
         """Orders `verb` and returns what came of it.
 
         Args:
-            verb: an id of paired_servicebus.core.operator.action_table.
+            verb: an id of paired_servicebus.core.operator.actions.
             targets, scope: what it is done to.
             token, typed: of a dangerous one, what `arm` gave and what the person typed.
 

@@ -65,7 +65,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
     """An operator's order. `id` is the client's own and comes back in the answer.
 
-    verb: an id of paired_servicebus.core.operator.action_table. scope: what the targets are, a value of Scope; empty: the verb's first one.
+    verb: an id of paired_servicebus.core.operator.actions. scope: what the targets are, a value of Scope; empty: the verb's first one.
     by: the client's own name for itself; the engine replaces it by its peer's user as the kernel has it.
     sudo_user: the client's SUDO_USER, a claim that the audit marks as one.
     token, typed: of a dangerous one, what Armed gave and what the person typed.
