@@ -1,8 +1,8 @@
-"""The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
+"""The command: one short function per verb. Implementations are elsewhere, and imported on demand.
 
-Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no, 3
-where how things stand was asked and nobody answers, 2 for anything a person can put right, with one sentence on
-standard error that says what, where and what would be right. Never a traceback.
+Exit status: 0; 1 for an unbalanced demo or simulation, a failed dashboard or a negative answer; 3 if no engine answers
+a status query; 2 for an error that the user can correct. Such an error is one sentence on standard error with problem,
+place and remedy. Never a traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
-"""As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
+"""The status that a shell expects of a command ended by SIGPIPE."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
@@ -57,7 +57,7 @@ for _verb in (*engine_commands.VERBS, *engine_commands.GROUPS, *spark_commands.V
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line (by default this process's); the exit status."""
+    """Run the command line (by default this process's); return the exit status."""
     try:
         status = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -154,7 +154,7 @@ def status(
     json: JsonLine = False,
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
 ) -> int:
-    """How do the engines of this machine stand? Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
+    """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
     from paired_servicebus.verbs.status import run_status, run_watch
 
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
@@ -165,7 +165,7 @@ def status(
 
 @app.command
 def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
-    """The dashboard as a picture, as it would look now; needs no terminal."""
+    """Save the current dashboard as a picture; needs no terminal."""
     from paired_servicebus.ui.shell.screenshot import picture  # with Textual behind it
 
     settings = load_config(find_config(config))
@@ -187,7 +187,7 @@ def find(
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
+    """Trace a message through this machine's journal of the pairing; exit status 1 if it is unknown."""
     from paired_servicebus.engine.journal.message_trace import as_json, as_lines
     from paired_servicebus.engine.journal.message_trace import find as look_for
 
@@ -230,7 +230,7 @@ def simulate(
     seed: Annotated[int | None, Parameter(help="This seed alone, with its trace if it breaks a rule.")] = None,
     json: JsonLine = False,
 ) -> int:
-    """The rules as shipped in a simulated world, under faults that seeds draw; nothing is contacted."""
+    """Run the shipped rules in a simulated world, under faults drawn from seeds; contacts nothing."""
     from paired_servicebus.simulation.simulate_command import run_simulation
 
     return run_simulation(seeds=seeds, seed=seed, json_line=json)
@@ -250,7 +250,7 @@ def sandbox(
     secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
     control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
 ) -> int:
-    """The embedded namespaces alone, until SIGTERM or Ctrl-C."""
+    """Run only the embedded namespaces, until SIGTERM or Ctrl-C."""
     from servicebus_sandbox.sandbox_command import run_sandbox  # with cryptography and aiohttp behind it
 
     return run_sandbox(
@@ -269,7 +269,7 @@ def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = Fa
 
 
 def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: bool) -> Path:
-    """The engine's socket."""
+    """Return the engine's socket."""
     holder = running(places.lock)
     if holder is not None:
         return Path(holder.socket)
@@ -300,7 +300,7 @@ def _needs_terminal(instead: str) -> None:
 
 
 def _nobody_reads() -> bool:
-    """Whether whoever read standard output has gone, as `| head` does; then nothing more is said there."""
+    """Return whether the reader of standard output has gone, as with `| head`; then redirect it to /dev/null."""
     output = select.poll()
     output.register(sys.stdout, 0)
     if not output.poll(0):
@@ -314,7 +314,7 @@ def _failed(error: Exception) -> int:
 
 
 def _tell(said: str | list[str]) -> None:
-    """An object of JSON, or lines for a person."""
+    """Print a JSON object, or lines."""
     if isinstance(said, str):
         print_object(said)
     else:
@@ -322,7 +322,7 @@ def _tell(said: str | list[str]) -> None:
 
 
 def _keep(error: Exception) -> str:
-    """Writes the traceback, without locals, where a person can find it; the file's name."""
+    """Write the traceback, without locals, to a file; return the file's name."""
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
         file.write(masked(indent_lines("".join(traceback.format_exception(error)))))
     return file.name

@@ -1,7 +1,7 @@
-"""One setting of pairing.toml: read, or refused in one sentence with what, where and what would be right.
+"""One setting of pairing.toml: read, or refused in one sentence with problem, place and remedy.
 
-No sentence quotes a secret; one that stands where none may is masked as well as it can be. Not here: which settings
-there are, and which go together (config.py).
+No sentence quotes a secret; a misplaced one is masked as far as possible. Not here: the list of settings and their
+combinations (config.py).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class SettingLocation:
-    """Where a value stands, and what reading it may need."""
+    """The place of a value, and the context for reading it."""
 
     path: Path
     table: str
     key: str
     environ: Mapping[str, str]
     remarks: list[str] = field(default_factory=list)
-    """What a person should hear of the value, though it is used."""
+    """Warnings about the value, which is used nevertheless."""
 
     def error(self, text: str) -> ConfigurationError:
         return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
 
 
 def shown(value: object) -> str:
-    """A value as a message may show it: somebody may have put a secret in the wrong place."""
+    """Return a value as a message may show it: a secret may be in the wrong place."""
     text = masked(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -76,7 +76,7 @@ def as_it_is(place: SettingLocation, value: object) -> object:
 
 
 def read_duration(place: SettingLocation, value: object) -> object:
-    """Seconds."""
+    """Read a duration in seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     seconds = seconds_of(value) if isinstance(value, str) else None
@@ -86,7 +86,7 @@ def read_duration(place: SettingLocation, value: object) -> object:
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds in a written time; None where it is none."""
+    """Return the seconds in a written time; None if it is not one."""
     match = _DURATION.fullmatch(text.strip())
     return None if match is None else float(match[1]) * _UNITS[match[2]]
 
@@ -126,7 +126,7 @@ def read_entities(place: SettingLocation, value: object) -> tuple[str, ...]:
 
 
 def read_command(place: SettingLocation, value: object) -> tuple[str, ...]:
-    """A program and its arguments, split as a shell would; no shell is meant."""
+    """Read a program and its arguments, split as a shell would, without running a shell."""
     try:
         words = shlex.split(read_text(place, value))
     except ValueError as error:
@@ -173,7 +173,7 @@ class ListenAddress:
 
 
 def read_address(place: SettingLocation, value: object) -> ListenAddress:
-    """A port alone is one of loopback."""
+    """Read an address; a port without a host is one of loopback."""
     url = split_url(f"//127.0.0.1:{value}" if isinstance(value, int) else f"//{value}")
     host, port = (url.hostname, url.port) if url is not None else (None, None)
     try:
@@ -226,7 +226,7 @@ def read_secret(place: SettingLocation, value: object) -> Secret:
 
 
 def is_open_to_all(file: Path) -> bool:
-    """Whether every user can read a file, and get as far as it."""
+    """Return whether every user can read a file and reach its folder."""
     return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
 
 

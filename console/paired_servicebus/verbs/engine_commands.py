@@ -1,9 +1,9 @@
-"""The verbs that act: each is an order of paired_servicebus.core.operator.action_table to one engine of this machine, or to several.
+"""The verbs that command engines of this machine; each is a row of paired_servicebus.core.operator.action_table.
 
-A dangerous one needs `--yes NAME` in place of typing the name on the screen; without it nothing is done, and what
-would be is said. Whether it may be done is the engine's guard's to say, here as everywhere.
+A dangerous one needs `--yes NAME` in place of the confirmation on the screen. Without it the verb only prints a
+preview. The engine's guard decides whether the command is permitted.
 
-Exit status: 0 done, 2 if an engine refused it, failed at it, or was not asked.
+Exit status: 0 done; 2 if an engine refused, failed, or was not asked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from paired_servicebus.verbs.parameters import Consent, EngineSelection, Why
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
-"""Seconds that an engine has to end in order: sends in hand, pumps, links."""
+"""Seconds that an engine has to end cleanly: sends in flight, pumps, links."""
 
 Entity = Annotated[str, Parameter(help="Entities, by path.")]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
@@ -61,7 +61,7 @@ class SyphonPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
-    """What the command line asks for, before an engine's snapshot says what it comes to there."""
+    """A command as given on the command line, before an engine's snapshot resolves its targets."""
 
     verb: str
     consent: Consent
@@ -69,21 +69,21 @@ class CommandRequest:
     targets: tuple[str, ...] = ()
     matching: str | None = None
     confirmed: bool = False
-    """Whether the command line states what the act has a person confirm."""
+    """Whether the command line contains the operator's confirmation."""
 
     @property
     def typed(self) -> str:
-        """What would be typed on the screen."""
+        """The text that the screen would require."""
         confirmed = self.action.confirms if self.confirmed else ""
         return f"{self.consent.yes or ''} {confirmed}".strip()
 
     @property
     def action(self) -> Action:
-        """The row of the table."""
+        """The command's row of the table."""
         return action_table.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The targets as this engine names them. Raises ConfigurationError: none of its entities match."""
+        """Return the targets by this engine's names. Raises ConfigurationError: none of its entities match."""
         if self.matching is not None:
             part = self.matching.casefold()
             found = tuple(one.path for one in snapshot.entities if part in one.path.casefold())
@@ -96,7 +96,7 @@ class CommandRequest:
 
 
 def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
-    """A queue may be called by its bare index, or as screens write it."""
+    """Resolve a target; a queue may have its bare index or the screen's form."""
     bare = target.removeprefix("backlog/")
     if scope is Scope.QUEUE:
         return bare
@@ -124,7 +124,7 @@ def pin(
     consent: Consent = Consent(),
     engines: EngineSelection = EngineSelection(),
 ) -> int:
-    """Send to the primary whatever fails; dangerous. It pins the asked engine's own senders, and none elsewhere."""
+    """Send to the primary despite failures; dangerous. It pins the asked engine's own senders, and none elsewhere."""
     return _order(_of_entities("pin", entities, matching, consent), engines)
 
 
@@ -172,12 +172,12 @@ def move_stranded(
     consent: Consent = Consent(),
     engines: EngineSelection = EngineSelection(),
 ) -> int:
-    """Move what lies in unused backlog queues to where it belongs; dangerous."""
+    """Move the messages of unused backlog queues to their destinations; dangerous."""
     return _order(CommandRequest(verb="move-stranded", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
 
 
 def end_drain(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """Have the drain of a pairing settle what it has in hand, and end."""
+    """End the drain of a pairing after its messages in flight are settled."""
     return _order(CommandRequest(verb="end-drain", consent=Consent(why=why)), engines)
 
 
@@ -210,7 +210,7 @@ def off(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelect
 
 
 def down(*, engines: EngineSelection = EngineSelection()) -> int:
-    """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
+    """End the engine cleanly: sends in flight finish, locks are released, the last audit line is written."""
     return max(_end(places) for places in select_engines(engines))
 
 
@@ -239,10 +239,10 @@ def _of_syphon(verb: str, part: SyphonPart, why: str) -> CommandRequest:
 
 
 def select_engines(engines: EngineSelection) -> tuple[EnginePaths, ...]:
-    """Those that are asked for and run.
+    """Return the selected engines that run.
 
     Raises:
-        EngineNotRunningError: none does.
+        EngineNotRunningError: none runs.
     """
     chosen = _chosen(engines)
     running = tuple(places for places in chosen if find_socket(places) is not None)
@@ -265,7 +265,7 @@ def _running_here() -> list[str]:
 
 
 def _chosen(engines: EngineSelection) -> tuple[EnginePaths, ...]:
-    """By name: this user's own before a service's. Without a name or a pairing.toml: the only one that runs here."""
+    """Select by name: this user's own before a service's. Without a name or a pairing.toml: the only running one."""
     if engines.engine == ALL:
         return local_engines()
     if engines.engine is not None:
@@ -277,7 +277,7 @@ def _chosen(engines: EngineSelection) -> tuple[EnginePaths, ...]:
 
 
 def _only_one(missing: ConfigurationMissingError) -> EnginePaths:
-    """The engine that is meant where no pairing.toml says so."""
+    """Return the only running engine, for use without a pairing.toml."""
     here = [places for places in local_engines() if find_socket(places) is not None]
     if len(here) > 1:
         names = ", ".join(places.name for places in here)
@@ -289,7 +289,7 @@ def _only_one(missing: ConfigurationMissingError) -> EnginePaths:
 
 
 def require_socket(places: EnginePaths) -> Path:
-    """Where the engine there listens. Raises EngineNotRunningError: it has ended meanwhile."""
+    """Return the engine's socket. Raises EngineNotRunningError: it has ended meanwhile."""
     socket = find_socket(places)
     if socket is None:
         raise EngineNotRunningError(f"the engine of {places.name} has ended meanwhile")
@@ -304,7 +304,7 @@ def _order(wish: CommandRequest, engines: EngineSelection) -> int:
 
 
 async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
-    """One engine's answer, on standard output if it is done and on standard error if not."""
+    """Execute the request at one engine; print the result on standard output, or a failure on standard error."""
     try:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
@@ -342,7 +342,7 @@ def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]
 
 
 def _would(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
-    """What firing would mean: the preview of the screen's question."""
+    """Print the preview of the screen's confirmation."""
     from paired_servicebus.ui.commands.action_table import ActionTarget
     from paired_servicebus.ui.commands.consequences import facts, title
 
@@ -381,7 +381,7 @@ def _end(places: EnginePaths) -> int:
 
 
 def _end_service(places: EnginePaths, stop: CommandRequest) -> int:
-    """Its lock is not ours to read, so that its socket has to tell."""
+    """Wait for the end of a service's engine by its socket, because its lock is not readable here."""
     try:
         said = asyncio.run(_fire(places.socket, stop, ()))
     except ControlError as error:

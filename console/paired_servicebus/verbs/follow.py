@@ -1,7 +1,7 @@
-"""What engines tell, as lines for a log or a pipe: one line a change, the sentences of the screen, no colour codes.
+"""The changes of engines as lines for a log or a pipe: one a change, in the screen's sentences, without colour codes.
 
-Followed from now on, not from the beginning; what happened while an engine could not be reached is told when it is
-reached again. An engine that is started meanwhile is followed too.
+Following begins with the present. Events during a disconnection are printed after the reconnection. Engines started
+meanwhile are followed too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Follower:
     """One engine's news as lines.
 
     Args:
-        pairing: what the engine is called until it says its own name.
-        say: takes a line.
-        named: whether each line names the engine, since there may be several.
+        pairing: the engine's name until it reports its own.
+        say: receives a line.
+        named: whether each line names the engine.
     """
 
     def __init__(self, pairing: str, say: Say, *, named: bool, now: Callable[[], float] = time.time) -> None:
@@ -47,7 +47,7 @@ class Follower:
         self._lost = False
 
     def tell(self, news: News) -> None:
-        """Says what changed, if anything did."""
+        """Print a line for a change."""
         match news:
             case Snapshot():
                 self._found(news)
@@ -85,7 +85,7 @@ class Follower:
 
 
 async def follow(engines: Callable[[], Sequence[EnginePaths]], say: Say, *, named: bool) -> None:
-    """Follows the engines that `engines` finds, now and later, until cancelled."""
+    """Follow the engines that `engines` returns, now and later, until cancelled."""
     followed: set[str] = set()
     async with asyncio.TaskGroup() as tasks:
         while True:

@@ -1,4 +1,4 @@
-"""The verbs of what Spark does: drain, tables, reports and rehearsals. Each process with Spark in it is another one."""
+"""The verbs that use Spark: drain, tables, reports and rehearsals. Spark runs only in child processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def drain(
     json: JsonLine = False,
 ) -> int:
     """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing. Ctrl-C ends it
-    in order."""
+    cleanly."""
     from paired_servicebus.pipeline.drain.drain_command import plan_of, run_drain  # with the SDK behind it
 
     settings = load_config(find_config(config))
@@ -63,7 +63,8 @@ def pipeline(
     java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
     config: Config = None,
 ) -> int:
-    """The journal as tables, by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of messages."""
+    """Make the journal into tables by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of
+    messages."""
     from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
 
     found = journal or engine_paths(load_config(find_config(config)).name).spool
@@ -88,9 +89,9 @@ def rehearse(
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """What would have happened under other policies: recorded failures through the shipped rules, on Spark.
+    """Replay recorded failures through the shipped rules under other policies, on Spark.
 
-    Where nothing that failed was recorded, a made-up hour is replayed, and said to be.
+    Without recorded failures a synthetic hour is replayed, and marked as such.
     """
     from paired_servicebus.pipeline.rehearsal.rehearsal_command import run_rehearsal
     from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest
@@ -114,7 +115,7 @@ def report(
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
     config: Config = None,
 ) -> int:
-    """What happened, what it cost and whether anything was lost: from the pipeline's tables."""
+    """Report an incident from the pipeline's tables: events, cost and lost messages."""
     from paired_servicebus.pipeline.report.report_command import chooser, run_report
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
@@ -128,7 +129,7 @@ VERBS: Final = (drain, pipeline, rehearse, report)
 
 
 def _settings_if_any(config: Path | None) -> PairingConfig | None:
-    """The pairing.toml that is named or lies about; None where there is none to be found."""
+    """Load the named or default pairing.toml; None if there is none."""
     try:
         found = find_config(config)
     except ConfigurationMissingError:

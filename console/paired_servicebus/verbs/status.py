@@ -1,4 +1,4 @@
-"""`paired status`: what it prints, once or for as long as somebody watches."""
+"""`paired status`: prints the engines' status, once or continuously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paired_servicebus.verbs.follow import follow
 
 
 def run_status(chosen: EnginePaths | None, *, json_line: bool) -> int:
-    """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
+    """Print the status of this machine's engines, or of the `chosen` one; return the exit status."""
     standings = asyncio.run(query_engines(_engines(chosen)(), watches=True))
     now = time.time()
     if json_line:
@@ -30,7 +30,7 @@ def run_status(chosen: EnginePaths | None, *, json_line: bool) -> int:
 
 
 def run_watch(chosen: EnginePaths | None) -> int:
-    """Prints a line for each change until interrupted, or until nobody reads any more."""
+    """Print a line for each change until interrupted, or until standard output is closed."""
     try:
         asyncio.run(follow(_engines(chosen), _print, named=chosen is None))
     except* BrokenPipeError:
@@ -43,6 +43,6 @@ def _engines(chosen: EnginePaths | None) -> Callable[[], Sequence[EnginePaths]]:
 
 
 def _print(line: str) -> None:
-    """At once: somebody watches."""
+    """Print a line immediately."""
     print_lines([line])
     sys.stdout.flush()

@@ -1,12 +1,12 @@
-"""The one place where commands are executed; screens and command lines only ask it.
+"""The only module that executes commands; screens and command lines send requests to it.
 
-What can be commanded is a row of paired_servicebus.core.operator.action_table. The guard checks the order, then what is read-only, then that
-what is dangerous was armed and the right name typed, then whether it is possible now. Then it writes the audit line
-and waits until it is on disk, acts, and writes what came of it: an engine killed in between leaves an audit line
-without an end, which reads as "outcome unknown" (unfinished_commands.py). If the disk takes no line the act is done all the
-same, since in an incident the act matters more, and the answer says that the audit is not written.
+Each command is a row of paired_servicebus.core.operator.action_table. The guard checks, in this sequence: the request,
+read-only mode, arming and confirmation, and current feasibility. It then syncs the audit line to disk, executes the
+command and records the outcome. An engine killed in between leaves an audit line without an outcome, reported as
+"outcome unknown" (unfinished_commands.py). If the disk refuses the line, the command is executed anyway, and the reply
+reports the missing audit.
 
-Read-only is enforced here, so that no way in can go round it; what it refuses, and what was not armed, is audited too.
+Read-only mode is enforced here, so no client can bypass it. Refusals by read-only mode and by arming are audited too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone, Order
 
 MAX_ERROR_CHARS: Final = 400
-"""Characters of what an error says: the SDK's go on with whole responses."""
+"""Characters of an error text; the SDK's include whole responses."""
 
 log = logging.getLogger(__name__)
 
@@ -42,27 +42,27 @@ class AuditLog(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why lines are not written at present; empty if they are."""
+        """The reason why lines are not being written; empty if they are."""
 
     def record(self, event: Event) -> int:
-        """Writes an event; its number in this boot."""
+        """Write an event; return its number in this boot."""
 
     async def sync(self) -> bool:
-        """Waits until what was written is on disk; whether it is."""
+        """Wait until all written events are on disk; return whether they are."""
 
 
 class Guard:
     """Executes commands.
 
     Args:
-        reach: what they act on; `reach.read_only` may be switched by a command.
-        audit: where each is written down before it is done.
-        orders: keeps those that stand, for the engine after this one.
-        look: how the engine stands now.
-        require_reason: whether an act needs a reason.
+        reach: the context of the commands; a command may switch `reach.read_only`.
+        audit: receives each command before its execution.
+        orders: stores standing orders for the next engine.
+        look: returns the current snapshot.
+        require_reason: whether a command needs a reason.
         clock: seconds since the epoch, for audit lines.
-        monotonic: seconds that never jump, for what is armed.
-        token: one that nobody can guess.
+        monotonic: seconds that never jump, for arming.
+        token: makes an unguessable token.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Guard:
         self._armory = ArmedCommands(monotonic=monotonic, token=token)
 
     def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
-        """Arms a dangerous order, or says why not. Never raises."""
+        """Arm a dangerous command, or refuse with a reason. Never raises."""
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
         if action is None or fault:
@@ -102,10 +102,10 @@ class Guard:
         return Armed(id=order.id, token=token, to_type=to_type, seconds=action_table.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
-        """Does what is ordered, or says why not. Never raises.
+        """Execute a command, or refuse with a reason. Never raises.
 
         Args:
-            viewer: it comes from a console that was opened to look only.
+            viewer: the console was opened as read-only.
         """
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
@@ -134,7 +134,7 @@ class Guard:
         return _no(order, outcome)
 
     async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
-        """An audit line for each target, on disk before the first act."""
+        """Execute the command for each target, after syncing their audit lines."""
         lines = self._written(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
@@ -181,7 +181,7 @@ class Guard:
 
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
-    """The order's row, what it means, and what is wrong with it; empty if nothing is."""
+    """Return the command's row, its intent and its fault; the fault is empty if there is none."""
     action = action_table.BY_ID.get(order.verb)
     nothing = CommandIntent(order.verb, Scope.ALL, order.targets, order.by)
     if action is None:

@@ -1,7 +1,7 @@
-"""How each action of the table is done to a pairing: one function a row, and the sentence that says what came of it.
+"""Handlers of the commands of the action table: one function a row, which returns a sentence about the result.
 
-An act may fail with PairedError, or with what the SDK raises: the guard says so and ends the audit. It never asks
-whether it may be done.
+A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check no
+permission.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from paired_servicebus.core.operator.action_table import Scope
 from paired_servicebus.engine.pairing_port import ControllablePairing
 
 QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]
-"""The indices of the backlog queues that other known engines of the same namespaces use.
+"""Returns the indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
-    CleanUpError: one that may be of them does not say.
+    CleanUpError: an engine that may use them does not report its queues.
 """
 
 
 async def no_other_engines(_paired: ControllablePairing) -> frozenset[int]:
-    """For an engine that knows no others."""
+    """Return no indices: for an engine that knows no others."""
     return frozenset()
 
 
 class DrainControl(Protocol):
-    """What starts a drain, and ends one. Both raise DrainError."""
+    """Starts and ends drains. Both methods raise DrainError."""
 
     async def start(self, *, why: str) -> str:
-        """A sentence, once it is under way."""
+        """Start a drain; return a sentence when it runs."""
 
     def end(self) -> str:
-        """A sentence, once it was told to."""
+        """Signal the drain to end; return a sentence."""
 
 
 @dataclass(slots=True)
 class CommandContext:
-    """What acts act on: the pairing, and the engine, which can be told to end (with a reason) or to be read-only."""
+    """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
 
     paired: ControllablePairing
     end: Callable[[str], None]
@@ -51,7 +51,7 @@ class CommandContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTarget:
-    """One act on one target, by whom and why."""
+    """One target of a command, with operator and reason."""
 
     scope: Scope
     target: str
@@ -60,12 +60,12 @@ class CommandTarget:
 
     @property
     def queue(self) -> int | None:
-        """The index, where the target is a backlog queue."""
+        """The index, if the target is a backlog queue."""
         return int(self.target) if self.scope is Scope.QUEUE else None
 
     @property
     def destination(self) -> str:
-        """The path, where the target is a destination; else empty."""
+        """The path, if the target is a destination; else empty."""
         return self.target if self.scope is Scope.DESTINATION else ""
 
 

@@ -1,11 +1,11 @@
-"""Orders that stand until they are taken back, over the end of their engine: forced, pinned, paused, read-only.
+"""Standing orders: forced, pinned, paused, read-only. They hold until revoked, beyond the end of their engine.
 
-An operator who paused a sick destination counts on it, also when the engine is killed and something starts another. So
-an order that stands is kept beside the journal, and the engine after this one takes it up before its first pump moves
-and says so. In an application (`control=True`) orders end with the process, since its restart is a deployment and not
-an accident; the next one says what stood. Written by the guard, after the act.
+An operator who paused a failing destination relies on it, even if the engine is killed and restarted. Standing orders
+are therefore stored beside the journal, and the next engine applies and reports them before its first pump moves a
+message. In an application (`control=True`) orders end with the process, because its restart is a deployment; the next
+one reports them. The guard stores them after the command.
 
-Not here: whether an act is allowed (guard.py), and acts that are over when they are done.
+Not here: permission (guard.py), and commands without a lasting effect.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _ABOUT: Final = {
     "read-only": "orders",
     "read-write": "orders",
 }
-"""By the act's id, what it settles: the newest order about the same target counts."""
+"""The subject of each command: the newest order about the same target and subject wins."""
 _TAKES_BACK: Final = ("release", "resume-syphon", "read-write")
 
 
 class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One order that stands, ordered at `at` (seconds since the epoch)."""
+    """One standing order, given at `at` (seconds since the epoch)."""
 
     verb: str
     scope: Scope
@@ -77,11 +77,11 @@ class StandingOrders:
         self._writing = asyncio.Lock()
 
     def read(self) -> tuple[StandingOrder, ...]:
-        """What the engine before left standing, oldest first. From here on nothing stands until it is noted.
+        """Return the previous engine's standing orders, oldest first. None of them holds until `note` adds it.
 
         Raises:
             OSError: the file cannot be read.
-            UnreadableError: it holds no orders.
+            UnreadableError: it contains no orders.
         """
         try:
             return read_json(_ORDERS, self._file.read_bytes())
@@ -89,7 +89,7 @@ class StandingOrders:
             return ()
 
     def note(self, verb: str, deed: CommandTarget, *, at: float) -> bool:
-        """Takes note of an act that was done; whether it changed what stands."""
+        """Note an executed command; return whether it changed the standing orders."""
         if verb not in _ABOUT:
             return False
         order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
@@ -98,7 +98,7 @@ class StandingOrders:
         return self._standing != before
 
     async def keep(self) -> str:
-        """Puts what stands on disk; why that could not be done, empty if it was."""
+        """Write the standing orders to disk; return the reason of a failure, or ""."""
         async with self._writing:
             try:
                 await asyncio.to_thread(self._write, msgspec.json.encode(self._standing))
@@ -115,7 +115,7 @@ class StandingOrders:
         new.replace(self._file)
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
-        """Does an order of the engine before again; a sentence for the timeline."""
+        """Apply an order of the previous engine; return a sentence for the timeline."""
         if order.verb not in _ABOUT:
             return f"cannot be taken up: {order}; this version knows no such order"
         deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)

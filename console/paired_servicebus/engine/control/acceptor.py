@@ -1,11 +1,11 @@
-"""The way into a server of the engine: accepts connections, and bounds those that have not asked for anything yet.
+"""Accepts connections for a server of the engine, and limits those without a complete request.
 
-A connection is a stranger until its conversation calls `AcceptedConnection.known`. Strangers are few: beyond MAX_PENDING_CONNECTIONS the
-one that has waited longest is turned away, so that a client that speaks at once always gets in. Conversations set
-their own time limit, FIRST_REQUEST_TIMEOUT, for the first request.
+A connection is pending until its conversation calls `AcceptedConnection.known`. Beyond MAX_PENDING_CONNECTIONS the
+oldest pending one is rejected, so a client that sends its request immediately is always served. Conversations limit the
+time of the first request by FIRST_REQUEST_TIMEOUT.
 
-Rules: a process without free descriptors loses strangers first, and then waits; neither spins the loop nor fills the
-log. Each bound here is small beside the descriptors that a journal and a syphon need.
+Without free descriptors the acceptor rejects pending connections, then waits. It neither spins nor floods the log. The
+limits leave enough descriptors for a journal and a syphon.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class AcceptedConnection:
         strangers[self] = None
 
     def known(self) -> None:
-        """Counts no longer as a stranger: a whole request has arrived, or the connection has ended."""
+        """Mark the connection as no longer pending: a whole request has arrived, or the connection has ended."""
         self._strangers.pop(self, None)
 
     def reject(self, refusal: bytes) -> None:
-        """Ends the connection without waiting for its peer."""
+        """End the connection without waiting for its peer."""
         self.known()
         self.writer.write(refusal)
         self.writer.transport.abort()
@@ -80,18 +80,18 @@ class ConnectionAcceptor:
         self._complained_at: float | None = None
 
     def open(self, listening: socket.socket) -> None:
-        """Accepts from now on; the door closes the socket."""
+        """Accept connections from now on; the acceptor closes the socket."""
         listening.setblocking(False)
         self._accepting = self._crew.start(self._accept(listening), name=f"accepting at {self._name}")
 
     async def stop_accepting(self) -> None:
-        """Closes the socket; conversations go on."""
+        """Close the socket; conversations continue."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
 
     async def close(self) -> None:
-        """Closes the socket and ends every conversation."""
+        """Close the socket and end every conversation."""
         await self._crew.close()
 
     async def _accept(self, listening: socket.socket) -> None:

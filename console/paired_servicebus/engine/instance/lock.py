@@ -1,7 +1,7 @@
-"""One engine a pairing: the lock that the running one holds, and what it says of itself there.
+"""The lock that permits one engine a pairing, and the running engine's description in it.
 
-The lock is the kernel's (flock) and goes with the process, however that ends. An engine that ends in order takes its
-text with it; text that nobody holds the lock for is of one that was killed.
+The lock is the kernel's (flock) and ends with the process. An engine that ends cleanly clears its text; text without a
+lock was left by a killed engine.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _HOLDER: Final = msgspec.json.Decoder(LockHolder)
 
 
 def acquire(path: Path, holder: LockHolder) -> int:
-    """Becomes the one engine, until the process ends; or until the descriptor that is returned is closed.
+    """Acquire the lock until the process ends or the returned descriptor is closed.
 
     Raises:
-        EngineRunningError: another one runs; its pid is named.
+        EngineRunningError: another engine runs; the text has its pid.
         OSError: the file cannot be made.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,7 +59,7 @@ def acquire(path: Path, holder: LockHolder) -> int:
 
 
 def _lock(fd: int) -> None:
-    """Tries a few times: one who only looks (`running`) holds the lock for an instant."""
+    """Lock, with some retries: `running` holds the lock for an instant."""
     for _ in range(_TRIES - 1):
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,29 +69,29 @@ def _lock(fd: int) -> None:
 
 
 def mark_clean_exit(fd: int) -> None:
-    """Ends in order: nobody will be missed. `fd` is what `acquire` returned; the lock is held until it is closed."""
+    """Clear the text for a clean exit. `fd` is the result of `acquire`; closing it releases the lock."""
     os.ftruncate(fd, 0)
 
 
 def running(path: Path) -> LockHolder | None:
-    """The engine that holds the lock; None if none does."""
+    """Return the engine that holds the lock; None if none does."""
     holder, held = _look(path)
     return holder if held else None
 
 
 def held(path: Path) -> bool:
-    """Whether an engine holds the lock, whatever its text has become."""
+    """Return whether an engine holds the lock, even if its text is unreadable."""
     return _look(path)[1]
 
 
 def crashed_holder(path: Path) -> LockHolder | None:
-    """The last engine, if it ended without leaving, and none runs now."""
+    """Return the last engine if it was killed and none runs now."""
     holder, held = _look(path)
     return None if held else holder
 
 
 def _look(path: Path) -> tuple[LockHolder | None, bool]:
-    """What stands in the file, and whether somebody holds the lock."""
+    """Return the file's content, and whether the lock is held."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,6 +1,5 @@
-"""What an engine's process sees around its pairing, for the question whether a failover would work: other engines of
-this user on this machine, and the settings of the primary's entities.
-"""
+"""Evidence about a failover from outside the pairing: other engines of this user on this machine, and the settings of
+the primary's entities."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ class LocalEvidence:
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
-        """The evidence, with other engines' syphons where this one runs none, and the entities' settings: those of now
-        where management is asked anyway."""
+        """Add other engines' syphons if this one runs none, and the entities' settings, read again where management is
+        used anyway."""
         if evidence.syphon in (None, SyphonStatus.OFF):
             syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
             evidence = replace(evidence, syphons_elsewhere=syphons)
@@ -61,7 +60,7 @@ class LocalEvidence:
 
 
 async def local_syphons(places: EnginePaths, *, primary: str, secondary: str) -> tuple[str, ...]:
-    """Engines of this user on this machine, this pairing's own aside, that run a syphon for the same namespaces."""
+    """Return the other engines of this user on this machine that run a syphon for the same namespaces."""
     others = await query_engines(other for other in local_engines() if other.lock != places.lock)
     namespaces = (primary.casefold(), secondary.casefold())
     return tuple(

@@ -1,7 +1,7 @@
-"""`paired check`: would a failover work now? A running engine is asked; without one, contact is made for the moment.
+"""`paired check`: would a failover work now? A running engine answers; without one, the check connects itself.
 
-Own contact opens links to the backlog queues, reads what management tells, and closes everything: no queue is made, no
-message is sent, no file is written.
+That connection opens links to the backlog queues, reads the management data and closes everything. It makes no queue,
+sends no message and writes no file.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.monitoring.readiness_probes import AT_MOST, ReadinessProbes, read_counts, validity
 
 ANSWER_TIMEOUT: Final = 30.0
-"""Seconds that a running engine has to say what it found; one that has just started looks first."""
+"""Seconds that a running engine has for its findings; one that has just started checks first."""
 READY, NOT_READY, UNREACHABLE = 0, 1, 3
 """Exit statuses; 2 is bad input."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was found, and who looked: an engine by its name, or "own contact"."""
+    """The findings and their source: an engine's name, or "own contact"."""
 
     readiness: Readiness
     asked: str
@@ -53,7 +53,7 @@ class CheckResult:
 
 
 async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
-    """Asks the engine, or looks.
+    """Query the engine, or check without one.
 
     Raises:
         EngineNotRunningError: an engine runs and does not answer.
@@ -111,7 +111,7 @@ async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceCl
 
 
 def as_lines(checked: CheckResult, pairing: str) -> list[str]:
-    """For a person: the answer, then a line for each thing that a failover rests on."""
+    """Format as lines: the answer, then a line for each precondition of a failover."""
     found = checked.readiness
     warnings, unknown = len(found.of(FindingVerdict.WARN)), len(found.of(FindingVerdict.UNKNOWN))
     notes = [f"{number} {word}" for number, word in ((warnings, "to look at"), (unknown, "not known")) if number]
@@ -126,7 +126,7 @@ def as_lines(checked: CheckResult, pairing: str) -> list[str]:
 
 
 def as_json(checked: CheckResult, pairing: str) -> str:
-    """The same as one JSON object; times are seconds since the epoch."""
+    """Format as one JSON object; times are seconds since the epoch."""
     found = checked.readiness
     said: dict[str, Any] = {
         "pairing": pairing,

@@ -2,13 +2,14 @@
 
     async with EngineHost(identity, spool=..., socket=..., policy=...) as host:
         paired = await pair_namespaces(client, options, on_event=host.record)
-        await host.take_up(paired)      # what operators ordered of the engine before
+        await host.take_up(paired)      # standing orders of the previous engine
         await host.adopt(paired)        # consoles can attach from here on
-        reason = await host.ended()     # a `stop` command, or whoever calls host.stop
+        reason = await host.ended()     # a `stop` command, or a call of host.stop
         await paired.close()
 
-Every event gets its number here, goes to the journal first and to the consoles next. Receipts and counts stay in the
-journal: a busy outage makes thousands a second, and screens show sums. Not here: processes, signals, SDK clients.
+Every event gets its number here, and goes to the journal first and to the consoles next. Receipts and counts stay in
+the journal, because a busy outage makes thousands a second; screens show sums. Not here: processes, signals, SDK
+clients.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ from paired_servicebus.engine.service.disk_watch import DiskWatch
 
 SNAPSHOT_INTERVAL: Final = 1.0
 USAGE_INTERVAL: Final = 60.0
-"""Seconds between two looks at what other engines here use."""
+"""Seconds between two readings of other engines' usage."""
 MIN_SNAPSHOT_INTERVAL: Final = 0.1
-"""Seconds between two snapshots at least, whatever happens."""
+"""Minimum seconds between two snapshots."""
 JOURNAL_ONLY: Final = (
     Delivered,
     Diverted,
@@ -86,29 +87,29 @@ JOURNAL_ONLY: Final = (
 )
 
 RecordListener = Callable[[Record, bytes], object]
-"""Told a record, and its line of the journal."""
+"""Receives a record and its line of the journal."""
 
 log = logging.getLogger(__name__)
 
 
 def nobody(_record: Record, _line: bytes) -> None:
-    """For an engine whose events nobody else wants."""
+    """Ignore the record: for an engine without a listener."""
 
 
 class EngineHost:
     """Hosts one pairing. An asynchronous context manager; `record` may be called once it is entered.
 
     Args:
-        identity: who the engine is.
+        identity: the engine's identity.
         spool: the journal's folder.
-        socket: where consoles find the engine; must fit a Unix socket's address (about 100 bytes).
+        socket: the control socket's path; must fit a Unix socket's address (about 100 bytes).
         policy: the times in force, for the screen.
-        caption: what a demo is showing just now.
-        surroundings: adds to the evidence of readiness what only this process can see.
-        draining: what starts drains; None: this engine starts none.
-        keep: bytes of the journal that are kept.
-        group: the id of a group whose members may use the socket; None: this user alone.
-        note: told each event; must not block.
+        caption: returns a demo's current caption.
+        surroundings: adds evidence of readiness that only this process has.
+        draining: starts drains; None: this engine starts none.
+        keep: bytes of the journal to keep.
+        group: the id of a group whose members may use the socket; None: only this user.
+        note: receives each event; must not block.
         clock: seconds since the epoch.
     """
 
@@ -157,7 +158,7 @@ class EngineHost:
         self._warnings: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
-        """Opens the journal.
+        """Open the journal.
 
         Raises:
             OSError: its folder cannot be made or read.
@@ -171,7 +172,7 @@ class EngineHost:
         return self
 
     async def _recover_previous_boot(self) -> None:
-        """What the engine before left."""
+        """Report unfinished commands and recovered files of the previous engine, and read its standing orders."""
         unread = UnreadableLines()
         left = await asyncio.to_thread(unfinished, self._spool, unread)
         self._crew.start(self._remember(unread), name="what was told before")
@@ -202,15 +203,15 @@ class EngineHost:
         await self._stack.__aexit__(kind, error, trace)
 
     async def take_up(self, paired: ControllablePairing) -> None:
-        """Does again what operators ordered of the engine before and never took back: right after pairing, and with no
-        wait before it is done, so that no pump takes a step that somebody forbade (standing_orders.py)."""
+        """Apply the previous engine's standing orders. Call this immediately after pairing, with no await in between,
+        so that no pump moves a message against an order (standing_orders.py)."""
         before, self._before = self._before, ()
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._reaching(paired)))
 
     async def adopt(self, paired: ControllablePairing) -> None:
-        """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
-        up end here, and that is said.
+        """Serve a pairing: consoles can attach and control it. Standing orders not applied yet end here, with a
+        warning.
 
         Raises:
             OSError: the control socket cannot be made.
@@ -259,7 +260,7 @@ class EngineHost:
         return self._reach
 
     def record(self, event: Event) -> int:
-        """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
+        """Write an event to the journal and the consoles; return its number in this boot. Never waits."""
         self._seq += 1
         identity = self._identity
         record = Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
@@ -274,39 +275,39 @@ class EngineHost:
         return self._seq
 
     async def sync(self) -> bool:
-        """Waits until every recorded event is on disk; whether it is."""
+        """Wait until every recorded event is on disk; return whether it is."""
         return await self._journal.sync()
 
     @property
     def trouble(self) -> str:
-        """Why the journal is not written at present; empty if it is."""
+        """The reason why the journal is not being written; empty if it is."""
         return self._journal.trouble
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot; None before the pairing was adopted."""
+        """Return the newest snapshot; None before `adopt`."""
         return self._control.snapshot
 
     def scraped(self) -> Snapshot | None:
-        """The same for a scraper, which thereby looks at the depths; called by any thread."""
+        """Return the newest snapshot for a scraper and note its watching of the depths; callable by any thread."""
         if self._paired is not None:
             self._paired.looks.scrape()
         return self._control.snapshot
 
     def stop(self, reason: str) -> None:
-        """Asks for the end of the engine; the first reason stays."""
+        """Request the end of the engine; the first reason stays."""
         self._reason = self._reason or reason
         self._ending.set()
 
     async def ended(self) -> str:
-        """Waits until the end is asked for; the reason."""
+        """Wait for the request to end; return the reason."""
         await self._ending.wait()
         return self._reason
 
     # -- what consoles are told -----------------------------------------------------------------------------------
 
     async def _remember(self, unread: UnreadableLines) -> None:
-        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without.
-        Then all that could not be read of the journal is told, by whichever reader it was found."""
+        """Add the previous engine's timeline, in the background: consoles that connect earlier do without it. Then
+        report all lines of the journal that no reader could read."""
         look = partial(
             replay_records,
             self._spool,
@@ -343,7 +344,7 @@ class EngineHost:
         return done
 
     def _watched(self, watchers: int) -> None:
-        """So many consoles look. What one that came is told first says that the depths are being read."""
+        """Note the number of watching consoles. A new one's first snapshot reports that depths are being read."""
         if self._paired is not None:
             self._paired.looks.watch(watchers)
             if self._paired.reading:
@@ -384,7 +385,7 @@ class EngineHost:
             await asyncio.sleep(USAGE_INTERVAL)
 
     def _with_drain(self, syphon: SyphonView) -> SyphonView:
-        """The syphon's view, with a drain that moves the same messages."""
+        """Return the syphon's view, including a drain that moves the same messages."""
         said = drain_progress.latest(self._spool, now=self._clock())
         return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
 
@@ -422,7 +423,7 @@ class EngineHost:
         )
 
     def _record_alarm_changes(self, paired: ControllablePairing) -> None:
-        """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
+        """Record the beginning and end of the pairing's alarms; our own are recorded at their source."""
         before, self._warnings = self._warnings, paired.warnings()
         for warning in begun(before, self._warnings):
             self.warn("syphon", warning)
@@ -441,7 +442,7 @@ class EngineHost:
 
 
 def times_line(policy: Policy) -> str:
-    """The times in force, as one line."""
+    """Return the times in force, as one line."""
     named = (
         ("send", policy.send_timeout),
         ("failover", policy.failover_interval),

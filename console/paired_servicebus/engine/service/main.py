@@ -1,9 +1,7 @@
-"""The engine as a process of its own: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`, started by
-launch.py.
+"""The engine's own process: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`.
 
-Its standard output and error go into its log. It tells the one who started it that it serves, or in one sentence why it
-does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
-business.
+launcher.py starts it. Standard output and error go into its log. It reports readiness, or a failure in one sentence, to
+its starter, and ends if the starter has gone. SIGTERM and SIGINT end it cleanly; it ignores SIGHUP.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
 
 CLOSE_TIMEOUT: Final = 40.0
-"""Seconds that sends in hand, pumps and links may take to end."""
+"""Seconds that sends in flight, pumps and links may take to end."""
 LAST_RESORT: Final = 20.0
-"""Seconds after that until the process ends whatever hangs, and its log says where it hung."""
+"""Further seconds until the process ends anyway; its log then shows the blocked call."""
 
 Say = Callable[[Ready | Failed], None]
 
@@ -57,8 +55,10 @@ log = logging.getLogger("paired_servicebus.engine.service.main")  # __name__ is 
 
 
 def run_here(config_path: Path, *, read_only: bool = False) -> int:
-    """The engine in this process, for who looks after processes (systemd, a container): its log goes to standard error,
-    and systemd is told when it serves. The exit status."""
+    """Run the engine in this process under a process manager (systemd, a container); return the exit status.
+
+    The log goes to standard error; systemd is notified of readiness.
+    """
 
     def say(outcome: Ready | Failed) -> None:
         if isinstance(outcome, Ready):
@@ -70,14 +70,14 @@ def run_here(config_path: Path, *, read_only: bool = False) -> int:
 
 
 def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = None, read_only: bool = False) -> int:
-    """Runs the engine to its end; the exit status.
+    """Run the engine to its end; return the exit status.
 
     Args:
         config_path: its pairing.toml.
-        log_path: where its log is, for a person.
-        log_file: what it writes its log to; None: standard error, whose keeper bounds it.
-        say: told once that it serves, or why it will not.
-        read_only: start read-only, whatever the file says.
+        log_path: the path of its log, for the operator.
+        log_file: the file to log to; None: standard error, which its reader bounds.
+        say: receives one report: readiness or failure.
+        read_only: start read-only, overriding the file.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if log_file is None:
@@ -98,7 +98,7 @@ def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = 
 
 
 def allow_open_files() -> None:
-    """Raises the limit of open files as far as it may be: sockets, backlog queues and the journal all need some."""
+    """Raise the limit of open files to its maximum: sockets, backlog queues and the journal need descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -126,7 +126,7 @@ def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bo
 
 
 def _explained(error: BaseException, log_path: str) -> Failed:
-    """One sentence for whoever started the engine."""
+    """Return the report for the starter."""
     match error:
         case PairedError():
             return Failed(text=masked(str(error)), running=isinstance(error, EngineRunningError))
@@ -138,7 +138,7 @@ def _explained(error: BaseException, log_path: str) -> Failed:
 
 
 class _Starting:
-    """The one who started us, told once."""
+    """The starter, which receives one report."""
 
     def __init__(self, say: Say) -> None:
         self._tell: Say | None = say
@@ -149,8 +149,10 @@ class _Starting:
         return self._tell is None
 
     def ready(self, outcome: Ready) -> None:
-        """Raises:
-        EngineStartError: nobody waits for the engine any more.
+        """Report readiness.
+
+        Raises:
+            EngineStartError: the starter has gone.
         """
         try:
             self._say(outcome)
@@ -158,7 +160,7 @@ class _Starting:
             raise EngineStartError("whoever started the engine has gone before it was ready") from error
 
     def failed(self, outcome: Failed) -> None:
-        """Says so if nothing was said yet."""
+        """Report a failure unless a report was given."""
         try:
             self._say(outcome)
         except BrokenPipeError:
@@ -232,7 +234,7 @@ async def _serve(
 
 
 def _crew(config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
-    """What runs beside the pairing, as far as the file asks for it."""
+    """Start the background tasks that the file configures."""
 
     def warning(about: str) -> Callable[[str], None]:
         return lambda text: host.warn(about, text)
@@ -254,7 +256,7 @@ def _on_end(act: Callable[[], object]) -> None:
 async def _pair(
     config: PairingConfig, clients: NamespaceClients, places: EnginePaths, host: EngineHost, renewal: CredentialReloader
 ) -> PairedServiceBusClient:
-    """Looks whether everything is there, and pairs meanwhile."""
+    """Check the namespaces, and pair meanwhile."""
     outage = await check_ports(config, places)
     primary = await read_primary_info(config.primary, places, reachable=not outage)
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
@@ -292,7 +294,7 @@ async def _pair(
 
 
 def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseException:
-    """The error, with what a missing entity on the Basic tier may be."""
+    """Return the error, with a hint if the Basic tier may cause a missing entity."""
     if not isinstance(error, ConfigurationError):
         return error
     return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")

@@ -1,10 +1,10 @@
-"""An engine's figures for Prometheus: out of its latest snapshot, on HTTP, for those that are told the address.
+"""An engine's metrics for Prometheus, from its latest snapshot, served by HTTP.
 
-Rules: what is not known has no sample, and is never zero; what was read somewhere has a metric that tells when. Names
-are only added. Each sample carries `pairing`, so that one rule serves many engines. Counters count from the engine's
-start. A scrape costs the engine's loop nothing: it is answered in a thread, from a value that does not change.
+An unknown value has no sample, and is never zero. Each reading has a metric with its time. Names are only added. Each
+sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start. A thread answers each
+scrape from an immutable snapshot, so a scrape costs the engine's loop nothing.
 
-Not here: what is an alarm (pairing/monitoring/snapshot_views.py, host.py), and rules that wake somebody (the README has an example).
+Not here: alarms (snapshot_views.py, engine_host.py), and alerting rules (the README has an example).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ Rows = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
-    """Answers at `address` with what `latest` gives, until cancelled. A port that is taken is said once and tried
-    again, since an engine does not end for the sake of its figures."""
+    """Serve the metrics of `latest` at `address` until cancelled. A port in use is reported once and retried, because
+    metrics must not end an engine."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(latest))
     said = False
@@ -90,10 +90,10 @@ async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], w
 
 
 async def _listening(address: ListenAddress) -> socket.socket:
-    """In a thread: the host may be a name, and to look it up may take its time.
+    """Bind in a thread: resolving the host's name may take time.
 
     Raises:
-        OSError: the port is taken, say; TimeoutError is one.
+        OSError: for example, the port is in use; TimeoutError is one.
     """
 
     async with asyncio.timeout(BIND_TIMEOUT):
@@ -130,7 +130,7 @@ class ScrapeServer:
         self._asking = 0
 
     async def answer(self, caller: AcceptedConnection) -> None:
-        """Reads a request and answers it."""
+        """Read a request and answer it."""
         try:
             async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
                 head = await caller.reader.readuntil(b"\r\n\r\n")
@@ -167,10 +167,10 @@ class ScrapeServer:
 
 
 def environ_of(head: bytes) -> dict[str, str]:
-    """What of a request counts here, in the form of WSGI.
+    """Return the relevant part of a request as a WSGI environment.
 
     Raises:
-        ValueError, HTTPException: it is no HTTP.
+        ValueError, HTTPException: it is not HTTP.
     """
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.decode("ascii").split(" ")
@@ -188,14 +188,14 @@ def environ_of(head: bytes) -> dict[str, str]:
 
 
 def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A whole answer, after which the connection ends."""
+    """Return a whole answer, after which the connection ends."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 def refusal(status: int) -> bytes:
-    """An answer without figures."""
+    """Return an answer without metrics."""
     text = f"# {REFUSALS[status]}\n".encode()
     return response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
 
@@ -207,14 +207,14 @@ class SnapshotCollector(Collector):
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
-        """Nothing before the first snapshot."""
+        """Yield the metrics; none before the first snapshot."""
         snapshot = self._latest()
         if snapshot is not None:
             yield from families(snapshot)
 
 
 def families(of: Snapshot) -> Iterator[Metric]:
-    """Every family there is, those without a sample too."""
+    """Yield every metric family, including those without a sample."""
     yield from _engine(of)
     yield from _entities(of)
     yield from _backlog(of)
@@ -266,7 +266,7 @@ def _entities(of: Snapshot) -> Iterator[Metric]:
 
 
 def _refused(entities: Iterable[EntityView]) -> Rows:
-    """By reason. One of them has a sample from the start: a rate does not see what a new counter begins with."""
+    """Yield counts by reason. One has a sample from the start, because a rate ignores a new counter's first value."""
     for each in entities:
         counts = {str(GiveUp.NO_BACKLOG): 0} | dict(each.refusals)
         yield from (((each.path, reason), float(count)) for reason, count in counts.items())
@@ -299,7 +299,7 @@ def _backlog(of: Snapshot) -> Iterator[Metric]:
 
 
 def _parked(of: Snapshot) -> Iterator[Metric]:
-    """The one figure of what is parked, as screens show it; no sample where it is not known."""
+    """Return the number of parked messages, as screens show it; no sample if unknown."""
     parked = of.parked
     text = "Parked in all queues now: the readings, and what this engine diverted and moved since."
     number = float(parked.messages) if parked is not None else None
@@ -370,5 +370,5 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows:
 
 
 def _label(value: str) -> str:
-    """A label's value: whoever looks at the figures with curl has a terminal."""
+    """Return a label's value without control characters: curl prints it to a terminal."""
     return harmless(value[:MAX_LABEL_CHARS])
