@@ -52,8 +52,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(bench)
-for _verb in (*engine_commands.VERBS, *engine_commands.GROUPS, *spark_commands.VERBS):
+for _verb in (*engine_commands.VERBS, *spark_commands.VERBS):
     app.command(_verb)
+for _group in engine_commands.GROUPS:
+    app.command(_group)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,11 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         return BROKEN_PIPE_STATUS if _nobody_reads() else _failed(error)
     except UnusedCliTokensError as error:
-        return report_error(
-            f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
-        )
+        return report_error(f"{' '.join(error.unused_tokens or ())!r} is an unknown argument; see paired --help")
     except CycloptsError as error:
-        return report_error(f"{str(error).rstrip()} (paired --help lists what there is)")
+        return report_error(f"{str(error).rstrip()} (see paired --help)")
     except PairedError as error:
         return report_error(str(error))
     except KeyboardInterrupt:
@@ -155,7 +155,8 @@ def status(
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
 ) -> int:
     """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
-    from paired_servicebus.verbs.status import run_status, run_watch
+    from paired_servicebus.verbs.follow import run_watch
+    from paired_servicebus.verbs.status import run_status
 
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
     if watch and json:
@@ -201,18 +202,18 @@ def find(
 @app.command
 def demo(
     *,
-    scenario: Annotated[str, Parameter(help="What goes wrong; --list says what there is.")] = "datacenter-outage",
+    scenario: Annotated[str, Parameter(help="The failure; --list names all scenarios.")] = "datacenter-outage",
     duration: Annotated[float, Parameter(help="Seconds of sending; draining comes on top.")] = 60.0,
     seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
     headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
-    list_: Annotated[bool, Parameter(name="--list", negative=(), help="Say what scenarios there are.")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="List the scenarios.")] = False,
     spark: Annotated[
         bool, Parameter(negative="--no-spark", help="Audit the journal and write the incident report, if it is there.")
     ] = True,
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
-    from paired_servicebus.demo.runner import run_demo  # with what starts processes behind it
+    from paired_servicebus.demo.runner import run_demo  # with its process starters behind it
     from paired_servicebus.demo.scenarios import scenario_list
 
     if list_:
@@ -239,7 +240,7 @@ def simulate(
 @app.command
 def sandbox(
     *,
-    json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
+    json: Annotated[bool, Parameter(help="Print its addresses in one line of JSON.")] = False,
     config: Annotated[
         Path | None, Parameter(help="A TOML file with namespaces; else a primary and a secondary.")
     ] = None,
@@ -275,7 +276,7 @@ def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: b
         return Path(holder.socket)
     try:
         return Path(_start(settings, places, read_only=read_only).socket)
-    except EngineRunningError:  # somebody else was as quick
+    except EngineRunningError:  # another process was as quick
         return places.socket
 
 
@@ -310,7 +311,7 @@ def _nobody_reads() -> bool:
 
 
 def _failed(error: Exception) -> int:
-    return report_error(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+    return report_error(f"internal error ({type(error).__name__}); traceback saved to {_keep(error)}")
 
 
 def _tell(said: str | list[str]) -> None:

@@ -225,7 +225,7 @@ def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The entities that the syphon delivers to; None: all that its key reaches."""
+    """Return the entities that the syphon delivers to; None: all that its key reaches."""
     if pairing.get("destinations", "any") == "any":
         return None
     entities: tuple[str, ...] = pairing.get("entities", ())

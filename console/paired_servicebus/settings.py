@@ -72,7 +72,7 @@ def read_megabytes(place: SettingLocation, value: object) -> int:
 
 
 def as_it_is(place: SettingLocation, value: object) -> object:
-    return value  # Policy checks it and knows better what to say
+    return value  # Policy checks it and has the better sentence
 
 
 def read_duration(place: SettingLocation, value: object) -> object:
@@ -143,7 +143,7 @@ def read_proxy(place: SettingLocation, value: object) -> Secret:
         raise place.error('is no proxy; it is a URL with a port, such as "http://proxy.example.com:3128"')
     if isinstance(value, str) and url.password:
         raise place.error(
-            'carries a password, which may not stand in this file; say { env = "NAME" } or { file = "PATH" }'
+            'carries a password, which this file may not contain; use { env = "NAME" } or { file = "PATH" }'
         )
     return given
 
@@ -222,7 +222,7 @@ def read_secret(place: SettingLocation, value: object) -> Secret:
             if not found:
                 raise place.error(f"is to come from the file {name}, which is empty")
             return Secret(found)
-    raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
+    raise place.error('is a secret, which this file may not contain; use { env = "NAME" } or { file = "PATH" }')
 
 
 def is_open_to_all(file: Path) -> bool:
@@ -239,7 +239,7 @@ def read_connection_string(place: SettingLocation, value: object) -> Secret:
         raise place.error(why_not)
     if is_emulated(parts) and not is_loopback(parts):
         raise place.error(
-            f"says UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
+            f"has UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
             "would cross the network in plain AMQP; leave that part out, and reach a sandbox elsewhere by its "
             "ca_file and a custom_endpoint"
         )

@@ -106,4 +106,4 @@ async def test_an_engine_that_says_nothing_is_given_up(short: Path, monkeypatch:
     standing = await query_engine(places)
     os.close(held)
     server.close()
-    assert "did not say within 0.05 s" in standing.trouble
+    assert "did not report its status within 0.05 s" in standing.trouble

@@ -178,7 +178,7 @@ async def test_a_services_engine_is_found_without_a_word_by_every_verb(
             assert await asyncio.to_thread(cli.main, ["syphon", "pause"]) == 2
             assert "choose one by --engine (billing, orders)" in capsys.readouterr().err
             assert await asyncio.to_thread(cli.main, ["down", "--engine", "orders"]) == 0
-            assert "orders: the engine ends in order" in capsys.readouterr().out
+            assert "orders: the engine ends cleanly" in capsys.readouterr().out
 
 
 async def test_an_engine_that_answers_as_a_stranger_is_not_talked_to(

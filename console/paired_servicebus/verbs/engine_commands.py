@@ -9,7 +9,7 @@ Exit status: 0 done; 2 if an engine refused, failed, or was not asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -44,8 +44,14 @@ ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
 """Seconds that an engine has to end cleanly: sends in flight, pumps, links."""
 
+OWN_VERBS: Final = ("cleanup", "down", "drain")
+"""Verbs that are not derived from the table, beside those of two words."""
+
+Verb = Callable[..., int]
 Entity = Annotated[str, Parameter(help="Entities, by path.")]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
+
+Queue = Annotated[str, Parameter(help="Backlog queues, by index; unused ones also by path.")]
 
 
 @Parameter(name="*")
@@ -108,36 +114,6 @@ def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
 # -- the verbs -------------------------------------------------------------------------------------------------------
 
 
-def failover(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Send to the backlog until released; dangerous. It diverts the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("force", entities, matching, consent), engines)
-
-
-def pin(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Send to the primary despite failures; dangerous. It pins the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("pin", entities, matching, consent), engines)
-
-
-def release(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Give entities back to the rules; dangerous. It reaches the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("release", entities, matching, consent), engines)
-
-
 def cleanup(
     *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index; none: they are listed.")],
     no_other_host_uses_it: Annotated[
@@ -156,29 +132,6 @@ def cleanup(
         verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent, confirmed=no_other_host_uses_it
     )
     return _order(wish, engines)
-
-
-def redrive(
-    *queues: Annotated[str, Parameter(help="Backlog queues, by index.")],
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Put the dead letters of backlog queues back to work; dangerous."""
-    return _order(CommandRequest(verb="redrive", scope=Scope.QUEUE, targets=queues, consent=consent), engines)
-
-
-def move_stranded(
-    *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index.")],
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Move the messages of unused backlog queues to their destinations; dangerous."""
-    return _order(CommandRequest(verb="move-stranded", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
-
-
-def end_drain(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """End the drain of a pairing after its messages in flight are settled."""
-    return _order(CommandRequest(verb="end-drain", consent=Consent(why=why)), engines)
 
 
 syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
@@ -214,14 +167,57 @@ def down(*, engines: EngineSelection = EngineSelection()) -> int:
     return max(_end(places) for places in select_engines(engines))
 
 
-VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded, end_drain)
+def _entity_verb(action: Action) -> Verb:
+    def verb(
+        *entities: Entity,
+        matching: Matching = None,
+        consent: Consent = Consent(),
+        engines: EngineSelection = EngineSelection(),
+    ) -> int:
+        if bool(entities) == (matching is not None):
+            raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
+        wish = CommandRequest(verb=action.id, scope=action.scope, targets=entities, matching=matching, consent=consent)
+        return _order(wish, engines)
+
+    return verb
+
+
+def _queue_verb(action: Action) -> Verb:
+    def verb(*queues: Queue, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, scope=action.scope, targets=queues, consent=consent), engines)
+
+    return verb
+
+
+def _engine_verb(action: Action) -> Verb:
+    def verb(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, consent=consent), engines)
+
+    def harmless_verb(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, consent=Consent(why=why)), engines)
+
+    return verb if action.dangerous else harmless_verb
+
+
+_FACTORIES: Final = {Scope.ENTITY: _entity_verb, Scope.QUEUE: _queue_verb, Scope.UNUSED: _queue_verb}
+
+
+def _make_verb(action: Action) -> Verb:
+    """Return the verb of a row of the table that has none of its own here."""
+    verb = _FACTORIES.get(action.scope, _engine_verb)(action)
+    verb.__name__ = action.verb.replace("-", "_")
+    reach = " It reaches the asked engine's own senders, and none elsewhere." if action.scope is Scope.ENTITY else ""
+    danger = "; dangerous" if action.dangerous else ""
+    verb.__doc__ = f"{action.help[0].upper()}{action.help[1:]}{danger}.{reach}"
+    return verb
+
+
+VERBS: Final[tuple[Verb, ...]] = (
+    down,
+    cleanup,
+    *(_make_verb(action) for action in action_table.ACTIONS if " " not in action.verb and action.verb not in OWN_VERBS),
+)
 GROUPS: Final = (syphon, read_only)
-
-
-def _of_entities(verb: str, entities: tuple[str, ...], matching: str | None, consent: Consent) -> CommandRequest:
-    if bool(entities) == (matching is not None):
-        raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
-    return CommandRequest(verb=verb, scope=Scope.ENTITY, targets=entities, matching=matching, consent=consent)
 
 
 def _of_syphon(verb: str, part: SyphonPart, why: str) -> CommandRequest:
@@ -386,7 +382,7 @@ def _end_service(places: EnginePaths, stop: CommandRequest) -> int:
         said = asyncio.run(_fire(places.socket, stop, ()))
     except ControlError as error:
         return _refused(places, str(error))
-    print_lines([f"{places.name}: {said}; its service says what comes after"])
+    print_lines([f"{places.name}: {said}; its service manager decides about a restart"])
     return 0
 
 

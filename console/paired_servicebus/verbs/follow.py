@@ -1,12 +1,14 @@
-"""The changes of engines as lines for a log or a pipe: one a change, in the screen's sentences, without colour codes.
+"""`paired status --watch`: the changes of engines as lines for a log or a pipe.
 
-Following begins with the present. Events during a disconnection are printed after the reconnection. Engines started
-meanwhile are followed too.
+A line is one change, in the screen's sentences, without colour codes. Following begins with the present. Events during
+a disconnection are printed after the reconnection. Engines started meanwhile are followed too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,8 +17,9 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.engine.control.discovery import find_socket
+from paired_servicebus.engine.control.discovery import find_socket, local_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.printing import print_lines
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.render.sentences import sentence
 from paired_servicebus.ui.state.summary import summary
@@ -74,7 +77,7 @@ class Follower:
             is_news = True
         elif record.boot == began.boot:
             is_news = record.seq > began.seq
-        else:  # a later boot's, or what was told before the first that was met
+        else:  # a later boot's, or an earlier one's
             is_news = record.event.at >= began.at
         if is_news:
             self._line(record.event.at, str(sentence(record.event)))
@@ -98,3 +101,19 @@ async def follow(engines: Callable[[], Sequence[EnginePaths]], say: Say, *, name
                 say(f"{clock(time.time())} no engine runs here yet; it will be followed when it does")
                 followed.add("")
             await asyncio.sleep(LOOK_AROUND)
+
+
+def run_watch(chosen: EnginePaths | None) -> int:
+    """Print a line for each change until interrupted, or until standard output is closed."""
+    engines = local_engines if chosen is None else lambda: (chosen,)
+    try:
+        asyncio.run(follow(engines, _print, named=chosen is None))
+    except* BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer has no reader either
+    return 0
+
+
+def _print(line: str) -> None:
+    """Print a line immediately."""
+    print_lines([line])
+    sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -17,7 +18,7 @@ ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one
 
 def drain(
     *,
-    master: Annotated[str, Parameter(help="A Spark cluster, by whatever Spark accepts.")] = "local[*]",
+    master: Annotated[str, Parameter(help="A Spark cluster, as Spark's master URL.")] = "local[*]",
     parallelism: Annotated[
         int | None, Parameter(help="Tasks at a time; else the processors here, or on a cluster one a backlog queue.")
     ] = None,
@@ -55,10 +56,10 @@ def drain(
 
 def pipeline(
     *,
-    once: Annotated[bool, Parameter(help="Make the tables of what the journal holds, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Make the tables of the present journal, and end.")] = False,
     journal: Annotated[Path | None, Parameter(help="A journal's folder; else the pairing.toml's engine's.")] = None,
     tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the journal.")] = None,
-    master: Annotated[str | None, Parameter(help="Whatever Spark accepts; else this machine.")] = None,
+    master: Annotated[str | None, Parameter(help="Spark's master URL; else this machine.")] = None,
     trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
     java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
     config: Config = None,
@@ -125,7 +126,7 @@ def report(
     return run_report(folder, choose=choose, format_=format, out=out, price=price)
 
 
-VERBS: Final = (drain, pipeline, rehearse, report)
+VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)
 
 
 def _settings_if_any(config: Path | None) -> PairingConfig | None:

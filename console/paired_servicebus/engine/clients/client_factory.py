@@ -155,4 +155,4 @@ async def close_quietly(close: Callable[[], Awaitable[None]], what: str) -> None
     try:
         await bounded(close(), CLOSING, f"closing {what}")
     except (AzureError, OSError, TimeoutError) as error:
-        log.warning("%s was not closed in order: %s", what, error)
+        log.warning("%s was not closed cleanly: %s", what, error)

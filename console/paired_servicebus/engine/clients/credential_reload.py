@@ -68,7 +68,7 @@ class CredentialReloader:
             found = await asyncio.to_thread(load_config, self._config.path)
             self._take(found)
         except (ConfigurationError, ValueError) as error:
-            self._say_once(f"{error}; the engine goes on with the settings that it has")
+            self._say_once(f"{error}; the engine continues with its present settings")
 
     def judging(self, rules: Judge = judge) -> Judge:
         """Wrap `rules`: reload the files soon after a namespace refuses a credential."""
@@ -92,7 +92,7 @@ class CredentialReloader:
             self._said = ""
         else:
             self._say_once(
-                f"{found.path} was changed, and not only in what lets us in: start the engine again to use the rest"
+                f"{found.path} was changed, and not only its credentials: restart the engine to apply the rest"
             )
 
     def _say_once(self, text: str) -> None:

@@ -63,7 +63,7 @@ class ArmedCommands:
             over = f"its {ARMED_SECONDS:g} s are over or it was fired already" if token else "it was not"
             return f"{meant.verb} is dangerous and has to be armed first: {over}"
         if armed.meant != meant:
-            return f"what was armed is another order: {armed.meant.verb} {' '.join(armed.meant.targets)}".rstrip()
+            return f"another order was armed: {armed.meant.verb} {' '.join(armed.meant.targets)}".rstrip()
         if not typed_right(typed, armed.to_type):
             return f"{typed!r} was typed, and firing needs {armed.to_type!r}"
         del self._armed[token]

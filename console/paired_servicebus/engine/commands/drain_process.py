@@ -94,7 +94,7 @@ class DrainProcess:
         self._process = process
         self._watching = asyncio.create_task(self._watch(process), name="the end of the drain")
         await self._under_way(process, self._watching)
-        return f"process {process.pid} drains; the syphon's line says how far it is"
+        return f"process {process.pid} drains; the syphon's line shows its progress"
 
     def end(self) -> str:
         """End the running drain; return a sentence. Raises DrainError: there is none, or it runs elsewhere."""
@@ -110,8 +110,8 @@ class DrainProcess:
         try:
             os.kill(pid, signal.SIGTERM)
         except (ProcessLookupError, PermissionError) as error:
-            raise DrainError(f"process {pid}, which drains, cannot be told to end: {error}") from error
-        return f"process {pid} was told to end: it settles what it has in hand"
+            raise DrainError(f"process {pid}, which drains, cannot be signalled to end: {error}") from error
+        return f"process {pid} is ending: it settles its messages in flight"
 
     async def close(self) -> None:
         """End our drain with the engine, and wait for it briefly."""
@@ -162,4 +162,4 @@ def _summed_up(outcome: _Outcome) -> str:
 
 def _failed(err: bytes, status: int | None) -> str:
     reason = " ".join(err.decode(errors="replace").split()).removeprefix("paired: ")
-    return masked(f"the drain ended with exit status {status}: {reason or 'it does not say why'}")
+    return masked(f"the drain ended with exit status {status}: {reason or 'no reason given'}")

@@ -112,7 +112,7 @@ class Guard:
         if action is None or fault:
             return _no(order, fault)
         if self._require_reason and not order.why.strip():
-            return _no(order, f"{action.label} needs a reason here (require_reason is set): say why")
+            return _no(order, f"{action.label} needs a reason here (require_reason is set): give one")
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
@@ -177,7 +177,7 @@ class Guard:
             return False, masked(" ".join(str(error).split())[:MAX_ERROR_CHARS]) or type(error).__name__
         except Exception as error:
             log.exception("the command %s failed", verb)
-            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); its log says where"
+            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); see its log"
 
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
@@ -187,11 +187,11 @@ def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandInten
     if action is None:
         return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(action_table.BY_ID)}"
     if not order.by.strip():
-        return action, nothing, f"{order.verb} needs the name of who orders it"
+        return action, nothing, f"{order.verb} needs the name of its operator"
     try:
         scope = Scope(order.scope) if order.scope else action.scope
     except ValueError:
-        return action, nothing, f"{order.scope!r} is nothing a target can be; it is one of {', '.join(Scope)}"
+        return action, nothing, f"{order.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
     meant = CommandIntent(order.verb, scope, order.targets, order.by)
     return action, meant, action_table.fault(action, snapshot, scope, order.targets)
 

@@ -112,23 +112,23 @@ async def _drain(reach: CommandContext, deed: CommandTarget) -> str:
 
 async def _end_drain(reach: CommandContext, _deed: CommandTarget) -> str:
     if reach.drains is None:
-        raise DrainError("this engine ends no drain; who started it does")
+        raise DrainError("this engine ends no drain; end it where it was started")
     return reach.drains.end()
 
 
 async def _lock(reach: CommandContext, _deed: CommandTarget) -> str:
     reach.read_only = True
-    return "the engine is read-only: it takes no order but the one that makes it writable"
+    return "the engine is read-only: it accepts only the order that makes it writable"
 
 
 async def _unlock(reach: CommandContext, _deed: CommandTarget) -> str:
     reach.read_only = False
-    return "the engine takes orders again"
+    return "the engine accepts orders again"
 
 
 async def _stop(reach: CommandContext, deed: CommandTarget) -> str:
     reach.end(f"stopped by {deed.by}" + (f': "{deed.why}"' if deed.why else ""))
-    return "the engine ends in order: sends in hand finish, locks are released"
+    return "the engine ends cleanly: sends in flight finish, locks are released"
 
 
 COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
@@ -147,3 +147,15 @@ COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
     "stop": _stop,
 }
 """By the action's id: every action of the table has one."""
+STANDING_SUBJECTS: Final = {
+    "force": "entity",
+    "pin": "entity",
+    "release": "entity",
+    "pause-syphon": "syphon",
+    "resume-syphon": "syphon",
+    "read-only": "orders",
+    "read-write": "orders",
+}
+"""The subject of each command with a lasting effect: the newest order about the same target and subject wins."""
+REVOKING_COMMANDS: Final = ("release", "resume-syphon", "read-write")
+"""Commands that end the standing order about their subject and target."""

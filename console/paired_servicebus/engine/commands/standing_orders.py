@@ -21,23 +21,18 @@ from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.operator.action_table import Scope, named
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
-from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
+from paired_servicebus.engine.commands.handlers import (
+    COMMAND_HANDLERS,
+    REVOKING_COMMANDS,
+    STANDING_SUBJECTS,
+    CommandContext,
+    CommandTarget,
+)
 from paired_servicebus.foreign_json import read_json
 
 MAX_SENTENCE_CHARS: Final = 500
 """Characters of an order in a sentence."""
 _NAME: Final = "standing.json"
-_ABOUT: Final = {
-    "force": "entity",
-    "pin": "entity",
-    "release": "entity",
-    "pause-syphon": "syphon",
-    "resume-syphon": "syphon",
-    "read-only": "orders",
-    "read-write": "orders",
-}
-"""The subject of each command: the newest order about the same target and subject wins."""
-_TAKES_BACK: Final = ("release", "resume-syphon", "read-write")
 
 
 class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +53,7 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _settles(self) -> tuple[str, Scope, str]:
-        return _ABOUT[self.verb], self.scope, self.target.casefold()
+        return STANDING_SUBJECTS[self.verb], self.scope, self.target.casefold()
 
 
 _ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
@@ -90,11 +85,11 @@ class StandingOrders:
 
     def note(self, verb: str, deed: CommandTarget, *, at: float) -> bool:
         """Note an executed command; return whether it changed the standing orders."""
-        if verb not in _ABOUT:
+        if verb not in STANDING_SUBJECTS:
             return False
         order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
         others = tuple(each for each in self._standing if each._settles != order._settles)
-        before, self._standing = self._standing, others if verb in _TAKES_BACK else (*others, order)
+        before, self._standing = self._standing, others if verb in REVOKING_COMMANDS else (*others, order)
         return self._standing != before
 
     async def keep(self) -> str:
@@ -116,7 +111,7 @@ class StandingOrders:
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
         """Apply an order of the previous engine; return a sentence for the timeline."""
-        if order.verb not in _ABOUT:
+        if order.verb not in STANDING_SUBJECTS:
             return f"cannot be taken up: {order}; this version knows no such order"
         deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
         if order.scope is Scope.ENTITY:

@@ -179,7 +179,7 @@ class ControlClient:
         )
         slow = verb in BY_ID and BY_ID[verb].slow
         done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
-        assert isinstance(done, CommandDone), "a command is answered by what came of it"
+        assert isinstance(done, CommandDone), "a command is answered by CommandDone"
         return done
 
     async def arm(self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
@@ -192,7 +192,7 @@ class ControlClient:
             Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by, sudo_user=sudo_user()),
             COMMAND_TIMEOUT,
         )
-        assert isinstance(armed, Armed), "what is not armed was refused"
+        assert isinstance(armed, Armed), "an order is either armed or refused"
         return armed
 
     async def order(
@@ -236,7 +236,7 @@ class ControlClient:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         self._writer.close()
-        with suppress(OSError, TimeoutError):  # the engine is gone or stalls: there is nothing left to say to it
+        with suppress(OSError, TimeoutError):  # the engine is gone or stalls
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
@@ -251,7 +251,7 @@ class ControlClient:
         if isinstance(answer, Goodbye):
             raise ControlError(f"the engine at {self._path} refused: {answer.reason}")
         if not isinstance(answer, Welcome):
-            raise EngineNotRunningError(f"what answers at {self._path} is no engine: it sent no welcome")
+            raise EngineNotRunningError(f"the peer at {self._path} is not an engine: it sent no welcome")
         if answer.version != protocol.VERSION:
             raise ControlError(
                 f"the engine at {self._path} speaks version {answer.version} of the control protocol and this "
@@ -303,7 +303,7 @@ class ControlClient:
             record = records.decode(line)
         except records.UnreadableLineError as error:
             raise protocol.ControlProtocolError(f"the engine sent an event that cannot be read ({error})") from error
-        if record is None:  # a kind of a newer engine: the reader is told that something is missing
+        if record is None:  # a kind of a newer engine: report a missing event
             self._mailbox.put_event(Skipped(1))
             return
         self._position = Position(boot=record.boot, seq=record.seq)

@@ -276,7 +276,7 @@ class ControlServer:
         console.caller.known()
         console.viewer, console.watches = hello.read_only, hello.watches
         console.writer.write(protocol.encode(self._welcome))
-        if console.watches:  # before it is told how things stand: that depths are being read is part of it
+        if console.watches:  # before its first snapshot, which reports that depths are being read
             self._tell_watched(console)
         self._catch_up(console, hello)
         self._consoles.add(console)
@@ -290,7 +290,7 @@ class ControlServer:
         before = [] if was_here else self._missed_before(hello)
         missed = [line for seq, line in self._history if not was_here or seq > hello.seq]
         forgotten = self._forgotten
-        if was_here:  # receipts have numbers too but are not told: this may count too many
+        if was_here:  # receipts have numbers too but are not sent: this may count too many
             forgotten = max(0, min(forgotten, self._forgotten_seq - hello.seq))
         elif not hello.boot:
             before, missed, forgotten = [], [*before, *missed][-REPLAYED_EVENTS:], 0
@@ -322,7 +322,7 @@ class ControlServer:
             log.debug("a console does not read any more: %s", error)
             console.writer.transport.abort()
         except Exception:
-            console.writer.transport.abort()  # nothing more will be told: better it knows
+            console.writer.transport.abort()  # no update will follow
             raise
 
     def _as_line(self, snapshot: Snapshot) -> bytes:
@@ -345,7 +345,7 @@ class ControlServer:
     async def _answer(self, console: _Console, order: Order) -> None:
         by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
         answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
-        with suppress(OSError):  # it went meanwhile: the timeline has what came of the order
+        with suppress(OSError):  # it went meanwhile: the timeline has the outcome
             await console.say(protocol.encode(answer))
 
 

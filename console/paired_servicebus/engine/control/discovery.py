@@ -100,10 +100,10 @@ async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
                 await client.close()
     except TimeoutError as error:
         raise EngineNotRunningError(
-            f"the engine at {socket} did not say within {QUERY_TIMEOUT:g} s how it stands; its log says why"
+            f"the engine at {socket} did not report its status within {QUERY_TIMEOUT:g} s; its log has the reason"
         ) from error
     if found is None:
-        raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")
+        raise EngineNotRunningError(f"the engine at {socket} ended before it reported its status")
     return found
 
 

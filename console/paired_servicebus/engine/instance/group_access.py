@@ -58,7 +58,7 @@ def open_to_group(name: str, places: EnginePaths) -> int:
         folder.chmod(FOLDER_MODE)
     except OSError as error:
         raise ConfigurationError(
-            f"{said}: {folder} cannot be given to that group ({error.strerror}); put the engine's user into it, or say "
+            f"{said}: {folder} cannot be given to that group ({error.strerror}); put the engine's user into it, or set "
             f"Group={name} in the unit"
         ) from error
     return group

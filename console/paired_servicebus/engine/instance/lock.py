@@ -109,5 +109,5 @@ def _look(path: Path) -> tuple[LockHolder | None, bool]:
 def _read(fd: int) -> LockHolder | None:
     try:
         return read_json(_HOLDER, os.pread(fd, _MOST_BYTES, 0))
-    except UnreadableError:  # it was taken this instant, and nothing stands there yet; or the disk has changed it
+    except UnreadableError:  # just acquired and still empty, or changed on disk
         return None

@@ -71,7 +71,7 @@ def _newest_first(spool: Path, since: float) -> Iterator[tuple[Path, int, bytes]
 
 
 def _place(path: Path) -> list[str]:
-    """Sort by the start of the boot and the number of the first record, which end each name."""
+    """Return the sort key: the start of the boot and the number of the first record, which end each name."""
     return path.name.rsplit("-", 2)[1:]
 
 

@@ -42,12 +42,12 @@ def _said(event: Commanded) -> str:
     why = f' "{event.why}"' if event.why else ""
     return (
         f"outcome unknown: {event.command}{target}, ordered {clock(event.at)} by {event.by}{why}: the engine ended "
-        "before it was written down what came of it; look how things stand"
+        "before its outcome was written; check the state"
     )
 
 
 def _newest_boot(spool: Path) -> list[Path]:
-    """Return the name of the file's boot: the file's name without the number of its first line; names sort by time."""
+    """Return the newest boot's last files. A boot's files share their name up to the number of their first line."""
     files = [*(spool / CLOSED).glob(f"*{SUFFIX}"), *(spool / OPEN).glob(f"*{SUFFIX}")]
     boots = {file.name.rpartition("-")[0] for file in files}
     newest = max(boots, key=lambda boot: boot.rpartition("-")[2], default="")

@@ -35,7 +35,7 @@ async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozen
         if _is_of(paired, standing.snapshot):
             indices = _indices(standing.snapshot)
             if indices is None:
-                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not say what it uses")
+                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not report its queues")
             used |= indices
     return frozenset(used)
 
@@ -64,9 +64,14 @@ async def _others(besides: Path) -> tuple[EngineStatus, ...]:
     return await query_engines(running)
 
 
-def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+def same_namespaces(snapshot: Snapshot, *, primary: str, secondary: str) -> bool:
+    """Return whether an engine's namespaces are these; names compare without case."""
     theirs = (snapshot.primary.casefold(), snapshot.secondary.casefold())
-    return theirs == (paired.primary_name.casefold(), paired.secondary_name.casefold())
+    return theirs == (primary.casefold(), secondary.casefold())
+
+
+def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+    return same_namespaces(snapshot, primary=paired.primary_name, secondary=paired.secondary_name)
 
 
 def _indices(snapshot: Snapshot) -> frozenset[int] | None:

@@ -79,11 +79,11 @@ async def _asked(socket: Path) -> CheckResult:
                     return CheckResult(update.readiness, f"engine {update.engine}")
     except TimeoutError as error:
         raise EngineNotRunningError(
-            f"the engine at {socket} did not say within {ANSWER_TIMEOUT:g} s whether a failover would work; its log says why"
+            f"the engine at {socket} did not report its readiness within {ANSWER_TIMEOUT:g} s; its log has the reason"
         ) from error
     finally:
         await client.close()
-    raise EngineNotRunningError(f"the engine at {socket} ended before it said whether a failover would work")
+    raise EngineNotRunningError(f"the engine at {socket} ended before it reported its readiness")
 
 
 async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:

@@ -85,7 +85,7 @@ class ReadinessWatch:
                 async with asyncio.timeout(CHECK_TIMEOUT):
                     await self._look(paired)
             except Exception:
-                log.exception("nobody knows whether a failover would work: looking failed")
+                log.exception("whether a failover would work is unknown: the check failed")
             await asyncio.sleep(MIN_CHECK_INTERVAL)
             try:
                 async with asyncio.timeout(CHECK_INTERVAL - MIN_CHECK_INTERVAL):
@@ -107,6 +107,6 @@ class ReadinessWatch:
     async def _surrounded(self, evidence: Evidence) -> Evidence:
         try:
             return await self._surroundings(evidence)
-        except Exception:  # what the pairing saw itself is worth more
+        except Exception:  # the pairing's own evidence is still valid
             log.exception("the engine's surroundings could not be looked at")
             return evidence

@@ -52,7 +52,7 @@ class DiskWatch:
         elif not journal.healthy and was_healthy:
             self._warn(f"the journal is not written: {journal.trouble}; sends go on, the syphon waits")
         if not journal.healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
-            # also if somebody resumed it meanwhile
+            # also if it was resumed meanwhile
             self._paused_by_us = self._steer(paired.pause_syphon, "the journal is not written")
 
     def _warn_of_deletion(self) -> None:

@@ -175,7 +175,7 @@ class EngineHost:
         """Report unfinished commands and recovered files of the previous engine, and read its standing orders."""
         unread = UnreadableLines()
         left = await asyncio.to_thread(unfinished, self._spool, unread)
-        self._crew.start(self._remember(unread), name="what was told before")
+        self._crew.start(self._remember(unread), name="the replay of the timeline")
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
             self.warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
@@ -186,7 +186,7 @@ class EngineHost:
         except UnreadableError as error:
             self.warn(
                 "standing",
-                f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
+                f"the standing orders of the engine before cannot be read ({error}); check the state",
             )
 
     async def __aexit__(
@@ -246,7 +246,7 @@ class EngineHost:
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
-        self._crew.start(self._follow_usage(paired), name="what other engines use")
+        self._crew.start(self._follow_usage(paired), name="other engines' queues")
 
     def _reaching(self, paired: ControllablePairing) -> CommandContext:
         if self._reach is None:
@@ -303,7 +303,7 @@ class EngineHost:
         await self._ending.wait()
         return self._reason
 
-    # -- what consoles are told -----------------------------------------------------------------------------------
+    # -- updates for consoles -------------------------------------------------------------------------------------
 
     async def _remember(self, unread: UnreadableLines) -> None:
         """Add the previous engine's timeline, in the background: consoles that connect earlier do without it. Then
@@ -320,7 +320,7 @@ class EngineHost:
         try:
             self._control.remember(await asyncio.to_thread(look))
         except OSError as error:
-            log.warning("what was told before cannot be read from the journal: %s", error)
+            log.warning("the earlier timeline cannot be read from the journal: %s", error)
         for text in await asyncio.to_thread(unread.tell):
             self.warn("journal", text)
 
@@ -354,7 +354,7 @@ class EngineHost:
         try:
             self._readiness.recount(paired)
         except Exception:  # the reading itself is good
-            log.exception("nobody knows whether a failover would work: judging failed")
+            log.exception("whether a failover would work is unknown: judging failed")
         self._wake()
 
     def _wake(self) -> None:
@@ -373,7 +373,7 @@ class EngineHost:
                 self._disk.look(paired)
                 self._record_alarm_changes(paired)
                 self._control.publish_snapshot(self._snapshot(paired))
-            except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
+            except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
                 log.exception("no snapshot could be made")
 
     async def _follow_usage(self, paired: ControllablePairing) -> None:
@@ -381,7 +381,7 @@ class EngineHost:
             try:
                 paired.know_usage(await read_local_usage(paired, besides=self._socket))
             except Exception:  # clean-up asks again by itself, and refuses then
-                log.exception("what other engines use could not be read")
+                log.exception("other engines' queues could not be read")
             await asyncio.sleep(USAGE_INTERVAL)
 
     def _with_drain(self, syphon: SyphonView) -> SyphonView:

@@ -89,7 +89,7 @@ class Hook:
     async def run(self, say: Say) -> None:
         """Make calls until cancelled; `say` receives a sentence about each failure."""
         if self._missing():
-            say(f"on_change names {self._command[0]}, which is no program here: nobody will be told of changes")
+            say(f"on_change names {self._command[0]}, which is no program here: it will not be run")
         while True:
             await self._noted.wait()
             self._noted.clear()
@@ -99,7 +99,7 @@ class Hook:
                     say(f"on_change ({self._command[0]}) {wrong}")
                 dropped, self._dropped = self._dropped, 0
                 if dropped:
-                    say(f"on_change is too slow: {dropped} changes were not told, the oldest of those that waited")
+                    say(f"on_change is too slow: {dropped} waiting changes were dropped, the oldest first")
 
     def _missing(self) -> bool:
         program = self._command[0]
@@ -160,7 +160,7 @@ async def _whole(starting: asyncio.Task[Started]) -> Started:
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        with suppress(OSError, ValueError):  # it could not be run, and nobody is to be told any more
+        with suppress(OSError, ValueError):  # it could not be run, and the hook has ended
             await _swept(*await starting)
         raise
 
@@ -193,7 +193,7 @@ class _Call(asyncio.SubprocessProtocol):
 
 async def _swept(transport: asyncio.SubprocessTransport, call: _Call) -> None:
     """Kill its process group and close its pipes."""
-    with suppress(ProcessLookupError, PermissionError):  # all have ended; macOS says so in the second way
+    with suppress(ProcessLookupError, PermissionError):  # all have ended; macOS raises the second
         os.killpg(transport.get_pid(), signal.SIGKILL)
     try:
         async with asyncio.timeout(KILL_TIMEOUT):

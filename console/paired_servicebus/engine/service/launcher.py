@@ -166,8 +166,8 @@ def notify_systemd(state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
             telling.connect(address)
             telling.send(state.encode())
-    except OSError as error:  # it waits in vain and says so; the engine is as good as it is
-        log.warning("systemd was not told %s: %s", state, error)
+    except OSError as error:  # systemd reports its own timeout; the engine serves anyway
+        log.warning("systemd was not notified of %s: %s", state, error)
 
 
 def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
@@ -181,7 +181,7 @@ def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
 
 
 def _spawn(arguments: list[str], log: Path, report: int) -> subprocess.Popen[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log goes on behind what is in it
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log is appended
     with open(os.open(log, flags, 0o600), "wb") as output:  # noqa: PTH123  a descriptor, not a path
         return subprocess.Popen(
             python_command(MODULE, *arguments),

@@ -119,7 +119,7 @@ def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bo
     try:
         asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only, group=group))
     except BaseException:
-        if not starting.over:  # it never served: nobody will look for it
+        if not starting.over:  # it never served
             mark_clean_exit(held)
         raise
     mark_clean_exit(held)
@@ -131,7 +131,7 @@ def _explained(error: BaseException, log_path: str) -> Failed:
         case PairedError():
             return Failed(text=masked(str(error)), running=isinstance(error, EngineRunningError))
         case asyncio.CancelledError():
-            return Failed(text="the engine was told to end before it was ready")
+            return Failed(text="the engine was ended before it was ready")
         case OSError():
             return Failed(text=masked(f"the engine cannot start: {error}; its log is {log_path}"))
     return Failed(text=f"the engine failed while starting ({type(error).__name__}); its log {log_path} says where")
@@ -157,14 +157,14 @@ class _Starting:
         try:
             self._say(outcome)
         except BrokenPipeError as error:
-            raise EngineStartError("whoever started the engine has gone before it was ready") from error
+            raise EngineStartError("the process that started the engine has gone before it was ready") from error
 
     def failed(self, outcome: Failed) -> None:
         """Report a failure unless a report was given."""
         try:
             self._say(outcome)
         except BrokenPipeError:
-            log.info("nobody waits for the reason")
+            log.info("the starter has gone and does not get the reason")
 
     def _say(self, outcome: Ready | Failed) -> None:
         tell, self._tell = self._tell, None
@@ -214,13 +214,13 @@ async def _serve(
             lambda text: host.warn("credentials", text),
         )
         for remark in config.remarks:
-            if not remark.endswith(config.policy.remarks):  # those are the pairing's to say
+            if not remark.endswith(config.policy.remarks):  # the pairing reports those
                 host.warn("credentials", remark)
         paired = await _pair(config, clients, places, host, renewal)
         crew = _crew(config, host, renewal, hook)
         try:
             await host.adopt(paired)
-            _on_end(lambda: host.stop("told to end by a signal"))
+            _on_end(lambda: host.stop("ended by a signal"))
             socket, count = str(places.socket), paired.backlog_queue_count
             starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)

@@ -234,7 +234,7 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
     billed = of.billed
     causes = ("sends", "parked", "pings", "receives", "moves", "settlements")
     rows = [((cause,), float(getattr(billed, cause))) for cause in causes]
-    yield _counter(of, "paired_billed_operations", "Operations by what caused them.", ("cause",), rows)
+    yield _counter(of, "paired_billed_operations", "Operations by cause.", ("cause",), rows)
     counted = {
         "sends": billed.sent_bytes,
         "parked": billed.parked_bytes,
@@ -242,7 +242,7 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
         "moves": billed.moved_bytes,
     }
     sizes = [((cause,), float(size)) for cause, size in counted.items() if size is not None]
-    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by what caused them.", ("cause",), sizes)
+    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by cause.", ("cause",), sizes)
 
 
 def _entities(of: Snapshot) -> Iterator[Metric]:
@@ -301,7 +301,7 @@ def _backlog(of: Snapshot) -> Iterator[Metric]:
 def _parked(of: Snapshot) -> Iterator[Metric]:
     """Return the number of parked messages, as screens show it; no sample if unknown."""
     parked = of.parked
-    text = "Parked in all queues now: the readings, and what this engine diverted and moved since."
+    text = "Parked in all queues now: the readings, corrected by this engine's diverted and moved messages."
     number = float(parked.messages) if parked is not None else None
     yield _gauge(of, "paired_parked_messages", text, (), [((), number)])
     read_at = parked.read_at if parked is not None else None
@@ -335,8 +335,8 @@ def _syphon(of: Snapshot) -> Iterator[Metric]:
 
 def _trouble(of: Snapshot) -> Iterator[Metric]:
     warned = [((), float(len(of.warnings)))]
-    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status says which.", (), warned)
-    yield _gauge(of, "paired_alarms", "Alarms; paired status says which.", (), [((), float(len(of.alarms)))])
+    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status lists them.", (), warned)
+    yield _gauge(of, "paired_alarms", "Alarms; paired status lists them.", (), [((), float(len(of.alarms)))])
     ready, journal = of.readiness, of.journal
     would = [((), float(ready.ready))] if ready is not None else []
     yield _gauge(of, "paired_ready", "Whether a failover would work.", (), would)
@@ -344,7 +344,7 @@ def _trouble(of: Snapshot) -> Iterator[Metric]:
     yield _gauge(of, "paired_ready_timestamp_seconds", "When that was looked at.", (), looked)
     found = ready.findings if ready is not None else ()
     rows = [((one.what, answer.value), float(one.verdict is answer)) for one in found for answer in FindingVerdict]
-    text = "1 for what was found about a thing that a failover rests on."
+    text = "1 for the finding about a precondition of a failover."
     yield _gauge(of, "paired_readiness", text, ("what", "verdict"), rows)
     healthy = [((), float(not journal.trouble))] if journal is not None else []
     yield _gauge(of, "paired_journal_written", "1 while the journal's disk takes it.", (), healthy)
