@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        return BROKEN_PIPE_STATUS if _nobody_reads() else _failed(error)
+        return BROKEN_PIPE_STATUS if _reader_gone() else _report_failure(error)
     except UnusedCliTokensError as error:
         return report_error(f"{' '.join(error.unused_tokens or ())!r} is an unknown argument; see paired --help")
     except CycloptsError as error:
@@ -75,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except ModuleNotFoundError as error:
         sentence = explain_missing(error, what="this command")
-        return report_error(sentence) if sentence else _failed(error)
+        return report_error(sentence) if sentence else _report_failure(error)
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
-        return _failed(error)
+        return _report_failure(error)
     return status if isinstance(status, int) else 0
 
 
@@ -91,9 +91,9 @@ def default(*, config: Config = None, read_only: ReadOnly = False, screen: Scree
 def up(
     *,
     config: Config = None,
-    headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+    headless: Annotated[bool, Parameter(help="Only the engine; returns when it serves.")] = False,
     foreground: Annotated[
-        bool, Parameter(help="The engine alone, in this process, for systemd or a container.")
+        bool, Parameter(help="Only the engine, in this process, for systemd or a container.")
     ] = False,
     read_only: ReadOnly = False,
     screen: ScreenWishes = None,
@@ -141,7 +141,7 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
     except ControlError as error:
         report_error(str(error))
         return UNREACHABLE
-    _tell(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
+    _print_result(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
     return checked.status
 
 
@@ -149,7 +149,7 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
 def status(
     *,
     config: Annotated[
-        Path | None, Parameter(help="This pairing's engine alone; else all engines of this user here.")
+        Path | None, Parameter(help="Only this pairing's engine; else all engines of this user here.")
     ] = None,
     json: JsonLine = False,
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
@@ -195,7 +195,7 @@ def find(
     settings = load_config(find_config(config))
     found = look_for(engine_paths(settings.name).spool, message_id)
     kind = settings.policy.journal
-    _tell(as_json(found, kind) if json else as_lines(found, kind))
+    _print_result(as_json(found, kind) if json else as_lines(found, kind))
     return 0 if found.steps else 1
 
 
@@ -228,7 +228,7 @@ def demo(
 def simulate(
     *,
     seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
-    seed: Annotated[int | None, Parameter(help="This seed alone, with its trace if it breaks a rule.")] = None,
+    seed: Annotated[int | None, Parameter(help="Only this seed, with its trace if it breaks a rule.")] = None,
     json: JsonLine = False,
 ) -> int:
     """Run the shipped rules in a simulated world, under faults drawn from seeds; contacts nothing."""
@@ -300,7 +300,7 @@ def _needs_terminal(instead: str) -> None:
         raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
 
 
-def _nobody_reads() -> bool:
+def _reader_gone() -> bool:
     """Return whether the reader of standard output has gone, as with `| head`; then redirect it to /dev/null."""
     output = select.poll()
     output.register(sys.stdout, 0)
@@ -310,11 +310,11 @@ def _nobody_reads() -> bool:
     return True
 
 
-def _failed(error: Exception) -> int:
-    return report_error(f"internal error ({type(error).__name__}); traceback saved to {_keep(error)}")
+def _report_failure(error: Exception) -> int:
+    return report_error(f"internal error ({type(error).__name__}); traceback saved to {_save_traceback(error)}")
 
 
-def _tell(said: str | list[str]) -> None:
+def _print_result(said: str | list[str]) -> None:
     """Print a JSON object, or lines."""
     if isinstance(said, str):
         print_object(said)
@@ -322,7 +322,7 @@ def _tell(said: str | list[str]) -> None:
         print_lines(said)
 
 
-def _keep(error: Exception) -> str:
+def _save_traceback(error: Exception) -> str:
     """Write the traceback, without locals, to a file; return the file's name."""
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
         file.write(masked(indent_lines("".join(traceback.format_exception(error)))))

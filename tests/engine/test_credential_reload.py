@@ -175,7 +175,7 @@ async def test_other_settings_wait_for_the_next_start_and_that_is_said_once(site
     for _ in range(3):
         await site.renewal.read()
     (said,) = site.said
-    assert said.endswith("start the engine again to use the rest")
+    assert said.endswith("restart the engine to apply the rest")
     site.toml.write_text(toml_of(site.sandbox))
     await site.renewal.read()
     assert len(site.said) == 1

@@ -52,7 +52,7 @@ async def test_one_that_was_killed_is_told_with_its_log() -> None:
     standing = await query_engine(places)
     assert standing.snapshot is None
     assert standing.trouble == (
-        "the engine (pid 4711) did not end in order; its log is /x.log: start another with paired up"
+        "the engine (pid 4711) did not end cleanly; its log is /x.log: start another with paired up"
     )
 
 

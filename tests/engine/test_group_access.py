@@ -80,14 +80,14 @@ def mode(path: Path) -> int:
 
 def seen_from(monkeypatch: pytest.MonkeyPatch, *, service: int, peer_is: int) -> None:
     """As if socket and folder were of the user `service`, and whoever is at the other end the user `peer_is`."""
-    look = group_access._look
+    look = group_access._lstat
 
     def as_owned(path: Path) -> os.stat_result:
         found = list(look(path))
         found[stat.ST_UID] = service
         return os.stat_result(found)
 
-    monkeypatch.setattr(group_access, "_look", as_owned)
+    monkeypatch.setattr(group_access, "_lstat", as_owned)
     for module in (client_module, control_server):
         monkeypatch.setattr(module, "is_ours", lambda transport: transport.get_extra_info("socket") is None)
         monkeypatch.setattr(module, "peer_uid", lambda _transport: peer_is)
@@ -193,7 +193,7 @@ async def test_an_engine_that_answers_as_a_stranger_is_not_talked_to(
 async def test_a_socket_of_a_stranger_is_never_trusted(
     service: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = group_access._look
+    look = group_access._lstat
 
     def strange(path: Path) -> os.stat_result:
         found = list(look(path))
@@ -201,7 +201,7 @@ async def test_a_socket_of_a_stranger_is_never_trusted(
         return os.stat_result(found)
 
     async with service(), service("billing"):
-        monkeypatch.setattr(group_access, "_look", strange)
+        monkeypatch.setattr(group_access, "_lstat", strange)
         assert group_access.trusted_users(folder / "orders.sock") == frozenset()
         assert [places.name for places in local_engines()] == ["billing"]
 

@@ -259,7 +259,7 @@ async def test_idle_connections_take_no_thread_each_and_keep_no_scraper_out(unti
 
 
 async def test_a_request_that_trickles_is_given_up(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(metrics, "FIRST_REQUEST_TIMEOUT", 0.1)
     async with served(until) as port, asyncio.timeout(WAIT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\n")

@@ -98,10 +98,10 @@ class CommandRequest:
                     f"none of its {len(snapshot.entities)} entities has {self.matching!r} in its path"
                 )
             return found
-        return tuple(_named(snapshot, self.scope, target) for target in self.targets)
+        return tuple(_resolve(snapshot, self.scope, target) for target in self.targets)
 
 
-def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
+def _resolve(snapshot: Snapshot, scope: Scope, target: str) -> str:
     """Resolve a target; a queue may have its bare index or the screen's form."""
     bare = target.removeprefix("backlog/")
     if scope is Scope.QUEUE:
@@ -240,18 +240,19 @@ def select_engines(engines: EngineSelection) -> tuple[EnginePaths, ...]:
     Raises:
         EngineNotRunningError: none runs.
     """
-    chosen = _chosen(engines)
+    chosen = _select(engines)
     running = tuple(places for places in chosen if find_socket(places) is not None)
     if running:
         return running
     names = ", ".join(_running_here()) or "none"
     closed = f"; {said}" if (said := explain_closed_services()) else ""
     raise EngineNotRunningError(
-        f"no engine of {_wanted(engines, chosen)} runs here: start one with paired up; those that run: {names}{closed}"
+        f"no engine of {_selection_name(engines, chosen)} runs here: start one with paired up; "
+        f"those that run: {names}{closed}"
     )
 
 
-def _wanted(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -> str:
+def _selection_name(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -> str:
     name = engines.engine if engines.engine is not None else chosen[0].name
     return "any pairing" if name == ALL else f"the pairing {name}"
 
@@ -260,7 +261,7 @@ def _running_here() -> list[str]:
     return [places.name for places in local_engines() if find_socket(places) is not None]
 
 
-def _chosen(engines: EngineSelection) -> tuple[EnginePaths, ...]:
+def _select(engines: EngineSelection) -> tuple[EnginePaths, ...]:
     """Select by name: this user's own before a service's. Without a name or a pairing.toml: the only running one."""
     if engines.engine == ALL:
         return local_engines()
@@ -309,7 +310,7 @@ async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
         if fault:
             raise ConfigurationError(fault)
         if wish.action.dangerous and not _is_named(wish, snapshot, targets):
-            return _would(wish, snapshot, targets)
+            return _preview(wish, snapshot, targets)
         said = await _fire(socket, wish, targets)
     except (ControlError, ConfigurationError) as error:
         return _refused(places, str(error))
@@ -337,7 +338,7 @@ def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]
     return action_table.typed_right(wish.typed, action_table.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
-def _would(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
+def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     """Print the preview of the screen's confirmation."""
     from paired_servicebus.ui.commands.action_table import ActionTarget
     from paired_servicebus.ui.commands.consequences import facts, title
@@ -394,25 +395,30 @@ def _list_unused(engines: Iterable[EnginePaths]) -> int:
         except ControlError as error:
             status = _refused(places, str(error))
         else:
-            print_lines(_listed(snapshot))
+            print_lines(_unused_lines(snapshot))
     return status
 
 
-def _listed(snapshot: Snapshot) -> list[str]:
+def _unused_lines(snapshot: Snapshot) -> list[str]:
     unused = snapshot.unused
     if unused.read_at is None:
         return [f"{snapshot.engine}: unused backlog queues are not known: {unused.trouble or 'not listed yet'}"]
     stale = f"; since then: {unused.trouble}" if unused.trouble else ""
     count = len(unused.queues) or "none"
     head = f"{snapshot.engine}: unused backlog queues: {count} (read {clock(unused.read_at)} UTC{stale})"
-    return [head, *(_described(queue) for queue in unused.queues)]
+    return [head, *(_describe(queue) for queue in unused.queues)]
 
 
-def _described(queue: UnusedQueue) -> str:
+def _describe(queue: UnusedQueue) -> str:
     counts = "counts not known" if queue.messages is None else f"{queue.messages} messages, {queue.dead_lettered} dead"
-    parts = [f"  {queue.path}", counts, f"last active {_when(queue.last_active)}", f"made {_when(queue.created_at)}"]
+    parts = [
+        f"  {queue.path}",
+        counts,
+        f"last active {_format_time(queue.last_active)}",
+        f"made {_format_time(queue.created_at)}",
+    ]
     return "  ".join([*parts, *((f"differs: {', '.join(queue.differences)}",) if queue.differences else ())])
 
 
-def _when(at: float | None) -> str:
+def _format_time(at: float | None) -> str:
     return "not known" if at is None else day_and_clock(at)

@@ -53,17 +53,17 @@ class Follower:
         """Print a line for a change."""
         match news:
             case Snapshot():
-                self._found(news)
+                self._report_snapshot(news)
             case Records(records):
                 for record in records:
-                    self._happened(record)
+                    self._report_event(record)
             case Missed(count):
                 self._line(self._now(), f"engine {count} events are missing here")
             case Unreachable(since, reason) if not self._lost:
                 self._lost = True
                 self._line(since, f"engine unreachable: {reason}")
 
-    def _found(self, snapshot: Snapshot) -> None:
+    def _report_snapshot(self, snapshot: Snapshot) -> None:
         if self._began is not None and not self._lost:
             return
         self._engine, self._lost = snapshot.engine, False
@@ -71,7 +71,7 @@ class Follower:
         view = View(pairing=snapshot.pairing, link=EngineLink.LIVE, snapshot=snapshot)
         self._line(snapshot.at, f"engine reached: {summary(view).text}")
 
-    def _happened(self, record: Record) -> None:
+    def _report_event(self, record: Record) -> None:
         began = self._began
         if began is None:
             is_news = True

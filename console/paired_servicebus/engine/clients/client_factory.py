@@ -102,14 +102,14 @@ def _client(namespace: NamespaceConfig, access: NamespaceCredentials, stack: Asy
         options["custom_endpoint_address"] = namespace.custom_endpoint
     elif websocket and namespace.emulated:
         options["custom_endpoint_address"] = f"sb://{namespace.host}"
-    options["ssl_context"] = _trusted(None if plain else namespace.ca_file)
+    options["ssl_context"] = _tls_context(None if plain else namespace.ca_file)
     host = namespace.host if plain or not namespace.emulated else _without_port(namespace.host)
     client = ServiceBusClient(host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
 
 
-def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return tls_context(ca_file)
     except OSError as error:

@@ -66,7 +66,7 @@ class CredentialReloader:
         """Read the files once, beside the event loop: they may lie on a slow disk."""
         try:
             found = await asyncio.to_thread(load_config, self._config.path)
-            self._take(found)
+            self._apply(found)
         except (ConfigurationError, ValueError) as error:
             self._say_once(f"{error}; the engine continues with its present settings")
 
@@ -81,14 +81,14 @@ class CredentialReloader:
 
         return judged
 
-    def _take(self, found: PairingConfig) -> None:
+    def _apply(self, found: PairingConfig) -> None:
         for side, access in self._sides.items():
             renewed = access.renew(getattr(found, side))
             if renewed:
                 text = f"{renewed} of the {side} namespace was renewed; links use it from when they next open"
                 log.info("%s", text)
                 self._say(text)
-        if _lasting(found) == _lasting(self._config):
+        if _restart_settings(found) == _restart_settings(self._config):
             self._said = ""
         else:
             self._say_once(
@@ -102,6 +102,6 @@ class CredentialReloader:
         self._said = text
 
 
-def _lasting(config: PairingConfig) -> PairingConfig:
+def _restart_settings(config: PairingConfig) -> PairingConfig:
     """Return the settings that need a new engine when they change."""
     return replace(config, primary=without_credentials(config.primary), secondary=without_credentials(config.secondary))

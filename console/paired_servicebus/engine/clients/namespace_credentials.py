@@ -57,7 +57,7 @@ DefaultAzureCredential uses both, and follows HTTPS_PROXY and NO_PROXY.
 """
 
 
-def _made(namespace: NamespaceConfig) -> AsyncTokenCredential:
+def _make(namespace: NamespaceConfig) -> AsyncTokenCredential:
     from azure.identity import aio as identity  # slow to import, and holders of keys don't need it
 
     name, options = CREDENTIAL_CLASSES[namespace.credential]
@@ -70,7 +70,7 @@ class RenewableIdentity:
     """A credential of azure-identity that can be replaced."""
 
     def __init__(self, namespace: NamespaceConfig) -> None:
-        self.current = _made(namespace)
+        self.current = _make(namespace)
         self._past: list[AsyncTokenCredential] = []
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
@@ -79,7 +79,7 @@ class RenewableIdentity:
 
     def renew(self, namespace: NamespaceConfig) -> None:
         """Replace the credential. The old one is closed at the end, because a request may still use it."""
-        made = _made(namespace)
+        made = _make(namespace)
         self._past.append(self.current)
         self.current = made
 

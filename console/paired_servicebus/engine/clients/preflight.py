@@ -66,19 +66,19 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
     missing = [path for path, outcome in zip(config.entities, outcomes, strict=True) if _is(outcome, _MISSING)]
     if missing:
         raise ConfigurationError(
-            f"{config.path}: [pairing] entities names {_listed(missing)}, and the primary namespace "
+            f"{config.path}: [pairing] entities names {_list_paths(missing)}, and the primary namespace "
             f"{config.primary.host} has no queue or topic of that name: create it, or take it out"
         )
     for path, outcome in zip(config.entities, outcomes, strict=True):
         if _is(outcome, _REFUSED):
             raise NamespaceUnreachableError(
                 f"the primary namespace {config.primary.host} refused the credential for {path} "
-                f"({_said(outcome)}): check [primary] in {config.path}; its key or role needs Send"
+                f"({_describe(outcome)}): check [primary] in {config.path}; its key or role needs Send"
             )
     if not outcomes or None in outcomes:
         places.reached.write_text(config.primary.host)
         return ""
-    reason = _said(outcomes[0])
+    reason = _describe(outcomes[0])
     _refuse_unless_known(config, places, reason)
     return reason
 
@@ -172,10 +172,10 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
     return name.strip("[]"), int(port)
 
 
-def _said(error: Exception | None) -> str:
+def _describe(error: Exception | None) -> str:
     lines = str(error).strip().splitlines()
     return masked(lines[0])[:200] if lines else type(error).__name__
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _list_paths(paths: Sequence[str]) -> str:
     return ", ".join(repr(path) for path in paths)

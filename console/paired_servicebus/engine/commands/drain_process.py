@@ -141,7 +141,7 @@ class DrainProcess:
         finally:
             self._process = None
         outcome = _outcome(out)
-        text = _summed_up(outcome) if outcome is not None else _failed(err, process.returncode)
+        text = _summarize(outcome) if outcome is not None else _failed(err, process.returncode)
         self._say(text)
         if outcome is None:
             raise DrainError(text)
@@ -154,7 +154,7 @@ def _outcome(out: bytes) -> _Outcome | None:
         return None
 
 
-def _summed_up(outcome: _Outcome) -> str:
+def _summarize(outcome: _Outcome) -> str:
     if outcome.complete:
         return f"the drain is done: {outcome.moved:,} messages moved"
     return f"the drain ended, and not all is drained ({outcome.text}): {outcome.moved:,} messages moved"

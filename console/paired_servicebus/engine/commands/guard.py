@@ -83,21 +83,21 @@ class Guard:
         self._look = look
         self._require_reason = require_reason
         self._clock = clock
-        self._armory = ArmedCommands(monotonic=monotonic, token=token)
+        self._armed = ArmedCommands(monotonic=monotonic, token=token)
 
     def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
         """Arm a dangerous command, or refuse with a reason. Never raises."""
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
         if action is None or fault:
-            return _no(order, fault)
+            return _refusal(order, fault)
         if not action.dangerous:
-            return _no(order, f"{action.label} is not dangerous: order it without arming")
+            return _refusal(order, f"{action.label} is not dangerous: order it without arming")
         refusal = self._read_only(action, viewer) or action_table.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
-            return _no(order, f"refused: {refusal}")
+            return _refusal(order, f"refused: {refusal}")
         to_type = action_table.to_fire(action, snapshot, meant.scope, meant.targets)
-        token = self._armory.arm(meant, to_type=to_type)
+        token = self._armed.arm(meant, to_type=to_type)
         until = self._clock() + action_table.ARMED_SECONDS
         return Armed(id=order.id, token=token, to_type=to_type, seconds=action_table.ARMED_SECONDS, until=until)
 
@@ -110,14 +110,14 @@ class Guard:
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
         if action is None or fault:
-            return _no(order, fault)
+            return _refusal(order, fault)
         if self._require_reason and not order.why.strip():
-            return _no(order, f"{action.label} needs a reason here (require_reason is set): give one")
+            return _refusal(order, f"{action.label} needs a reason here (require_reason is set): give one")
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
         refusal = action_table.why_not(action, snapshot, meant.scope, meant.targets)
-        return _no(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
+        return _refusal(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
@@ -125,17 +125,17 @@ class Guard:
         return action_table.read_only(action) if self._reach.read_only else ""
 
     def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
-        return self._armory.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
+        return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
 
     async def _refuse(self, order: Command, meant: CommandIntent, refusal: str) -> CommandDone:
         outcome = f"refused: {refusal}"
-        for line in self._written(order, meant):
+        for line in self._write_audit(order, meant):
             self._end(line, outcome)
-        return _no(order, outcome)
+        return _refusal(order, outcome)
 
     async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
         """Execute the command for each target, after syncing their audit lines."""
-        lines = self._written(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
+        lines = self._write_audit(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
@@ -145,14 +145,14 @@ class Guard:
             stands |= done and self._orders.note(meant.verb, deed, at=self._clock())
             outcomes.append((done, said))
             self._end(line, said)
-        text = _summed_up(outcomes)
+        text = _summarize(outcomes)
         if not on_disk:
             text += f" (the audit is not written: {self._audit.trouble})"
         if stands and (trouble := await self._orders.keep()):
             text += f" (the engine after this one will not know: {trouble})"
         return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
 
-    def _written(self, order: Command, meant: CommandIntent, *, confirmed: str = "") -> list[int]:
+    def _write_audit(self, order: Command, meant: CommandIntent, *, confirmed: str = "") -> list[int]:
         why = "; ".join(text for text in (order.why, confirmed and f"confirmed: {confirmed}") if text)
         return [
             self._audit.record(
@@ -196,11 +196,11 @@ def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandInten
     return action, meant, action_table.fault(action, snapshot, scope, order.targets)
 
 
-def _no(order: Order, text: str) -> CommandDone:
+def _refusal(order: Order, text: str) -> CommandDone:
     return CommandDone(id=order.id, ok=False, text=text)
 
 
-def _summed_up(outcomes: list[tuple[bool, str]]) -> str:
+def _summarize(outcomes: list[tuple[bool, str]]) -> str:
     if len(outcomes) == 1:
         return outcomes[0][1]
     done = sum(ok for ok, _ in outcomes)

@@ -72,62 +72,64 @@ class CommandTarget:
 CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
 
 
-async def _force(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.force(deed.target, by=deed.by, why=deed.why)
+async def _force(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.force(target.target, by=target.by, why=target.why)
 
 
-async def _release(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.release(deed.target, by=deed.by, why=deed.why)
+async def _release(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.release(target.target, by=target.by, why=target.why)
 
 
-async def _pin(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.pin(deed.target, by=deed.by, why=deed.why)
+async def _pin(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pin(target.target, by=target.by, why=target.why)
 
 
-async def _pause(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.pause_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+async def _pause(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pause_syphon(by=target.by, why=target.why, queue=target.queue, destination=target.destination)
 
 
-async def _resume(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.resume_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+async def _resume(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.resume_syphon(
+        by=target.by, why=target.why, queue=target.queue, destination=target.destination
+    )
 
 
-async def _clean_up(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.clean_up(deed.target, elsewhere=partial(reach.others, reach.paired))
+async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.clean_up(target.target, elsewhere=partial(context.others, context.paired))
 
 
-async def _redrive(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.redrive(int(deed.target))
+async def _redrive(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.redrive(int(target.target))
 
 
-async def _move_stranded(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.move_stranded(deed.target)
+async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.move_stranded(target.target)
 
 
-async def _drain(reach: CommandContext, deed: CommandTarget) -> str:
-    if reach.drains is None:
+async def _drain(context: CommandContext, target: CommandTarget) -> str:
+    if context.drains is None:
         raise DrainError("this engine starts no drain; the command does: paired drain")
-    return await reach.drains.start(why=deed.why)
+    return await context.drains.start(why=target.why)
 
 
-async def _end_drain(reach: CommandContext, _deed: CommandTarget) -> str:
-    if reach.drains is None:
+async def _end_drain(context: CommandContext, _target: CommandTarget) -> str:
+    if context.drains is None:
         raise DrainError("this engine ends no drain; end it where it was started")
-    return reach.drains.end()
+    return context.drains.end()
 
 
-async def _lock(reach: CommandContext, _deed: CommandTarget) -> str:
-    reach.read_only = True
+async def _lock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = True
     return "the engine is read-only: it accepts only the order that makes it writable"
 
 
-async def _unlock(reach: CommandContext, _deed: CommandTarget) -> str:
-    reach.read_only = False
+async def _unlock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = False
     return "the engine accepts orders again"
 
 
-async def _stop(reach: CommandContext, deed: CommandTarget) -> str:
-    reach.end(f"stopped by {deed.by}" + (f': "{deed.why}"' if deed.why else ""))
+async def _stop(context: CommandContext, target: CommandTarget) -> str:
+    context.end(f"stopped by {target.by}" + (f': "{target.why}"' if target.why else ""))
     return "the engine ends cleanly: sends in flight finish, locks are released"
 
 

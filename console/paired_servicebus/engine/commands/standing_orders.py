@@ -52,7 +52,7 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
         return one_line(order, most=MAX_SENTENCE_CHARS)
 
     @property
-    def _settles(self) -> tuple[str, Scope, str]:
+    def _subject_key(self) -> tuple[str, Scope, str]:
         return STANDING_SUBJECTS[self.verb], self.scope, self.target.casefold()
 
 
@@ -88,7 +88,7 @@ class StandingOrders:
         if verb not in STANDING_SUBJECTS:
             return False
         order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
-        others = tuple(each for each in self._standing if each._settles != order._settles)
+        others = tuple(each for each in self._standing if each._subject_key != order._subject_key)
         before, self._standing = self._standing, others if verb in REVOKING_COMMANDS else (*others, order)
         return self._standing != before
 

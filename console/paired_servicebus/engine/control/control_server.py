@@ -191,7 +191,7 @@ class ControlServer:
         Raises:
             OSError: the socket cannot be made.
         """
-        self._owner = await _named(os.geteuid())
+        self._owner = await _user_name(os.geteuid())
         self._door.open(_listen(self._path, self._group))
         return self
 
@@ -258,7 +258,7 @@ class ControlServer:
             )
         uid = peer_uid(console.writer.transport)
         if uid is not None:
-            console.user = self._owner if uid == os.geteuid() else await _named(uid)
+            console.user = self._owner if uid == os.geteuid() else await _user_name(uid)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT):
                 hello = await console.hear()
@@ -349,7 +349,7 @@ class ControlServer:
             await console.say(protocol.encode(answer))
 
 
-async def _named(uid: int) -> str:
+async def _user_name(uid: int) -> str:
     """Return the user's name; its number if a network directory does not answer in time."""
     try:
         async with asyncio.timeout(NAME_TIMEOUT):

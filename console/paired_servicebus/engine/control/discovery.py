@@ -78,7 +78,7 @@ async def query_engine(places: EnginePaths, *, watches: bool = False) -> EngineS
 def _absent(last: LockHolder | None) -> str:
     if last is None:
         return "no engine runs here: start one with paired up"
-    return f"the engine (pid {last.pid}) did not end in order; its log is {last.log}: start another with paired up"
+    return f"the engine (pid {last.pid}) did not end cleanly; its log is {last.log}: start another with paired up"
 
 
 async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:

@@ -98,7 +98,7 @@ def explain_access(path: Path) -> str:
         if found.st_mode & (stat.S_IXGRP if is_folder else stat.S_IWGRP):
             name = _group(found.st_gid)
             return f"{part} is open to the group {name}: have root add you to it (usermod -aG {name}), and log in again"
-        who = f"{part} is open to the user {_user(found.st_uid)} alone"
+        who = f"{part} is open only to the user {_user(found.st_uid)}"
         return f"{who}: control_group in the pairing.toml of that engine lets a group in"
     return f"{path} cannot be opened"
 
@@ -118,7 +118,7 @@ def _owner() -> int | None:
     try:
         if foreign_access(FOLDER.parent):
             return None
-        found = _look(FOLDER)
+        found = _lstat(FOLDER)
     except OSError:
         return None
     return found.st_uid if stat.S_ISDIR(found.st_mode) and not found.st_mode & _OF_OTHERS else None
@@ -126,13 +126,13 @@ def _owner() -> int | None:
 
 def _is_socket_of(path: Path, owner: int) -> bool:
     try:
-        found = _look(path)
+        found = _lstat(path)
     except OSError:
         return False
     return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, owner)
 
 
-def _look(path: Path) -> os.stat_result:
+def _lstat(path: Path) -> os.stat_result:
     """Return the status of the file itself: a link is neither folder nor socket."""
     return path.lstat()
 

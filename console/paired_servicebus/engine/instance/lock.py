@@ -18,9 +18,9 @@ import msgspec
 from paired_servicebus.core.errors import EngineRunningError, UnreadableError
 from paired_servicebus.foreign_json import read_json
 
-_MOST_BYTES: Final = 4096
-_TRIES: Final = 4
-_PAUSE: Final = 0.05
+_MAX_BYTES: Final = 4096
+_MAX_ATTEMPTS: Final = 4
+_RETRY_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ def acquire(path: Path, holder: LockHolder) -> int:
 
 def _lock(fd: int) -> None:
     """Lock, with some retries: `running` holds the lock for an instant."""
-    for _ in range(_TRIES - 1):
+    for _ in range(_MAX_ATTEMPTS - 1):
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
     return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -75,22 +75,22 @@ def mark_clean_exit(fd: int) -> None:
 
 def running(path: Path) -> LockHolder | None:
     """Return the engine that holds the lock; None if none does."""
-    holder, held = _look(path)
+    holder, held = _inspect(path)
     return holder if held else None
 
 
 def held(path: Path) -> bool:
     """Return whether an engine holds the lock, even if its text is unreadable."""
-    return _look(path)[1]
+    return _inspect(path)[1]
 
 
 def crashed_holder(path: Path) -> LockHolder | None:
     """Return the last engine if it was killed and none runs now."""
-    holder, held = _look(path)
+    holder, held = _inspect(path)
     return None if held else holder
 
 
-def _look(path: Path) -> tuple[LockHolder | None, bool]:
+def _inspect(path: Path) -> tuple[LockHolder | None, bool]:
     """Return the file's content, and whether the lock is held."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -108,6 +108,6 @@ def _look(path: Path) -> tuple[LockHolder | None, bool]:
 
 def _read(fd: int) -> LockHolder | None:
     try:
-        return read_json(_HOLDER, os.pread(fd, _MOST_BYTES, 0))
+        return read_json(_HOLDER, os.pread(fd, _MAX_BYTES, 0))
     except UnreadableError:  # just acquired and still empty, or changed on disk
         return None

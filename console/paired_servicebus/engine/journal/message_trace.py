@@ -140,9 +140,9 @@ class _Search:
                 return
             self._files += 1
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                self._look(path, data)
+                self._search_bytes(path, data)
 
-    def _look(self, path: Path, data: mmap.mmap) -> None:
+    def _search_bytes(self, path: Path, data: mmap.mmap) -> None:
         end = data.rfind(b"\n") + 1
         if end < len(data):
             self._unread.note(path, end, "it has no end")
@@ -159,7 +159,7 @@ class _Search:
             return
         first, last = data[: data.find(b"\n")], data[data.rfind(b"\n", 0, end - 1) + 1 : end - 1]
         for line in (first, last):
-            record = _decoded(line)
+            record = _decode_or_none(line)
             if record is not None:
                 self._span.append(record.event.at)
 
@@ -224,7 +224,7 @@ def _lines_with(needle: bytes, data: mmap.mmap, end: int) -> Iterator[tuple[int,
         place = data.find(needle, stop, end)
 
 
-def _decoded(line: bytes) -> Record | None:
+def _decode_or_none(line: bytes) -> Record | None:
     try:
         return records.decode(line)
     except records.UnreadableLineError:

@@ -34,10 +34,10 @@ def unfinished(spool: Path, unread: UnreadableLines) -> tuple[str, ...]:
             open_acts[seq] = event
         else:
             open_acts.pop(event.command_seq, None)
-    return tuple(_said(event) for event in open_acts.values())
+    return tuple(_describe(event) for event in open_acts.values())
 
 
-def _said(event: Commanded) -> str:
+def _describe(event: Commanded) -> str:
     target = f" {event.target}" if event.target else ""
     why = f' "{event.why}"' if event.why else ""
     return (

@@ -61,13 +61,13 @@ async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
     """
     holder = running(places.lock)
     if holder is not None:
-        return await _asked(Path(holder.socket))
+        return await _query_engine(Path(holder.socket))
     async with open_clients(config) as clients:
-        evidence = await _look(config, places, clients)
+        evidence = await _collect_evidence(config, places, clients)
         return CheckResult(judge(await LocalEvidence(config, places).add(evidence)), "own contact")
 
 
-async def _asked(socket: Path) -> CheckResult:
+async def _query_engine(socket: Path) -> CheckResult:
     client = await ControlClient.connect(socket)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
@@ -86,7 +86,7 @@ async def _asked(socket: Path) -> CheckResult:
     raise EngineNotRunningError(f"the engine at {socket} ended before it reported its readiness")
 
 
-async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
+async def _collect_evidence(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
     admin = management_of(clients.secondary_admin)
     primary, info = await asyncio.gather(look_up_name(config.primary, places), told(admin))
     count = config.policy.backlog_queue_count

@@ -75,7 +75,7 @@ class ReadinessWatch:
             return
         if paired.looks.attended and not self._evidence.asked:
             self._nudged.set()
-        self._turn(paired.recounted(self._evidence))
+        self._update(paired.recounted(self._evidence))
 
     async def run(self, paired: ControllablePairing) -> None:
         """Check until cancelled; a failed check is logged."""
@@ -83,7 +83,7 @@ class ReadinessWatch:
             self._nudged.clear()
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT):
-                    await self._look(paired)
+                    await self._check(paired)
             except Exception:
                 log.exception("whether a failover would work is unknown: the check failed")
             await asyncio.sleep(MIN_CHECK_INTERVAL)
@@ -93,18 +93,18 @@ class ReadinessWatch:
             except TimeoutError:
                 pass
 
-    async def _look(self, paired: ControllablePairing) -> None:
-        evidence = await self._surrounded(await paired.inspect())
+    async def _check(self, paired: ControllablePairing) -> None:
+        evidence = await self._add_local_evidence(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
-        self._turn(evidence)
+        self._update(evidence)
 
-    def _turn(self, evidence: Evidence) -> None:
+    def _update(self, evidence: Evidence) -> None:
         self._evidence, found = evidence, judge(evidence)
         before, self.latest = self.alarm, found
         if bool(self.alarm) != bool(before):
             self._record(e.Warned(at=found.at, about="readiness", text=self.alarm or "a failover would work again"))
 
-    async def _surrounded(self, evidence: Evidence) -> Evidence:
+    async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
         try:
             return await self._surroundings(evidence)
         except Exception:  # the pairing's own evidence is still valid

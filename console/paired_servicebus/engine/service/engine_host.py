@@ -207,7 +207,7 @@ class EngineHost:
         so that no pump moves a message against an order (standing_orders.py)."""
         before, self._before = self._before, ()
         for order in before:
-            self.warn("standing", await self._orders.take_up(order, self._reaching(paired)))
+            self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
 
     async def adopt(self, paired: ControllablePairing) -> None:
         """Serve a pairing: consoles can attach and control it. Standing orders not applied yet end here, with a
@@ -224,7 +224,7 @@ class EngineHost:
         if self._before:
             await self._orders.keep()
         self._guard = Guard(
-            self._reaching(paired),
+            self._command_context(paired),
             self,
             self._orders,
             look=lambda: self._snapshot(paired),
@@ -248,7 +248,7 @@ class EngineHost:
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
         self._crew.start(self._follow_usage(paired), name="other engines' queues")
 
-    def _reaching(self, paired: ControllablePairing) -> CommandContext:
+    def _command_context(self, paired: ControllablePairing) -> CommandContext:
         if self._reach is None:
             self._reach = CommandContext(
                 paired,

@@ -133,7 +133,7 @@ class Hook:
             env=self._environ | variables,
             start_new_session=True,
         )
-        return await _whole(asyncio.ensure_future(starting))
+        return await _await_start(asyncio.ensure_future(starting))
 
     async def _call(self, line: bytes, variables: dict[str, str]) -> str:
         """Call the command once; return the failure as the end of a sentence, or ""."""
@@ -150,18 +150,18 @@ class Hook:
         except TimeoutError:
             return f"was killed: it had not ended after {self._timeout:g} s"
         finally:
-            await _swept(transport, call)
+            await _sweep(transport, call)
         status = transport.get_returncode()
         return f"ended with exit status {status}: {call.said}" if status else ""
 
 
-async def _whole(starting: asyncio.Task[Started]) -> Started:
+async def _await_start(starting: asyncio.Task[Started]) -> Started:
     """Wait for the started process even if cancelled; otherwise the loop would wait for every holder of its pipes."""
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         with suppress(OSError, ValueError):  # it could not be run, and the hook has ended
-            await _swept(*await starting)
+            await _sweep(*await starting)
         raise
 
 
@@ -191,7 +191,7 @@ class _Call(asyncio.SubprocessProtocol):
         self.silent.set()
 
 
-async def _swept(transport: asyncio.SubprocessTransport, call: _Call) -> None:
+async def _sweep(transport: asyncio.SubprocessTransport, call: _Call) -> None:
     """Kill its process group and close its pipes."""
     with suppress(ProcessLookupError, PermissionError):  # all have ended; macOS raises the second
         os.killpg(transport.get_pid(), signal.SIGKILL)

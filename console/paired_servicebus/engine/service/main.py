@@ -90,8 +90,8 @@ def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = 
     try:
         _run(config_path, log_path, starting, read_only=read_only)
     except (Exception, asyncio.CancelledError) as error:
-        log.exception("the engine did not end in order")
-        starting.failed(_explained(error, log_path))
+        log.exception("the engine did not end cleanly")
+        starting.failed(_explain(error, log_path))
         return 2
     log.info("the engine has ended")
     return 0
@@ -125,7 +125,7 @@ def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bo
     mark_clean_exit(held)
 
 
-def _explained(error: BaseException, log_path: str) -> Failed:
+def _explain(error: BaseException, log_path: str) -> Failed:
     """Return the report for the starter."""
     match error:
         case PairedError():
@@ -134,7 +134,7 @@ def _explained(error: BaseException, log_path: str) -> Failed:
             return Failed(text="the engine was ended before it was ready")
         case OSError():
             return Failed(text=masked(f"the engine cannot start: {error}; its log is {log_path}"))
-    return Failed(text=f"the engine failed while starting ({type(error).__name__}); its log {log_path} says where")
+    return Failed(text=f"the engine failed while starting ({type(error).__name__}); see its log {log_path}")
 
 
 class _Starting:
@@ -217,7 +217,7 @@ async def _serve(
             if not remark.endswith(config.policy.remarks):  # the pairing reports those
                 host.warn("credentials", remark)
         paired = await _pair(config, clients, places, host, renewal)
-        crew = _crew(config, host, renewal, hook)
+        crew = _start_tasks(config, host, renewal, hook)
         try:
             await host.adopt(paired)
             _on_end(lambda: host.stop("ended by a signal"))
@@ -233,7 +233,9 @@ async def _serve(
             await _close(paired)
 
 
-def _crew(config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
+def _start_tasks(
+    config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None
+) -> TaskSupervisor:
     """Start the background tasks that the file configures."""
 
     def warning(about: str) -> Callable[[str], None]:
@@ -283,7 +285,7 @@ async def _pair(
         await _close(paired)
         raise found if primary.has_topics else _without_topics(found, primary)
     if found:
-        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
+        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts anyway"
         host.warn("primary", text)
     for text in remarks(primary, paired.secondary_info):
         host.warn("namespaces", text)
@@ -308,7 +310,7 @@ async def _close(paired: PairedServiceBusClient) -> None:
     try:
         await bounded(paired.close(), CLOSE_TIMEOUT, "closing the pairing")
     except TimeoutError as error:
-        log.warning("%s; the process ends all the same", error)
+        log.warning("%s; the process ends anyway", error)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], w
     said = False
     while True:
         try:
-            listening = await _listening(address)
+            listening = await _listen(address)
             break
         except OSError as error:
             if not said:
@@ -89,7 +89,7 @@ async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], w
         await door.close()
 
 
-async def _listening(address: ListenAddress) -> socket.socket:
+async def _listen(address: ListenAddress) -> socket.socket:
     """Bind in a thread: resolving the host's name may take time.
 
     Raises:
@@ -97,10 +97,10 @@ async def _listening(address: ListenAddress) -> socket.socket:
     """
 
     async with asyncio.timeout(BIND_TIMEOUT):
-        return await asyncio.to_thread(_bound, address)
+        return await asyncio.to_thread(_bind, address)
 
 
-def _bound(address: ListenAddress) -> socket.socket:
+def _bind(address: ListenAddress) -> socket.socket:
     family, kind, number, _, where = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -157,9 +157,9 @@ class ScrapeServer:
         except (ValueError, HTTPException):
             return refusal(400)
         async with self._turns:
-            return await asyncio.to_thread(self._made, asked)
+            return await asyncio.to_thread(self._render, asked)
 
-    def _made(self, asked: dict[str, str]) -> bytes:
+    def _render(self, asked: dict[str, str]) -> bytes:
         begun: list[tuple[str, list[tuple[str, str]]]] = []
         body = b"".join(self._app(asked, lambda status, headers: begun.append((status, headers))))
         ((status, headers),) = begun
@@ -355,14 +355,14 @@ def _trouble(of: Snapshot) -> Iterator[Metric]:
 
 
 def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+    return _fill(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
 
 
 def _counter(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+    return _fill(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
 
 
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
     for values, figure in rows:
         if figure is not None:
             family.add_metric([_label(value) for value in (of.pairing, *values)], figure)
