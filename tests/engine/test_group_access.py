@@ -242,7 +242,7 @@ def test_who_is_not_in_the_group_is_told_which_group_it_is(
         assert cli.main(arguments) == 2
         assert sentence in capsys.readouterr().err
     folder.chmod(0o700)
-    assert "alone: control_group in the pairing.toml of that engine lets a group in" in explain_closed_services()
+    assert ": control_group in the pairing.toml of that engine lets a group in" in explain_closed_services()
 
 
 def test_where_there_is_no_service_nothing_is_said(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@
         reason = await host.ended()     # a `stop` command, or a call of host.stop
         await paired.close()
 
-Every event gets its number here, and goes to the journal first and to the consoles next. Receipts and counts stay in
-the journal, because a busy outage makes thousands a second; screens show sums. Not here: processes, signals, SDK
-clients.
+Every event gets its number here, and goes to the journal first and to the consoles next. Receipts and counts, thousands
+a second in an outage, stay in the journal. Not here: processes, signals, SDK clients.
 """
 
 from __future__ import annotations
