@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusReceiver
@@ -16,8 +16,13 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.pairing.sending.sdk_messages import is_ping
 
+if TYPE_CHECKING:
+    _ReceiverNames = ServiceBusReceiver  # its other names are looked up on the wrapped receiver
+else:
+    _ReceiverNames = object
 
-class PairedReceiver:
+
+class PairedReceiver(_ReceiverNames):
     """Receives from the primary namespace, our pings left out (SPEC.md section 8). Made by the paired client.
 
     Wraps one `ServiceBusReceiver`: every other name is looked up on it, and raises what it raises. Walking through it
@@ -27,8 +32,13 @@ class PairedReceiver:
     def __init__(self, receiver: ServiceBusReceiver) -> None:
         self._receiver = receiver
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._receiver, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._receiver, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._receiver)})
 
     async def __aenter__(self) -> Self:
         await self._receiver.__aenter__()

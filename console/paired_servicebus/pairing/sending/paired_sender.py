@@ -39,6 +39,7 @@ from paired_servicebus.pairing.sending.backlog_fit import SMALL, refuse_too_larg
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
+    Messages,
     Sendable,
     body_bytes,
     forget,
@@ -122,7 +123,7 @@ class PairedSender:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
         return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+    async def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
 
         Args:
