@@ -250,9 +250,9 @@ async def test_what_is_not_dangerous_is_not_armed(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changed", "refusal"),
     [
-        ({"targets": ("payments",)}, "what was armed is another order: force orders"),
-        ({"verb": "pin"}, "what was armed is another order: force orders"),
-        ({"by": "bob"}, "what was armed is another order"),
+        ({"targets": ("payments",)}, "another order was armed: force orders"),
+        ({"verb": "pin"}, "another order was armed: force orders"),
+        ({"by": "bob"}, "another order was armed"),
         ({"typed": "order"}, "'order' was typed, and firing needs 'orders'"),
         ({"typed": ""}, "'' was typed"),
         ({"token": "token 2"}, "its 30 s are over or it was fired already"),
@@ -389,13 +389,13 @@ async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site
     ("verb", "targets", "more", "sentence"),
     [
         ("explode", ("orders",), {}, "there is no command 'explode'; there are force, release"),
-        ("force", ("orders",), {"by": " "}, "needs the name of who orders it"),
+        ("force", ("orders",), {"by": " "}, "needs the name of its operator"),
         ("force", (), {}, "force failover needs a target (entity)"),
         ("force", ("nothing",), {}, "this engine has no entity 'nothing'; it has orders, payments"),
         ("force", ("orders", "orders"), {}, "'orders' was named twice"),
-        ("force", ("orders",), {"scope": "planet"}, "'planet' is nothing a target can be"),
-        ("force", ("0",), {"scope": "queue"}, "force failover does not apply to queue; it applies to entity"),
-        ("stop", ("orders",), {}, "end the engine takes no target, but 'orders' was named"),
+        ("force", ("orders",), {"scope": "planet"}, "'planet' is no kind of target"),
+        ("force", ("0",), {"scope": "queue"}, "force failover cannot be ordered for: queue; it is for: entity"),
+        ("stop", ("orders",), {}, "end the engine takes no target, and 'orders' was named"),
         ("redrive", ("2",), {}, "this pairing uses no backlog queue '2'; it uses 0, 1"),
         ("clean-up", ("contoso/x-servicebus-transfer/0",), {}, "is not an unused backlog queue; there are contoso/"),
     ],
@@ -440,7 +440,7 @@ async def test_one_target_that_does_not_allow_it_is_enough_to_refuse_all(site: S
 async def test_a_reason_can_be_required(pairing: Any, tmp_path: Path) -> None:
     site = Site(pairing, tmp_path, require_reason=True)
     done = await site.order("pause-syphon")
-    assert "pause syphon needs a reason here (require_reason is set): say why" in done.text
+    assert "pause syphon needs a reason here (require_reason is set): give one" in done.text
     assert (await site.order("pause-syphon", why="maintenance")).ok
 
 

@@ -132,7 +132,7 @@ async def test_orders_that_cannot_be_read_are_said_and_the_engine_starts(short: 
     async with boot(short, fresh()):
         pass
     (text,) = said(short)
-    assert text.startswith("what operators ordered of the engine before cannot be read (")
+    assert text.startswith("the standing orders of the engine before cannot be read (")
 
 
 async def test_an_answer_says_when_the_order_could_not_be_kept(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
