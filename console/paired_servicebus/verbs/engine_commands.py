@@ -1,4 +1,4 @@
-"""The verbs that command engines of this machine; each is a row of paired_servicebus.core.operator.action_table.
+"""The verbs that command engines of this machine; each is a row of paired_servicebus.core.operator.actions.
 
 A dangerous one needs `--yes NAME` in place of the confirmation on the screen. Without it the verb only prints a
 preview. The engine's guard decides whether the command is permitted.
@@ -86,7 +86,7 @@ class CommandRequest:
     @property
     def action(self) -> Action:
         """The command's row of the table."""
-        return action_table.BY_ID[self.verb]
+        return actions.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the targets by this engine's names. Raises ConfigurationError: none of its entities match."""
@@ -215,7 +215,7 @@ def _make_verb(action: Action) -> Verb:
 VERBS: Final[tuple[Verb, ...]] = (
     down,
     cleanup,
-    *(_make_verb(action) for action in action_table.ACTIONS if " " not in action.verb and action.verb not in OWN_VERBS),
+    *(_make_verb(action) for action in actions.ACTIONS if " " not in action.verb and action.verb not in OWN_VERBS),
 )
 GROUPS: Final = (syphon, read_only)
 

@@ -1,6 +1,6 @@
 """The only module that executes commands; screens and command lines send requests to it.
 
-Each command is a row of paired_servicebus.core.operator.action_table. The guard checks, in this sequence: the request,
+Each command is a row of paired_servicebus.core.operator.actions. The guard checks, in this sequence: the request,
 read-only mode, arming and confirmation, and current feasibility. It then syncs the audit line to disk, executes the
 command and records the outcome. An engine killed in between leaves an audit line without an outcome, reported as
 "outcome unknown" (unfinished_commands.py). If the disk refuses the line, the command is executed anyway, and the reply
@@ -93,13 +93,13 @@ class Guard:
             return _refusal(order, fault)
         if not action.dangerous:
             return _refusal(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or action_table.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
             return _refusal(order, f"refused: {refusal}")
-        to_type = action_table.to_fire(action, snapshot, meant.scope, meant.targets)
+        to_type = actions.to_fire(action, snapshot, meant.scope, meant.targets)
         token = self._armed.arm(meant, to_type=to_type)
-        until = self._clock() + action_table.ARMED_SECONDS
-        return Armed(id=order.id, token=token, to_type=to_type, seconds=action_table.ARMED_SECONDS, until=until)
+        until = self._clock() + actions.ARMED_SECONDS
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
         """Execute a command, or refuse with a reason. Never raises.
@@ -116,7 +116,7 @@ class Guard:
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
-        refusal = action_table.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = actions.why_not(action, snapshot, meant.scope, meant.targets)
         return _refusal(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
@@ -135,7 +135,7 @@ class Guard:
 
     async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
         """Execute the command for each target, after syncing their audit lines."""
-        lines = self._write_audit(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
+        lines = self._write_audit(order, meant, confirmed=actions.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
@@ -182,7 +182,7 @@ class Guard:
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
     """Return the command's row, its intent and its fault; the fault is empty if there is none."""
-    action = action_table.BY_ID.get(order.verb)
+    action = actions.BY_ID.get(order.verb)
     nothing = CommandIntent(order.verb, Scope.ALL, order.targets, order.by)
     if action is None:
         return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(actions.BY_ID)}"

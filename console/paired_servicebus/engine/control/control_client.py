@@ -158,7 +158,7 @@ class ControlClient:
         """Send the command `verb` and return its outcome.
 
         Args:
-            verb: an id of paired_servicebus.core.operator.action_table.
+            verb: an id of paired_servicebus.core.operator.actions.
             targets, scope: its targets.
             token, typed: for a dangerous command: the token of `arm`, and the operator's confirmation.
 

@@ -64,7 +64,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
     """An operator's command. `id` is the client's number for it and comes back in the answer.
 
-    verb: an id of paired_servicebus.core.operator.action_table.
+    verb: an id of paired_servicebus.core.operator.actions.
     scope: the kind of the targets, a value of Scope; empty: the verb's first one.
     by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
     sudo_user: the client's SUDO_USER, which the audit marks as a claim.
