@@ -20,7 +20,8 @@ from paired_servicebus.core.model.pairing_events import PingFailed, QueuePulled,
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pairing.runtime import event_log
 from paired_servicebus.pairing.runtime.event_log import FOLD_SECONDS, MOST, EventLog
-from paired_servicebus.pairing.runtime.sdk_log import LOGGERS, all_judged, judged
+from paired_servicebus.pairing.runtime.sdk_log import all_judged, judged
+from paired_servicebus.pairing.sdk_internals import LOGGERS
 
 from .conftest import World, until
 

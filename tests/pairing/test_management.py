@@ -25,6 +25,7 @@ from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, Names
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.management_port import (
     Depth,
     Management,
@@ -33,7 +34,6 @@ from paired_servicebus.pairing.management.management_port import (
     is_refusal,
     is_there_already,
     is_transient,
-    management_of,
 )
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.sender_link import SenderLink

@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
 from paired_servicebus.core.operator.failover_readiness import ROOM, SECONDARY, SEND, TOKENS, judge
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.monitoring.readiness_probes import ReadinessProbes, expiry, read_counts, validity
 
 from .conftest import World, until

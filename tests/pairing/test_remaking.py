@@ -12,12 +12,12 @@ from azure.servicebus import ServiceBusMessage
 from paired_servicebus.core.errors import BacklogUnavailableError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing.management import queue_recreation
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.management_port import (
     LOCK,
     MAX_DELIVERIES,
     MAX_SIZE_MB,
     Management,
-    management_of,
 )
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 

@@ -23,7 +23,8 @@ from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.pairing.arguments import check_arguments, claimed, release
 from paired_servicebus.pairing.degraded import PATIENCE, DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import Management, management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.management.primary_name import alias_remark, host_of, name_of, reported_name
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending.sdk_messages import is_ping
 
 
@@ -64,7 +65,7 @@ class PairedReceiver:
         """Whether it is one of ours, which is settled here and then nobody's."""
         if not is_ping(message):
             return False
-        if self._receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK:
+        if sdk_internals.has_locks(self._receiver):
             try:
                 await self._receiver.complete_message(message)
             except ServiceBusError:

@@ -10,6 +10,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.management_port import (
     LOCK,
     MAX_DELIVERIES,
@@ -20,7 +21,6 @@ from paired_servicebus.pairing.management.management_port import (
     QueueStatus,
     limited,
 )
-from paired_servicebus.pairing.management.sas_renewal import renew_in_time
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
 """TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. From a microsecond more on, the
@@ -32,7 +32,7 @@ class AtomAdmin:
 
     def __init__(self, client: ServiceBusAdministrationClient) -> None:
         self._client = client
-        renew_in_time(client)
+        sdk_internals.renew_signatures_early(client)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """All queues are listed, since Atom knows no prefix."""
@@ -63,7 +63,7 @@ class AtomAdmin:
         async for page in limited(self._client.list_queues_runtime_properties(**ONCE), pages):
             async for one in page:
                 path = one.name.casefold()
-                if path.startswith(prefix.casefold()) and one._internal_qr.message_count_details is not None:
+                if path.startswith(prefix.casefold()) and sdk_internals.has_counts(one):
                     found[path] = _depth(one)
         return found
 

@@ -128,13 +128,6 @@ async def limited(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIt
         yield page
 
 
-def management_of(admin: SecondaryAdmin) -> Management:
-    """The port for what a caller handed in."""
-    from paired_servicebus.pairing.management.atom_admin import AtomAdmin
-
-    return AtomAdmin(admin) if isinstance(admin, ServiceBusAdministrationClient) else admin
-
-
 def is_refusal(error: Exception) -> bool:
     """Whether a management request failed for want of rights: a wrong or missing credential, or a role too small.
 

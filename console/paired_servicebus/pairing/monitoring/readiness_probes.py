@@ -19,6 +19,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.verdict import FailureKind, Judge, judge
 from paired_servicebus.core.operator.failover_readiness import ExpiryEvidence, QueueEvidence, TokenEvidence
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import CALL, depth
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
@@ -108,10 +109,10 @@ async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]
 async def validity(client: ServiceBusClient) -> TokenEvidence:
     """How long a client's credential is good. A key signs anew each time; a ready signature cannot be renewed."""
     host = client.fully_qualified_namespace
-    credential: Any = getattr(client, "_credential", None)  # the SDK tells it nowhere else
-    if "Key" in type(credential).__name__:
+    credential = sdk_internals.client_credential(client)
+    if sdk_internals.is_key(credential):
         return TokenEvidence(namespace=host)
-    signature = _signature(credential)
+    signature = sdk_internals.signature_of(credential)
     if signature:
         ends = _SIGNED_UNTIL.search(signature)
         return TokenEvidence(namespace=host, expires_at=float(ends[1]) if ends else None, renewable=False)
@@ -120,12 +121,6 @@ async def validity(client: ServiceBusClient) -> TokenEvidence:
     except Exception as error:  # noqa: BLE001 - a credential may raise anything; it is said, not raised
         return TokenEvidence(namespace=host, trouble=_said(error))
     return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
-
-
-def _signature(credential: object) -> str:
-    """The ready signature inside of a credential; empty where it is none. The SDK has two kinds."""
-    held = getattr(credential, "signature", None) or getattr(credential, "token", None)
-    return held.decode() if isinstance(held, bytes) else held if isinstance(held, str) else ""
 
 
 async def expiry(admin: Management, path: str) -> ExpiryEvidence:

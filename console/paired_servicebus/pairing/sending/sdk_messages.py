@@ -33,6 +33,7 @@ from paired_servicebus.core.model.envelope import (
     unwrap,
     wrap,
 )
+from paired_servicebus.pairing import sdk_internals
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
@@ -60,8 +61,7 @@ def outgoing(message: object) -> list[Sendable]:
     if isinstance(message, _MESSAGES):
         return [_identified(message)]
     if isinstance(message, ServiceBusMessageBatch):
-        # A batch has no public list of its messages; they have to be known one by one to be repacked.
-        return [_with_id(single) for single in message._messages]
+        return [_with_id(single) for single in sdk_internals.batch_messages(message)]
     if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
         return [_with_id(single) for single in message]
     return [_with_id(message)]
@@ -75,7 +75,7 @@ def forget(message: object) -> None:
     if not _given_ids:
         return
     if isinstance(message, ServiceBusMessageBatch):
-        message = message._messages
+        message = sdk_internals.batch_messages(message)
     for single in message if isinstance(message, Sequence) else (message,):
         if isinstance(single, _MESSAGES):
             _given_ids.pop(single, None)

@@ -18,10 +18,11 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.runtime.sdk_log import judged
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
@@ -121,7 +122,7 @@ class SenderLink:
         fresh = self._made()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attached if retry else _attached_once, gated=True, urgent=False)
+                await self._act(fresh, _attached if retry else sdk_internals.attach_once, gated=True, urgent=False)
                 await self._turn.wait()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -161,8 +162,7 @@ class SenderLink:
 
     def limit(self) -> int:
         """The largest message the entity takes, in bytes, as its link said; what is assumed where none is open."""
-        said = getattr(self._sender, "_max_message_size_on_link", 0)  # the SDK tells it nowhere else
-        return said if isinstance(said, int) and said > 0 else self._assumed
+        return sdk_internals.largest_message(self._sender) or self._assumed
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
         """An empty batch for the link as it is. limit: bytes; None: what the entity takes, as its latest link said."""
@@ -264,8 +264,8 @@ class SenderLink:
 
     def _made(self) -> ServiceBusSender:
         sender = judged(self._client.get_queue_sender(self.path, **self._options))
-        _leave_the_throttled_alone(sender)
-        _leave_closing_to_us(sender)
+        sdk_internals.raise_when_busy(sender)
+        sdk_internals.keep_unopened(sender)
         return sender
 
     async def _now_open(self, sender: ServiceBusSender) -> None:
@@ -288,42 +288,6 @@ class SenderLink:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
-
-
-def _leave_the_throttled_alone(sender: ServiceBusSender) -> None:
-    """A client that was handed in keeps its own retries, all but one: "server busy" comes out at once, since nobody
-    tries again before `throttle_wait` (SPEC.md section 5). The SDK has no option for it, only its pause between two."""
-    pause = getattr(sender, "_backoff", None)
-    if pause is None:
-        return
-
-    async def unless_busy(**why: Any) -> None:
-        error = why.get("last_exception")
-        if isinstance(error, ServiceBusServerBusyError):
-            raise error
-        await pause(**why)
-
-    setattr(sender, "_backoff", unless_busy)  # noqa: B010 - it is none of ours, and mypy would have it so
-
-
-def _leave_closing_to_us(sender: ServiceBusSender) -> None:
-    """Have the SDK close no link that did not open: `_close` does, in time of its own.
-
-    Where opening exceeds its time, the SDK has none left for closing: it cancels that before it begins, and logs a
-    traceback about it for every send and every ping of an outage. The SDK has no option for it.
-    """
-    whole: Callable[[], Awaitable[Any]] | None = getattr(sender, "_close_handler", None)
-    if whole is None:
-        return
-
-    def unless_unopened() -> Awaitable[Any]:
-        if getattr(sender, "_running", True):
-            return whole()
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
-
-    setattr(sender, "_close_handler", unless_unopened)  # noqa: B010 - it is none of ours, and mypy would have it so
 
 
 class LinkUse:
@@ -397,27 +361,9 @@ async def _attached(sender: ServiceBusSender) -> None:
     await sender.__aenter__()
 
 
-async def _attached_once(sender: ServiceBusSender) -> None:
-    """Attach without the SDK's retries: some 11 seconds by default, after a refusal too. Its pause between two tries is
-    the only place to end them."""
-
-    async def refuse(**why: Any) -> None:
-        raise why["last_exception"]
-
-    usual = vars(sender).get("_backoff")
-    if usual is None:  # no sender of the SDK's, or one without retries
-        await _attached(sender)
-        return
-    setattr(sender, "_backoff", refuse)  # noqa: B010 - it is none of ours, and mypy would have it so
-    try:
-        await _attached(sender)
-    finally:
-        setattr(sender, "_backoff", usual)  # noqa: B010
-
-
 async def _close(sender: ServiceBusSender) -> None:
     """Close an SDK sender; one that cannot be closed in time is left to its socket's end."""
-    vars(sender).pop("_close_handler", None)
+    sdk_internals.allow_closing(sender)
     try:
         await bounded(sender.close(), CLOSING, "closing a link")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
