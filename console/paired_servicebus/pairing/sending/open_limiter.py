@@ -1,8 +1,7 @@
-"""The gate that links open through: so many at once, callers first.
+"""The limit of links that open concurrently, with priority for callers.
 
-Opening one link through the SDK takes half a second and 23 ms of CPU. When an outage ends, or begins, hundreds want to
-open in the same instant; through the gate they come one group after the other, and what an application waits for goes
-before pings and links that only stand by.
+Opening one link through the SDK takes half a second and 23 ms of CPU. Hundreds open in the same instant when an outage
+begins or ends. The limiter admits them in groups, applications' links before pings and standby links.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 WIDTH: Final = 24
-"""Links that open at once: about what one core can do in the half second each takes."""
+"""Links that open concurrently: about one core's work in the half second that each takes."""
 LEASE: Final = 1.0
-"""Seconds after which a link that still opens makes way for others: it waits for an answer and costs little."""
+"""Seconds after which a link that is still opening releases its slot: it waits for an answer, at little cost."""
 
 
 class OpenLimiter:
-    """Lets `width` through at a time, each for `lease` seconds at most."""
+    """A priority semaphore of `width` slots, each held for `lease` seconds at most."""
 
     def __init__(self, width: int = WIDTH, lease: float = LEASE) -> None:
         self._free = width
@@ -30,7 +29,7 @@ class OpenLimiter:
 
     @asynccontextmanager
     async def passage(self, *, urgent: bool) -> AsyncIterator[None]:
-        """Wait for one's turn; those who are urgent go first."""
+        """Hold a slot; urgent requests are admitted first."""
         await self._enter(self._callers if urgent else self._others)
         slot = _Slot(self)
         timer = asyncio.get_running_loop().call_later(self._lease, slot.give_back)
@@ -54,7 +53,7 @@ class OpenLimiter:
             raise
 
     def leave(self) -> None:
-        """Let the next one in."""
+        """Admit the next request."""
         for line in (self._callers, self._others):
             while line:
                 turn = line.popleft()
@@ -65,7 +64,7 @@ class OpenLimiter:
 
 
 class _Slot:
-    """A place in the gate, given back once."""
+    """A slot that is released once."""
 
     __slots__ = ("_gate",)
 

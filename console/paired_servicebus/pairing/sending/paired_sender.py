@@ -1,7 +1,7 @@
-"""A sender under a pairing: answers to the names of the SDK's `ServiceBusSender`, and goes where the core says.
+"""The sender under a pairing, with the names of the SDK's `ServiceBusSender`.
 
-Where each attempt goes is decided by `paired_servicebus.core.failover.send_router.SendRouter`; this file attempts it, says what came of it, and
-writes the receipts. The healthy path hands the caller's own object to the SDK and adds next to nothing.
+paired_servicebus.core.failover.send_router decides where each attempt goes. This module makes the attempts, reports
+their outcomes and writes the receipts. The healthy path hands the caller's own object to the SDK.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Backlog = Mapping[int, Coalescer]
 
 
 class PairedSender:
-    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over.
+    """A sender to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
     Made by the paired client, with the SDK's options for its link. Several callers may share it. Times are seconds.
     """
@@ -69,26 +69,26 @@ class PairedSender:
         self.entity_name = entity_name
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
         self._together = Coalescer(self._primary, steering.tasks, self._say, likeness=likeness)
-        """For callers who meet here: an SDK sender takes one send at a time."""
+        """The callers of this sender share one link: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = SenderMemory()
         self._key = entity_name.casefold()
         self._tally = steering.tally(entity_name)
         self._limit = steering.policy.send_timeout
         self._numbers: dict[int, str] = {}
-        """Numbers given for messages scheduled into the backlog: number to message_id."""
+        """message_ids of messages scheduled into the backlog, by the number given to the caller."""
         self._is_closed = False
 
     @property
     def client_identifier(self) -> str:
-        """What the primary names the sender's link by in its errors: as given, else that of the present link."""
+        """The identifier of the sender's link in the primary's errors: the caller's, or the present link's."""
         return self._primary.client_identifier
 
     def __str__(self) -> str:
         return f"paired sender to {self.entity_name}, client id {self.client_identifier}"
 
     async def __aenter__(self) -> Self:
-        """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
+        """Open the link to the primary; a failure counts as a send's and does not raise."""
         self._refuse_when_closed()
         steering = self._steering
         if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
@@ -105,7 +105,7 @@ class PairedSender:
         await self.close()
 
     async def close(self) -> None:
-        """Detach from the primary. The backlog's links are the pairing's, but nothing new is sent from here to them."""
+        """Detach from the primary. The backlog's links belong to the pairing and stay open."""
         self._is_closed = True
         await self._primary.close()
 
@@ -116,25 +116,26 @@ class PairedSender:
             )
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """A batch as the entity takes it; while the primary cannot be asked, as the Standard tier takes it."""
+        """Return a batch of the entity's size; of the Standard tier's while the primary is unreachable."""
         limit = self._primary.limit()
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
         return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
 
     async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
-        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
+        """Send a message, a list of them, or a batch; on return, a namespace has accepted them.
 
         Args:
-            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            message: a value that the SDK's sender accepts. It is not changed, and stays the caller's when an error is
+                raised.
             timeout: for the whole call; None: `send_timeout` at the primary, and then twice that at the backlog.
 
         Raises:
             ReservedPropertyError: before anything is sent.
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
             PairingClosedError: this sender, or the pairing, was closed.
-            ServiceBusError, TimeoutError: what the attempt on the primary ended with. One that reads as a refusal, such
-                as "server busy", means that no message of the call has arrived.
+            ServiceBusError, TimeoutError: the failure of the attempt on the primary. After a refusal, such as "server
+                busy", no message of the call has arrived.
         """
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
@@ -155,7 +156,7 @@ class PairedSender:
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
     ) -> list[int]:
-        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+        """Schedule messages; return the numbers for cancelling, negative for those in the backlog.
 
         Raises: as `send_messages`.
         """
@@ -175,7 +176,7 @@ class PairedSender:
         """Cancel scheduled messages by the numbers the primary gave.
 
         Raises:
-            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+            ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
         """
         self._refuse_when_closed()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
@@ -194,7 +195,7 @@ class PairedSender:
     # -- one call's way ---------------------------------------------------------------------------------------
 
     def _straight(self) -> LinkUse | None:
-        """The link to the primary, where nothing stands in a send's way: then no journey is needed to find it."""
+        """Return the link to the primary if a send may use it directly, without a SendRouter; else None."""
         steering = self._steering
         if self._key not in steering.settled or self._memory.busy or self._together.under_way or steering.hand.closing:
             return None
@@ -244,9 +245,9 @@ class PairedSender:
         return SendCall(self.entity_name, messages, list(messages), whole, journey, schedule)
 
     async def _deliver(self, call: SendCall, failure: Exception | None = None) -> None:
-        """See a call to its end; one that ends in an error is counted, and the error says what is known.
+        """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
 
-        failure: what its first attempt ended with, at the primary, where that was made.
+        failure: of the first attempt at the primary; None: it was not made.
         """
         try:
             if failure is not None:
@@ -257,7 +258,7 @@ class PairedSender:
             raise
 
     async def _travel(self, call: SendCall) -> None:
-        """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
+        """Try, wait and divert as the router decides until the messages are accepted or it gives up."""
         steering = self._steering
         machine = steering.machine
         while True:
@@ -284,7 +285,7 @@ class PairedSender:
                 raise call.told(told, steering.judge) from call.failure
 
     def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
-        """An attempt on `route` has failed. Raises what its caller gets, where the call ends with that."""
+        """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
         steering, left = self._steering, call.left
         judgement = self._failed(route, error, messages=len(left), ids=left)
         if isinstance(steering.ended, PairedClientError):
@@ -327,11 +328,11 @@ class PairedSender:
             self._steering.tally(self.entity_name).too_large += lost
 
     def _room(self) -> int:
-        """The largest message that every backlog queue takes, in bytes."""
+        """Return the bytes of the largest message that every backlog queue accepts."""
         return min(queue.link.limit() for queue in self._backlog.values())
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
-        """Park what is left, in as many batches as it takes; what was accepted leaves `left`."""
+        """Park the remaining messages, in as many batches as they need; accepted ones leave `left`."""
         assert route.queue is not None
         queue = self._backlog[route.queue]
         limit = queue.link.limit()
@@ -382,7 +383,7 @@ class PairedSender:
     def _accepted_straight(
         self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
     ) -> None:
-        """As `_accepted` and what follows, where nothing has to be told: it is counted."""
+        """Count accepted messages whose acceptance needs no event and no receipt."""
         steering, tally, count = self._steering, self._tally, len(messages)
         sends = tally.sent
         if sends is None or self._key not in steering.settled or tally.last_route.queue is not None:
@@ -421,7 +422,7 @@ class PairedSender:
             steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
 
     def _refused(self, messages: Sequence[Sendable], doubt: BaseException | None, reason: str) -> None:
-        """Receipts for what certainly did not arrive."""
+        """Write receipts for messages that certainly did not arrive."""
         if doubt is not None or self._steering.policy.journal != "all":
             return
         name, now = self.entity_name, self._steering.clock()
@@ -435,5 +436,5 @@ def _check(timeout: float | None) -> None:
 
 
 def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
-    """Whether what was sent may have arrived all the same."""
+    """Return whether sent messages may have arrived despite the failure."""
     return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)

@@ -1,11 +1,10 @@
-"""Pings to the primary and probes of pulled backlog queues: what the machine's effects ask for.
+"""Pings to the primary and probes of pulled backlog queues: the machine's effects.
 
-A ping finds out what a sender would: it opens a link of its own to the entity that failed over, a connection and a
-token with it, and sends over that. The link of a ping that was accepted is kept, for the next ping or for a sender: at
-the failback it is handed over. Links open through a gate, so that thousands of entities that failed over in one
-instant do not ping in one; from its first ping on, each keeps its interval.
+A ping opens its own link to the entity, with its own connection and token, as a sender would. The link of an accepted
+ping is kept, for the next ping or for a sender after the failback. Links open through the limiter, so that thousands of
+entities do not ping in one instant. Each entity keeps its interval from its first ping on.
 
-A probe is an attach: sending to a backlog queue would leave something in it. The link it made then stands ready.
+A probe is an attach: a send would leave a message in the backlog queue. Its link then stays open for senders.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from paired_servicebus.pairing.sending.sdk_messages import ping
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
 KEPT: Final = 100
-"""Links of accepted pings that are kept at most; each takes some 700 kB. Others are made anew for each ping."""
+"""The most links of accepted pings that are kept, at some 700 kB each."""
 
 
 class Pinger:
-    """The hands of one pairing.
+    """The effect handler of one pairing.
 
     Args:
-        primaries: where senders' links to the primary are.
+        primaries: the senders' links to the primary.
         standby: the links to the backlog queues.
-        gate: what links open through.
+        gate: limits the links that open concurrently.
     """
 
     def __init__(self, steering: PairingRuntime, primaries: PrimaryLinks, standby: Standby, gate: OpenLimiter) -> None:
@@ -43,7 +42,7 @@ class Pinger:
         self._kept: dict[str, SenderLink] = {}
 
     async def ping(self, effect: SendPing) -> None:
-        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        """Ping once, within `ping_timeout`; a throttled ping counts as not accepted."""
         steering, key = self._steering, effect.entity.casefold()
         link = self._kept.pop(key, None) or self._primaries.ping_link(effect.entity)
         async with self._gate.passage(urgent=False):
@@ -84,15 +83,15 @@ class Pinger:
         )
 
     def failed_over(self, entity: str) -> None:
-        """Put the senders' links to the primary away."""
+        """Discard the senders' links to the primary."""
         self._primaries.failed_over(entity)
 
     def failed_back(self, entity: str) -> None:
-        """Hand the link over on which the last ping was accepted, and open those of the other senders."""
+        """Hand the last ping's link to a sender, and open the other senders' links."""
         self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))
 
     async def probe_entity(self, effect: ProbeEntity) -> None:
-        """A ping to an entity that nothing is sent to, with a send's time, so that it finds out what a send would."""
+        """Ping an entity that has no sends, with a send's timeout, for the outcome that a send would have."""
         steering, link = self._steering, self._primaries.ping_link(effect.entity)
         failure: Judgement | None = None
         async with self._gate.passage(urgent=False):

@@ -1,11 +1,12 @@
-"""One SDK sender and its rules: one send in flight, our own deadline, rebuilt after a failure that may have broken it.
+"""One SDK sender and its rules: one send in flight, our own deadline, a new sender after a failure that may have broken
+it.
 
-An SDK sender retransmits deliveries when two callers share it, and one that timed out may hold a connection that
-nothing answers on. So callers queue up here, and after such a failure the sender is put away (closed in the
-background, bounded) and the next send gets a new one.
+An SDK sender retransmits deliveries when two callers share it, and after a timeout it may hold a dead connection.
+Callers therefore queue here. After such a failure the sender is closed in the background, and the next send gets a new
+one.
 
-A namespace cuts links on which nothing passed for ten minutes. That says nothing of the entity: a send that finds its
-link cut after a pause goes again, once, over a new one.
+A namespace cuts links after ten idle minutes, which is no failure of the entity. A send that finds its idle link cut is
+retried once, over a new one.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from paired_servicebus.pairing.sending.sdk_messages import Sendable
 
 STANDARD_LIMIT: Final = 256 * 1024
 PAUSE: Final = 60.0
-"""Seconds without a send after which a broken link counts as cut for being idle."""
+"""Idle seconds after which a broken link counts as cut for idleness."""
 _UNBROKEN: Final = frozenset(
     {FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.FULL, FailureKind.UNLISTED}
 )
-"""After these the link is as good as before."""
+"""Failures that leave the link intact."""
 _CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
-"""What a send over a link that was cut ends with."""
+"""Failures of a send over a link that was cut."""
 
 
 class SenderLink:
-    """A sender link to one entity of one namespace, open before it is needed and again after it broke.
+    """A sender link to one entity of one namespace, open before it is needed and reopened after a failure.
 
     Args:
         client: the namespace's client; not closed here.
-        path: the entity's path; queues and topics alike.
-        tasks: owns the closing of links that were put away.
-        gate: what opening passes through; None: nothing.
-        assumed: bytes of the largest message while no link has said it, such as the namespace's tier takes.
-        options: of the SDK's `get_queue_sender`; a link with options of its own never adopts another one.
+        path: the entity's path, a queue or a topic.
+        tasks: own the closing of discarded links.
+        gate: limits the links that open concurrently; None: no limit.
+        assumed: bytes of the largest message until a link reports it, such as the tier's limit.
+        options: of the SDK's `get_queue_sender`; a link with options never adopts another one.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class SenderLink:
     ) -> None:
         self.path = path
         self.reopening = False
-        """Whether it is being opened again after a failback, and another of its entity may stand in for it."""
+        """Whether it reopens after a failback; another link of its entity is used until then."""
         self._client = client
         self._options = options or {}
         self._tasks = tasks
@@ -89,28 +90,28 @@ class SenderLink:
 
     @property
     def client_identifier(self) -> str:
-        """What the namespace names the link by in its errors."""
+        """The link's name in the namespace's errors."""
         if self._sender is None:
             self._sender = self._made()
         return str(self._sender.client_identifier)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way on it."""
+        """Whether an operation is under way."""
         return self._turn.taken
 
     @property
     def idle_for(self) -> float:
-        """Seconds since the latest use of it began that went well."""
+        """Seconds since the latest successful use began."""
         return asyncio.get_running_loop().time() - self._used_at
 
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
-        """Attach now, if it is not. Raises what the SDK raises, TimeoutError, or ForeignLoopError."""
+        """Attach unless it is attached. Raises the SDK's errors, TimeoutError, or ForeignLoopError."""
         self._tasks.refuse_elsewhere()
         await self._in_turn(_attached, timeout, "opening", urgent=urgent)
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
-        """Attach anew, and use the new link from then on; the present one stays where that fails.
+        """Attach a new link and use it afterwards; a failure keeps the present one.
 
         Args:
             timeout: seconds.
@@ -135,20 +136,20 @@ class SenderLink:
             self._turn.give_back()
 
     def at_once(self) -> LinkUse | None:
-        """The link for one send, where nothing stands in the way: it is open, and nobody uses it. It is the caller's
-        from `Use.begin` on, before which nothing may be awaited."""
+        """Return the link for one send if it is open and idle, else None. The caller owns it from `LinkUse.begin` on,
+        and must not await before."""
         if not self._opened or self._closed or self._turn.taken or self._loop is not asyncio.get_running_loop():
             return None
         self._use.sender = self._sender
         return self._use
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
-        """Send one message, several as one batch, or a batch, within `timeout` seconds; all of it is accepted then.
+        """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
 
         Raises:
             MessageSizeExceededError: several do not fit into one batch.
             TimeoutError: our own deadline.
-            ServiceBusError: as the SDK puts it.
+            ServiceBusError: the SDK's failure.
             PairingClosedError: it was closed, before or in the meantime.
         """
         payload: Any = messages
@@ -157,19 +158,19 @@ class SenderLink:
         await self._in_turn(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
-        """Any other operation of the SDK's sender, under the same rules."""
+        """Run another operation of the SDK's sender, under the same rules."""
         return await self._in_turn(act, timeout, "an operation")
 
     def limit(self) -> int:
-        """The largest message the entity takes, in bytes, as its link said; what is assumed where none is open."""
+        """Return the bytes of the largest message: the link's limit, or the assumed one before an attach."""
         return sdk_internals.largest_message(self._sender) or self._assumed
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
-        """An empty batch for the link as it is. limit: bytes; None: what the entity takes, as its latest link said."""
+        """Return an empty batch for the present link. limit: bytes; None: the entity's, as its latest link reported."""
         return EncodedBatch(limit or self._batch_limit, sender=self._sender)
 
     def adopt(self, other: SenderLink) -> bool:
-        """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""
+        """Adopt the open sender of `other` to the same entity; return False if either link is not free for it."""
         if self._options or self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
             return False
         self.put_away()
@@ -180,7 +181,7 @@ class SenderLink:
         return True
 
     async def close(self, within: float = CLOSING) -> None:
-        """Detach. A send in hand has `within` seconds to finish, then it raises; later ones raise at once."""
+        """Detach. A send under way has `within` seconds to finish, then it raises; later sends raise immediately."""
         self._closed = True
         try:
             async with asyncio.timeout(within):
@@ -195,18 +196,19 @@ class SenderLink:
             await _close(sender)
 
     def cut(self) -> None:
-        """What is in hand ends now, and raises; so does everything later."""
+        """End the send under way, which raises; later sends raise too."""
         self._closed = True
         self._watch.end_now()
 
     def put_away(self) -> None:
-        """Whatever the link is worth, the next send opens another."""
+        """Discard the SDK sender; the next send opens another."""
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             self._tasks.start(self._close(sender), name=f"close the link to {self.path}")
 
     async def _close(self, sender: ServiceBusSender) -> None:
-        """In the background; closing hundreds in one instant would hold everything else up."""
+        """Close a discarded sender in the background, through the limiter: closing hundreds at the same time stalls the
+        event loop."""
         if self._gate is None:
             await _close(sender)
             return
@@ -275,7 +277,7 @@ class SenderLink:
         self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
 
     def _failed(self, error: BaseException) -> None:
-        """What came of a use of it ends it, unless it is as good as before. Raises PairingClosedError."""
+        """Discard the sender after a failure that may have broken it. Raises PairingClosedError."""
         if isinstance(error, TimeoutError) and self._closed:
             raise PairingClosedError(
                 f"the sender for {self.path} was closed during {self._watch.what}", in_doubt=True
@@ -291,21 +293,20 @@ class SenderLink:
 
 
 class LinkUse:
-    """A link in one caller's hand: the turn is taken, the deadline runs. Leaving it says what the outcome means for
-    the link, and gives it to the next."""
+    """A link in use by one caller, with its deadline. Its exit evaluates the outcome and releases the link."""
 
     __slots__ = ("_link", "_paused", "began", "sender")
 
     def __init__(self, link: SenderLink) -> None:
         self._link = link
         self._paused = False
-        """Whether nothing had been sent for so long that the link may have been cut for it."""
+        """Whether the link was idle for long enough to be cut."""
         self.began = 0.0
         self.sender: Any = None
-        """What to send with."""
+        """The SDK sender."""
 
     def begin(self, timeout: float) -> None:
-        """Take the link for one send of so many seconds."""
+        """Take the link for one send of `timeout` seconds."""
         link = self._link
         loop = link._loop
         self.began = now = loop.time()
@@ -314,7 +315,7 @@ class LinkUse:
         link._watch.begin(timeout + GRACE, "a send", loop, now)
 
     def was_cut(self, error: Exception) -> bool:
-        """Whether this says of the link that it was idle for too long, and nothing of the entity."""
+        """Return whether the error means that the idle link was cut."""
         return self._paused and isinstance(error, ServiceBusError | OSError) and kind_of(error) in _CUT
 
     @property
@@ -362,7 +363,7 @@ async def _attached(sender: ServiceBusSender) -> None:
 
 
 async def _close(sender: ServiceBusSender) -> None:
-    """Close an SDK sender; one that cannot be closed in time is left to its socket's end."""
+    """Close an SDK sender; one that does not close in time is abandoned with its socket."""
     sdk_internals.allow_closing(sender)
     try:
         await bounded(sender.close(), CLOSING, "closing a link")
@@ -371,14 +372,14 @@ async def _close(sender: ServiceBusSender) -> None:
 
 
 def size_of(message: Sendable) -> int:
-    """The message's size in bytes as it would lie in a batch."""
+    """Return the message's size in a batch, in bytes."""
     batch = ServiceBusMessageBatch(max_size_in_bytes=sys.maxsize)
     batch.add_message(message)
     return batch.size_in_bytes
 
 
 def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
-    """The messages in as few batches of at most `limit` bytes as their order allows; a single one may exceed it."""
+    """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
     packs: list[list[Sendable]] = []
     batch = ServiceBusMessageBatch(max_size_in_bytes=limit)
     for message in messages:
