@@ -1,6 +1,6 @@
-"""What a caller hands in, judged before anything is contacted: each refusal names the argument and what it has to be.
+"""The checks of a caller's arguments, before any contact: each error names the argument and its expected value.
 
-A text that is handed in where a client belongs may be a connection string, so it is never repeated.
+A text in place of a client may be a connection string, so no error repeats it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 _MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
-"""Of what takes the place of the SDK's management client: `paired_servicebus.pairing.management.management_port.Management`."""
+"""The methods of a `Management` that replaces the SDK's management client."""
 
 _paired: Final[WeakSet[Any]] = WeakSet()
-"""The clients of pairings that are not closed."""
+"""The clients of open pairings."""
 
 
 def check_arguments(primary_client: object, options: object) -> None:
-    """Raise ConfigurationError for what no pairing can be made of."""
+    """Raise ConfigurationError for arguments that make no pairing."""
     if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
         raise ConfigurationError(
             f"options is {_kind(options)}; it is SendAvailabilityPairedNamespaceOptions(secondary_admin=..., "
@@ -37,7 +37,7 @@ def check_arguments(primary_client: object, options: object) -> None:
 
 @contextmanager
 def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
-    """Mark clients, by their arguments' names, as paired; where the block raises they are free again.
+    """Mark clients, by their arguments' names, as paired; release them if the block raises.
 
     Raises:
         ConfigurationError: one is paired already, and would be closed with that pairing.
@@ -57,7 +57,7 @@ def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
 
 
 def release(clients: Mapping[str, Any]) -> None:
-    """Have the clients free again: their pairing was closed, or not made."""
+    """Release the clients of a pairing that was closed, or not made."""
     for client in clients.values():
         if type(client).__weakrefoffset__:
             _paired.discard(client)
@@ -98,7 +98,7 @@ def _check_admin(admin: object) -> None:
 
 
 def _kind(thing: object) -> str:
-    """What something is, without its value."""
+    """Return a description of a value's type, without the value."""
     if isinstance(thing, str | bytes):
         return "a text"
     return (

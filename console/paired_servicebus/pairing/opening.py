@@ -1,7 +1,7 @@
-"""How two namespaces are paired: what is checked, found and proven before a paired client exists (SPEC.md section 4).
+"""The pairing of two namespaces: all checks before a paired client exists (SPEC.md section 4).
 
-The clients stay the caller's until pairing has succeeded. Where it fails, what was opened over them is closed again,
-and they are left as they were found.
+The clients stay the caller's until pairing has succeeded. A failure closes the links opened over them, and leaves them
+usable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paired_servicebus.pairing.sending.backlog_links import Standby
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 
 PROOF: Final = 4.0
-"""Seconds that pairing waits for the first link to a backlog queue; one that is only slow hinders no pairing."""
+"""Seconds that pairing waits for the first link to a backlog queue; a slow link does not fail it."""
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +50,19 @@ async def pair_namespaces(
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
 
-    Where it raises, the clients are still the caller's, to be closed or used again.
+    If it raises, the clients are still the caller's, and usable.
 
     Args:
-        primary_client: the namespace the application talks to.
-        options: the secondary namespace's clients, and how to behave.
-        on_event: told every journalled event, in order, at once; must not block.
+        primary_client: the application's namespace.
+        options: the secondary namespace's clients, and the policy.
+        on_event: called with every journalled event, in order and synchronously; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
 
     Raises:
-        ConfigurationError: an option out of range, or a client that no pairing can be made of.
+        ConfigurationError: an option out of range, or a client that cannot be paired.
         SameNamespaceError: both clients belong to one namespace.
-        NamespaceUnreachableError: no answer of the secondary for 2 min; or, within seconds, a credential, host or
-            certificate that will not do.
+        NamespaceUnreachableError: no answer of the secondary for 2 min; or, within seconds, an unusable credential,
+            host or certificate.
         BacklogQueueError: no backlog queue exists or could be created.
     """
     check_arguments(primary_client, options)
@@ -89,7 +89,7 @@ async def pair_namespaces(
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """One pairing on its way. hosts: the primary's and the secondary's."""
+    """One pairing in preparation. hosts: the primary's and the secondary's."""
 
     primary: ServiceBusClient
     options: SendAvailabilityPairedNamespaceOptions
@@ -97,7 +97,7 @@ class _Opening:
     hosts: tuple[str, str]
 
     async def pair(self, on_event: Callable[[Event], object] | None, judge: Judge) -> PairedServiceBusClient:
-        """The paired client, once a link to a backlog queue is open, or not each of them is refused for good."""
+        """Return the paired client, unless each link to a backlog queue is refused permanently."""
         admin = management_of(self.options.secondary_admin)
         name, info = await asyncio.gather(self._name(), backlog_queues.told(admin))
         found, missing = await self._find(admin, name)
@@ -140,7 +140,7 @@ class _Opening:
         return name_of(host, configured=configured, reported=reported)
 
     async def _find(self, admin: Management, name: str) -> tuple[backlog_queues.BacklogQueues, PairingError | None]:
-        """The backlog queues; with a degraded start those that there should be, and why they could not be found."""
+        """Return the backlog queues; for a degraded start the expected ones, and the failure to find them."""
         count, host = self.policy.backlog_queue_count, self.hosts[1]
         if not self.policy.start_degraded:
             try:
@@ -160,7 +160,7 @@ class _Opening:
             ), error
 
     async def _prove(self, standby: Standby, tasks: TaskOwner, *, wait: bool) -> None:
-        """Raise NamespaceUnreachableError where every link to a backlog queue is refused for good."""
+        """Raise NamespaceUnreachableError if every link to a backlog queue is refused permanently."""
         opening = tasks.start(standby.run(), name="the links to the backlog queues")
         if not wait:
             return
@@ -181,7 +181,7 @@ class _Opening:
             raise
 
     async def _remarks(self, admin: Management, name: str) -> list[tuple[str, str]]:
-        """What the owner should know: what a warning is about, and its sentence."""
+        """Return remarks for the operator: a warning's subject, and its sentence."""
         said = [("options", text) for text in self.policy.remarks]
         label = first_label(self.hosts[0])
         others = await backlog_queues.strangers(admin, label) if label.casefold() != name.casefold() else 0

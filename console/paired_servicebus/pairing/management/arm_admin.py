@@ -1,7 +1,7 @@
-"""Management through Azure Resource Manager: for owners of a role rather than of a key with Manage.
+"""Management through Azure Resource Manager, for roles rather than keys with Manage.
 
-Names keep their slashes on the pairing's side and carry `~` in ARM's addresses, which is ARM's own way to write them.
-An update is written by ARM over whatever is there, so a queue is looked for before it is made.
+Names have slashes here and `~` in ARM's addresses, which is ARM's own notation. ARM overwrites an existing queue, so a
+queue is looked up before it is created.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
 
 
 class ArmAdmin:
-    """A namespace's management through ARM; good as `secondary_admin`.
+    """A namespace's management through ARM, for `secondary_admin`.
 
         ArmAdmin(ServiceBusManagementClient(credential, subscription), resource_group="rg", namespace="contoso-backup")
 
     Args:
-        client: of azure-mgmt-servicebus, the asynchronous one; its credential needs a role that may write queues, such
-            as Azure Service Bus Data Owner or Contributor.
-        resource_group: where the namespace is.
+        client: the asynchronous client of azure-mgmt-servicebus; its credential needs a role that may write queues,
+            such as Azure Service Bus Data Owner or Contributor.
+        resource_group: the namespace's.
         namespace: its name: the first label of its host.
     """
 
@@ -47,13 +47,13 @@ class ArmAdmin:
         self._where = (resource_group, namespace)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
-        """All queues are listed, page by page, since ARM knows no prefix."""
+        """List all queues, page by page, since ARM knows no prefix."""
         wanted = prefix.casefold()
         listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **ONCE)]
         return [one for one in listed if one.path.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        """As `Management` says; an owner who makes the same queue in the same instant may find it with our settings."""
+        """Implement `Management`; a queue that its owner creates in the same instant may get our settings."""
         try:
             await self._get(path)
         except ResourceNotFoundError:
@@ -72,11 +72,11 @@ class ArmAdmin:
         await self._put(path, properties)
 
     async def depth(self, path: str) -> Depth:
-        """As `Management` says."""
+        """Implement `Management`."""
         return _depth(_properties(await self._get(path)))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """As `Management` says; all queues are listed."""
+        """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
         async for page in limited(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
             async for one in page:
@@ -86,18 +86,18 @@ class ArmAdmin:
         return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
-        """As `Management` says: what is there is read, and written back with another status."""
+        """Implement `Management`: read the queue, and write it back with another status."""
         queue: Any = (await self._get(path)).as_dict()
         written = {key: value for key, value in queue.get("properties", {}).items() if key not in _READ_ONLY}
         await self._put(path, written | {"status": status.value})
 
     async def delete_queue(self, path: str) -> None:
-        """As `Management` says; ARM itself says nothing of a queue that is not there."""
+        """Implement `Management`; ARM itself reports no missing queue."""
         await self._get(path)
         await self._client.queues.delete(*self._where, _written(path), **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """As `Management` says."""
+        """Implement `Management`."""
         try:
             queue = await self._get(path)
         except ResourceNotFoundError:
@@ -109,7 +109,7 @@ class ArmAdmin:
         return path if _properties(queue).dead_lettering_on_message_expiration else ""
 
     async def namespace(self) -> NamespaceInfo:
-        """Name, tier, region and status."""
+        """Return name, tier, region and status."""
         told = await self._client.namespaces.get(*self._where, **ONCE)
         properties = told.properties
         return NamespaceInfo(
@@ -120,7 +120,7 @@ class ArmAdmin:
         )
 
     async def close(self) -> None:
-        """Closes the client."""
+        """Close the client."""
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:

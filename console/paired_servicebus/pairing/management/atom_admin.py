@@ -1,4 +1,4 @@
-"""Management over Atom: the SDK's own administration client, as the pairing's port."""
+"""Management over Atom: the SDK's own administration client behind the pairing's port."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from paired_servicebus.pairing.management.management_port import (
 )
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
-"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. From a microsecond more on, the
-SDK takes 42 µs off, since that would be too much for the service."""
+"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. The SDK reduces larger values by
+42 µs, to fit the service."""
 
 
 class AtomAdmin:
-    """The port over a client that stays its owner's until `close`."""
+    """The port over the SDK's client, which `close` closes."""
 
     def __init__(self, client: ServiceBusAdministrationClient) -> None:
         self._client = client
         sdk_internals.renew_signatures_early(client)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
-        """All queues are listed, since Atom knows no prefix."""
+        """List all queues, since Atom knows no prefix."""
         wanted = prefix.casefold()
         return [_facts(one) async for one in self._client.list_queues(**ONCE) if one.name.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        """As `Management` says."""
+        """Implement `Management`."""
         await self._client.create_queue(
             path,
             max_size_in_megabytes=MAX_SIZE_MB,
@@ -54,11 +54,11 @@ class AtomAdmin:
         )
 
     async def depth(self, path: str) -> Depth:
-        """As `Management` says."""
+        """Implement `Management`."""
         return _depth(await self._client.get_queue_runtime_properties(path, **ONCE))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """As `Management` says; all queues are listed."""
+        """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
         async for page in limited(self._client.list_queues_runtime_properties(**ONCE), pages):
             async for one in page:
@@ -68,7 +68,7 @@ class AtomAdmin:
         return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
-        """As `Management` says: what is there is read, and written back with another status."""
+        """Implement `Management`: read the queue, and write it back with another status."""
         queue = await self._client.get_queue(path, **ONCE)
         queue.status = status.value
         for span in ("default_message_time_to_live", "auto_delete_on_idle"):
@@ -78,11 +78,11 @@ class AtomAdmin:
         await self._client.update_queue(queue, **ONCE)
 
     async def delete_queue(self, path: str) -> None:
-        """As `Management` says."""
+        """Implement `Management`."""
         await self._client.delete_queue(path, **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """As `Management` says."""
+        """Implement `Management`."""
         try:
             queue = await self._client.get_queue(path, **ONCE)
         except (ResourceNotFoundError, AttributeError):  # the SDK trips over a topic's description
@@ -93,12 +93,12 @@ class AtomAdmin:
         return path if queue.dead_lettering_on_message_expiration else ""
 
     async def namespace(self) -> NamespaceInfo:
-        """Name and tier; Atom tells neither region nor status."""
+        """Return name and tier; Atom has neither region nor status."""
         told = await self._client.get_namespace_properties(**ONCE)
         return NamespaceInfo(name=told.name or "", tier=Tier.called(told.messaging_sku))
 
     async def close(self) -> None:
-        """Closes the client."""
+        """Close the client."""
         await self._client.close()
 
 

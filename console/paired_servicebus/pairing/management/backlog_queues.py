@@ -1,4 +1,4 @@
-"""The backlog queues of a pairing: found, made, looked at (SPEC.md section 4)."""
+"""The backlog queues of a pairing: found, created, inspected (SPEC.md section 4)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ SEGMENT: Final = "x-servicebus-transfer"
 LIST_FOR: Final = 120.0
 """Seconds that listing is retried on transient errors."""
 SAY_AFTER: Final = 5.0
-"""Seconds without an answer after which the log says what pairing waits for."""
+"""Seconds without an answer after which the log names the wait."""
 UNKNOWN_HOST_FOR: Final = 3.0
 """Seconds that listing is retried where the host has no address."""
 CREATE_TRIES: Final = 3
 CALL: Final = 30.0
-"""Seconds one management call may take."""
+"""Seconds for one management call."""
 NAME: Final = 5.0
-"""Seconds a namespace has to tell its name; only a screen waits for it, or a start."""
+"""Seconds for reading a namespace's name, which a screen or a start waits for."""
 PAUSE: Final = 1.0
 MB: Final = 1024**2
 LONGEST_INDEX: Final = 9
-"""Digits; a longer number is not an index of ours."""
+"""Digits of an index; a longer number is not one of ours."""
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BacklogQueues:
-    """The queues that stand ready by their indices, which have a gap where creation failed; warnings about them."""
+    """The usable queues by index, with gaps where creation failed, and warnings about them."""
 
     paths: Mapping[int, str]
     warnings: tuple[str, ...]
@@ -61,27 +61,27 @@ class BacklogQueues:
     """Of the queues that existed before: created ones have the expected settings."""
 
     def made_again(self, index: int) -> None:
-        """From now on this queue has the expected settings."""
+        """Assume the expected settings for a queue that was created again."""
         self.settings.pop(index, None)
 
     def differences(self, index: int) -> tuple[str, ...]:
-        """In what a queue's settings differ from the expected ones."""
+        """Return the differences between a queue's settings and the expected ones."""
         facts = self.settings.get(index)
         return tuple(differences(facts)) if facts is not None else ()
 
     def limit(self, index: int) -> int:
-        """Bytes that a queue may hold."""
+        """Return the bytes that a queue may hold."""
         facts = self.settings.get(index)
         return (facts.max_size_mb if facts is not None and facts.max_size_mb else MAX_SIZE_MB) * MB
 
 
 def queue_path(primary: str, index: int) -> str:
-    """`{primary}/x-servicebus-transfer/{index}`."""
+    """Return `{primary}/x-servicebus-transfer/{index}`."""
     return f"{primary}/{SEGMENT}/{index}"
 
 
 def queue_index(path: str) -> int | None:
-    """The index in a backlog queue's path; None if the path is no backlog queue's."""
+    """Return the index in a backlog queue's path; None for any other path."""
     prefix, _, last = path.rpartition("/")
     if prefix.rpartition("/")[2].casefold() != SEGMENT:
         return None
@@ -100,7 +100,7 @@ async def ensure(
 
     Raises:
         NamespaceUnreachableError: no answer, or the credential was refused.
-        BacklogQueueError: not one queue in the end.
+        BacklogQueueError: no queue exists or could be created.
     """
     existing = await _list(admin, f"{primary}/{SEGMENT}/", patience, host)
     found: dict[int, str] = {}
@@ -129,11 +129,11 @@ async def ensure(
 
 
 async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_FOR) -> dict[int, str]:
-    """Those of the queues of 0 … count-1 that exist, by index; nothing is made.
+    """Return the existing queues of 0 … count-1 by index; none is created.
 
     Raises:
         NamespaceUnreachableError: no answer, or the credential was refused.
-        BacklogQueueError: there is none.
+        BacklogQueueError: none exists.
     """
     existing = await _list(admin, f"{primary}/{SEGMENT}/", patience, "namespace")
     paths = {index: queue_path(primary, index) for index in range(count)}
@@ -144,7 +144,7 @@ async def standing(admin: Management, primary: str, count: int, *, patience: flo
 
 
 def differences(queue: QueueFacts) -> list[str]:
-    """In what an existing queue differs from what the pairing would have created; its owner's choice, only shown."""
+    """Return the settings that differ from a created queue's; they are the owner's choice, and only shown."""
     expected: dict[str, tuple[object, object]] = {
         "MaxSizeInMegabytes": (queue.max_size_mb, MAX_SIZE_MB),
         "MaxDeliveryCount": (queue.max_deliveries, MAX_DELIVERIES),
@@ -158,12 +158,12 @@ def differences(queue: QueueFacts) -> list[str]:
 
 
 async def depth(admin: Management, path: str) -> Depth:
-    """What lies in a backlog queue now: everything but its dead letters, deferred messages included."""
+    """Read a backlog queue's counts: all messages but dead letters, deferred ones included."""
     return await bounded(admin.depth(path), CALL, f"reading the counts of {path}")
 
 
 async def told(admin: Management) -> NamespaceInfo:
-    """What a namespace tells about itself; nothing where it does not, or may not be asked."""
+    """Return the namespace's description; UNKNOWN_NAMESPACE if it cannot be read."""
     try:
         return await bounded(admin.namespace(), NAME, "asking a namespace about itself")
     except (AzureError, OSError, TimeoutError):
@@ -171,7 +171,7 @@ async def told(admin: Management) -> NamespaceInfo:
 
 
 async def strangers(admin: Management, name: str) -> int:
-    """Count the backlog queues under another name of the primary; 0 where the namespace does not tell."""
+    """Count the backlog queues under another name of the primary; 0 if they cannot be listed."""
     try:
         return len(await bounded(admin.queues(f"{name}/{SEGMENT}/"), CALL, "listing queues"))
     except (AzureError, OSError, TimeoutError):
@@ -192,7 +192,7 @@ async def _list(admin: Management, prefix: str, patience: float, host: str) -> d
 
 
 async def _create(admin: Management, path: str, host: str) -> str | None:
-    """Create one backlog queue; the reason when it could not be."""
+    """Create one backlog queue; return the reason if that fails, else None."""
     refusal = ""
     for attempt in range(CREATE_TRIES):
         if attempt:
@@ -210,7 +210,7 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
 
 
 async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) -> T:
-    """`act`, again while its errors are transient and `patience` (seconds) lasts."""
+    """Call `act` again while its errors are transient and `patience` (seconds) lasts."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     end = began + patience
@@ -234,7 +234,7 @@ async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) 
 
 
 def _refuse_lasting(what: str, error: Exception) -> None:
-    """Raise NamespaceUnreachableError where trying again is of no use."""
+    """Raise NamespaceUnreachableError for an error that no retry mends."""
     if is_refusal(error):
         raise _refused(what, error) from error
     if is_untrusted(error):
@@ -253,6 +253,6 @@ def _refused(what: str, error: Exception) -> NamespaceUnreachableError:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what an error says, without the SDK's dump of the response."""
+    """Return the first line of an error, without the SDK's dump of the response."""
     lines = str(error).strip().splitlines()
     return repeated(masked(lines[0])) if lines else type(error).__name__

@@ -1,6 +1,6 @@
-"""A pairing looks at itself: the evidence whether a failover would work now, without a screen or an engine.
+"""A pairing's evidence for whether a failover would work now, without a screen or an engine.
 
-What only an engine's process can see (other engines here, settings of the primary's entities) is added there.
+The engine's process adds its own (other engines on this machine, settings of the primary's entities).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ WAIT: Final = 10.0
 
 
 class Inspection:
-    """Looks when it is asked.
+    """The collector of the evidence.
 
     Args:
         primary, secondary: the namespaces' clients.
         admin: the secondary's management.
         queues: the backlog queues' paths by index.
-        soundings: has their counts; they are read anew where a look asks for it.
-        looks: says whether anybody looks: where nobody does, management is not asked.
-        limit: the bytes that a queue may hold, as far as the pairing knows.
+        soundings: the counts, read again on request.
+        looks: the watchers; without any, management is not queried.
+        limit: returns the bytes that a queue may hold, as far as the pairing knows.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Inspection:
         self._limits_at = 0.0
 
     async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None, *, ask: bool) -> Evidence:
-        """What is seen now; opens links to backlog queues.
+        """Collect the evidence; opens links to backlog queues.
 
         Args:
             names: the primary's and the secondary's.
-            limit: the largest message that the backlog takes.
-            ask: have management asked for the counts, whoever looks.
+            limit: the bytes of the largest message that the backlog accepts.
+            ask: read the counts again, even without watchers.
         """
         steering = self._steering
         if ask:
@@ -91,7 +91,7 @@ class Inspection:
         )
 
     def recounted(self, evidence: Evidence) -> Evidence:
-        """The evidence with the counts of now."""
+        """Return the evidence with the present counts."""
         queues = zip(self._queues, evidence.queues, strict=True)
         return replace(
             evidence,
@@ -100,7 +100,7 @@ class Inspection:
         )
 
     def _too_large(self) -> tuple[TooLarge, ...] | None:
-        """By entity; None where nothing was sent that could be measured."""
+        """Return the too large messages by entity; None if no sent message could be measured."""
         tallies = [(one.path, self._steering.tally(one.path)) for one in self._steering.machine.entities()]
         if not any(sends.accepted for _, tally in tallies for sends in tally.routes.values()):
             return None

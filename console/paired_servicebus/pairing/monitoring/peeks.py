@@ -1,11 +1,11 @@
-"""What peeks find in the backlog queues: why their dead letters are dead, and since when their oldest message waits.
+"""Peeks into the backlog queues: the reasons of their dead letters, and the age of their oldest message.
 
-Counts tell neither, and what this engine dead-lettered itself is not all that lies there. A peek changes nothing, but
-it is billed (as a receive) and carries whole messages; so it goes only where the counts say that there is something and
-somebody looks, at most once a minute for each queue, and a look at dead letters ends after MOST of them or CALLS calls.
-It reads through
-the SDK: a message that the SDK cannot read (one with a char or a decimal among its properties) fails the look,
-which is said beside what was found before. Nothing here ever raises: no send, pump or state depends on it.
+Counts have neither, and other programs dead-letter too. A peek changes nothing, but it is billed as a receive and
+carries whole messages. So queues are peeked only while they are watched and their counts are above zero, at most once a
+minute each. A look at dead letters ends after MAX_PEEKED messages or CALLS calls.
+
+Peeks use the SDK: a message that it cannot decode (one with a char or a decimal property) fails the look. The failure
+is shown beside the earlier result. Nothing here raises: no send, pump or state depends on it.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
 EVERY: Final = 60.0
-"""Least seconds between two looks at the same thing of a queue, failed ones included."""
+"""Minimum seconds between two looks at the same part of a queue, failed ones included."""
 UNCHANGED: Final = 900.0
-"""Seconds between two looks at dead letters whose number stays what it was: they may lie there for weeks."""
+"""Seconds between two looks at dead letters of unchanged number, which may stay for weeks."""
 MOST: Final = 200
-"""Dead letters that one look reads, the first ones of their queue."""
+"""Dead letters that one look reads, from the first."""
 CALLS: Final = 4
-"""Peeks that one look makes: a reply has a size, and large messages come in several."""
+"""Peeks in one look: a reply has a size limit, and large messages need several."""
 PEEK: Final = 30.0
-"""Seconds one look may take."""
+"""Seconds for one look."""
 REASONS: Final = 5
 OTHER_REASONS: Final = "other reasons"
 NO_REASON: Final = "no reason given"
 LONGEST: Final = 200
-"""Characters of a reason; its writer may be anybody."""
+"""Characters of a reason, which any program may have written."""
 OURS: Final = "Undeliverable"
-"""The reason that pumps give; what was wrong stands in its description."""
+"""The reason of the pumps' dead letters; their description has the cause."""
 
 T = TypeVar("T")
 
 
 class Peeks:
-    """Looks into the backlog queues until cancelled; `dead` and `oldest` hold what was found last, by index.
+    """The periodic peeks into the backlog queues; `dead` and `oldest` have the latest results, by index.
 
     Args:
         client: the secondary namespace's; needs Listen.
         queues: the backlog queues' paths by index.
-        soundings: their counts, which say where there is something.
-        looks: says whether anybody looks.
+        soundings: their counts; empty queues are not peeked.
+        looks: the watchers; without any, nothing is peeked.
     """
 
     def __init__(
@@ -67,8 +67,7 @@ class Peeks:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
         self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
         self._dead_tried: dict[int, tuple[float, int | None]] = {}
-        """When a queue's dead letters were looked at, by the loop's clock, which is never set back; and how many they
-        were, or None: that look failed."""
+        """The time of the last look at a queue's dead letters, by the loop's clock, and their number; None: it failed."""
         self._oldest_tried: dict[int, float] = {}
         self._steering = steering
         self._client = client
@@ -77,7 +76,7 @@ class Peeks:
         self._looks = looks
 
     async def run(self) -> None:
-        """Look into all queues, one after the other, after their counts were read for somebody."""
+        """Look into all queues, one after the other, after each reading of counts for watchers."""
         while True:
             await self._soundings.ended.wait()
             if self._looks.attended:
@@ -86,7 +85,7 @@ class Peeks:
             self._looks.answered()
 
     async def look(self, index: int) -> None:
-        """Look into one queue where that is due. A queue whose counts are not known is left alone."""
+        """Look into one queue if that is due. A queue with unknown counts is skipped."""
         sounding = self._soundings.found[index]
         if sounding is not None:
             await self._look_at_dead(index, sounding.depth.dead_lettered)
@@ -133,7 +132,7 @@ class Peeks:
         most: int,
         take: Callable[[ServiceBusReceivedMessage], T],
     ) -> list[T]:
-        """What `take` takes of each of the first messages. Raises whatever the SDK does, and TimeoutError."""
+        """Apply `take` to each of the first `most` messages. Raises the SDK's errors, and TimeoutError."""
         path = self._queues[index]
         receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
         try:
@@ -157,20 +156,20 @@ class Peeks:
 
 
 def reason_of(message: ServiceBusReceivedMessage) -> str:
-    """Why a dead letter is one, as its writer said: the description of ours, the reason of others'."""
+    """Return a dead letter's reason: the description of ours, the reason of others'."""
     reason, description = message.dead_letter_reason or "", message.dead_letter_error_description or ""
     said = (description or reason) if reason == OURS else (reason or description)
     return str(said)[:LONGEST] or NO_REASON
 
 
 def enqueued_at(message: ServiceBusReceivedMessage) -> float | None:
-    """When a message came into its queue, in seconds since the epoch; None where it does not say."""
+    """Return a message's time of arrival in its queue, in seconds since the epoch; None: unknown."""
     at = message.enqueued_time_utc
     return at.timestamp() if at is not None else None
 
 
 def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:
-    """The most frequent reasons and how many messages have each; the rest of the messages under OTHER_REASONS."""
+    """Return the most frequent reasons and their numbers of messages; the rest is OTHER_REASONS."""
     most = Counter(reasons).most_common(REASONS)
     rest = len(reasons) - sum(number for _, number in most)
     return (*most, (OTHER_REASONS, rest)) if rest else tuple(most)

@@ -1,7 +1,8 @@
-"""Gathers what a failover would rest on, and leaves nothing behind: links are opened and closed, nothing is sent.
+"""The evidence for a failover, which leaves no trace: links are opened and closed, nothing is sent.
 
-A standing link proves little, since one that is quiet for ten minutes is cut without a word; so each look opens links
-of its own, `AT_MOST` a time, a few at once, oldest proof first. What it means is judged in paired_servicebus.core.operator.failover_readiness.
+An open link proves little, since an idle one is cut silently after ten minutes. So each look opens MAX_PROBED links of
+its own, CONCURRENT_PROBES in parallel, oldest proof first. paired_servicebus.core.operator.failover_readiness judges
+the evidence.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 
 AT_MOST: Final = 10
-"""Links that one look opens; 23 ms of CPU each with the SDK."""
+"""Links that one look opens, at 23 ms of CPU each with the SDK."""
 AT_ONCE: Final = 3
 ATTACH: Final = 10.0
-"""Seconds a backlog queue has to answer."""
+"""Seconds in which a backlog queue has to answer."""
 TOKEN: Final = 10.0
-"""Seconds a credential has to give a token."""
+"""Seconds in which a credential has to return a token."""
 SCOPE: Final = "https://servicebus.azure.net//.default"
 MB: Final = 1024 * 1024
 _SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
@@ -55,7 +56,7 @@ class ReadinessProbes:
     _found: dict[str, QueueEvidence] | None = None
 
     async def look(self) -> tuple[QueueEvidence, ...]:
-        """Opens links to the queues whose proof is the oldest; what is known of all of them then."""
+        """Open links to the queues with the oldest proofs; return the evidence of all queues."""
         found = self._found = self._found or {path: QueueEvidence(path=path) for path in self.paths}
         due = sorted(found.values(), key=lambda one: one.tried_at or 0.0)[:AT_MOST]
         gate = asyncio.Semaphore(AT_ONCE)
@@ -78,10 +79,10 @@ class ReadinessProbes:
 
 
 async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> list[QueueEvidence]:
-    """The queues with what they hold and may hold, as management tells it now.
+    """Return the queues with their present counts and limits.
 
     Raises:
-        AzureError, OSError, TimeoutError: it does not tell.
+        AzureError, OSError, TimeoutError: management does not answer.
     """
     known = list(queues)
     limits = await size_limits(admin, [queue.path for queue in known])
@@ -96,10 +97,10 @@ async def _counted(admin: Management, queue: QueueEvidence, limit: int | None) -
 
 
 async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]:
-    """How many bytes each queue may hold, by its path in lower case.
+    """Return the bytes that each queue may hold, by its path in lower case.
 
     Raises:
-        AzureError, OSError, TimeoutError: management does not tell.
+        AzureError, OSError, TimeoutError: management does not answer.
     """
     prefix = paths[0].rpartition("/")[0] if paths else ""
     listed = await bounded(admin.queues(prefix), CALL, "listing the backlog queues")
@@ -107,7 +108,7 @@ async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]
 
 
 async def validity(client: ServiceBusClient) -> TokenEvidence:
-    """How long a client's credential is good. A key signs anew each time; a ready signature cannot be renewed."""
+    """Return a credential's expiry. A key signs again each time; a ready signature cannot be renewed."""
     host = client.fully_qualified_namespace
     credential = sdk_internals.client_credential(client)
     if sdk_internals.is_key(credential):
@@ -124,7 +125,7 @@ async def validity(client: ServiceBusClient) -> TokenEvidence:
 
 
 async def expiry(admin: Management, path: str) -> ExpiryEvidence:
-    """Whether a queue, or a subscription of a topic, dead-letters what expires; None where management does not tell."""
+    """Return whether a queue, or a subscription of a topic, dead-letters expired messages; None: unknown."""
     try:
         kept = await bounded(admin.keeps_expired(path), CALL, f"reading the settings of {path}")
     except (AzureError, OSError, TimeoutError):

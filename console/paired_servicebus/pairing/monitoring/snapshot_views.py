@@ -1,4 +1,4 @@
-"""How a pairing stands, as the core's frozen values: what the engine puts into its snapshot."""
+"""The state of a pairing as the core's frozen values, for the engine's snapshot."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Ta
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 MOST_REASONS: Final = 5
-"""Reasons for dead-lettering that a snapshot carries for each queue."""
+"""Reasons for dead-lettering in a snapshot, for each queue."""
 
 NOWHERE: Final = "nowhere"
 """The route of an entity that diverts while no backlog queue is in the rotation."""
 
 
 def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[EntityView, ...]:
-    """Every entity, in the order of first sight. `carried`: paths without case of those that this process sends to."""
+    """Return every entity, in the order of first sight. `carried`: paths without case of this process's senders."""
     now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
     return tuple(
         _entity(entity, steering.tally(entity.path), now, parks=parks, carried=entity.path.casefold() in carried)
@@ -39,7 +39,7 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
 
 
 def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool) -> EntityView:
-    """parks: whether a backlog queue is in the rotation."""
+    """Return one entity's view. parks: whether a backlog queue is in the rotation."""
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -102,7 +102,7 @@ def queues(
     syphon_: Syphon | None,
     figures: ParkedFigures,
 ) -> tuple[QueueView, ...]:
-    """Every backlog queue in use, by index."""
+    """Return every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
         sounding = soundings.found.get(place.index)
@@ -139,7 +139,7 @@ def queues(
 
 
 def _growth(soundings: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
-    """By the readings, and by the figure of now."""
+    """Return a queue's growth by its readings and the present figure; None: unknown."""
     readings = tuple(soundings.readings[index])
     if readings and parked is not None:
         readings = (*readings, reading_now(readings[-1], parked, now))
@@ -147,18 +147,18 @@ def _growth(soundings: DepthPoller, index: int, parked: int | None, now: float) 
 
 
 def without_syphon(warnings: tuple[str, ...]) -> SyphonView:
-    """That there is no syphon here, with the warnings about that."""
+    """Return the view of an engine without a syphon, with the warnings about that."""
     return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
 
 
 def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
-    """The syphon, with what it leaves for an operator's sake."""
+    """Return the syphon's view with the entities that an operator holds back."""
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
     return replace(view, text=f"{view.text}; {held}") if held else view
 
 
 def billed(meter: Meter) -> BilledView:
-    """The meter's counts."""
+    """Return the meter's counts."""
     return BilledView(
         sends=meter.sends,
         parked=meter.parked,
@@ -177,7 +177,7 @@ def billed(meter: Meter) -> BilledView:
 
 
 def alarms(soundings: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
-    """What a person should look at. `stalled`: why parked messages are taken for not moved; empty if they are not."""
+    """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
     found = soundings.found
     said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
     dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)

@@ -1,9 +1,9 @@
-"""The backlog queues under the pairing's prefix that nobody uses: listed now and then, and cleaned up with proof.
+"""The unused backlog queues under the pairing's prefix: listed periodically, and deleted only with proof.
 
-Clean-up is the only thing in this project that deletes (SPEC.md section 4.3), and only a queue that a person named. A
-count of zero is no proof, since a namespace that throttles counts zeros: the queue is closed to senders, waited for,
-and looked into with peek, dead letters too. In doubt it stays and is opened again, and the sentence says why. What is
-stranded in it is never moved here (orders.py, on order).
+Clean-up is the only deletion in this project (SPEC.md section 4.3), and needs the queue's name from an operator. A
+count of zero is no proof, since a throttled namespace reports zeros. The queue is closed to senders, and after a pause
+peeked, its dead letters too. In doubt it is opened again, and the error names the reason. Stranded messages are never
+moved here, but by syphon/redrive.py on an operator's order.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.redrive import unused_index
 
 EVERY: Final = 300.0
-"""Seconds between two listings: only people make unused queues, by asking for fewer."""
+"""Seconds between two listings: unused queues come from a lowered backlog_queue_count only."""
 SETTLE: Final = 5.0
-"""Seconds between closing a queue to senders and looking into it: a send under way has arrived or failed by then. That
-one may arrive later still is what the quiet period is for."""
+"""Seconds between closing a queue to senders and peeking: pending sends arrive or fail by then. The quiet period covers
+later arrivals."""
 PEEK: Final = 30.0
 FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
@@ -43,7 +43,7 @@ Elsewhere = Callable[[], Awaitable[frozenset[int]]]
 
 
 async def nowhere() -> frozenset[int]:
-    """For a pairing that knows no other engines."""
+    """Return no indices, for a pairing that knows no other engines."""
     return frozenset()
 
 
@@ -54,7 +54,7 @@ class UnusedQueues:
         admin: the secondary namespace's management; needs Manage to clean up.
         client: the secondary namespace's client, for peeks; needs Listen.
         queues: the paths of the backlog queues in use by index, which may have gaps.
-        looks: says whether anybody looks.
+        looks: the watchers; without any, queues are listed for a syphon only.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class UnusedQueues:
         looks: PollWatchers,
     ) -> None:
         self.usage = QueueUsage()
-        """What other known engines use."""
+        """The queues of other known engines."""
         self.listing = False
-        """Whether they are being listed."""
+        """Whether a listing is under way."""
         self._listed = UnusedView(read_every=EVERY)
         self._growing = GrowthDetector()
         self._steering = steering
@@ -87,11 +87,11 @@ class UnusedQueues:
 
     @property
     def alarm(self) -> str:
-        """What to do about queues that grow although nothing moves their messages; empty if there is none."""
+        """The remedy for unused queues that grow; empty if there are none."""
         return growth_alarm(self._growing.indices - self.usage.moved)
 
     async def run(self) -> None:
-        """List them until cancelled: where somebody looks, or a syphon here would not move what grows in them."""
+        """List them until cancelled, while there are watchers or a syphon runs here."""
         steering = self._steering
         while True:
             while not (steering.policy.enable_syphon or self._looks.attended):
@@ -100,7 +100,7 @@ class UnusedQueues:
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:
-        """List them now; a failure is said in the view, with what was read before."""
+        """List them now; the view shows a failure beside the earlier list."""
         self.listing = True
         try:
             listed = await bounded(self._admin.queues(self._prefix), CALL, f"listing the queues under {self._prefix}")
@@ -121,7 +121,7 @@ class UnusedQueues:
             self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))
 
     def _index(self, path: str) -> int | None:
-        """The index of a backlog queue that this pairing does not use; None for any other queue."""
+        """Return the index of a backlog queue that this pairing does not use; None for any other queue."""
         try:
             return unused_index(path, self._queues)
         except IllegalEventError:
@@ -147,15 +147,16 @@ class UnusedQueues:
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
     async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
-        """Delete an unused queue if it is proven to be empty; a sentence that says on what evidence.
+        """Delete an unused queue if it is proven to be empty; return a sentence with the evidence.
 
         Args:
-            path: the queue that a person named.
-            elsewhere: the indices in use by other known engines; asked at the start and right before the deletion.
+            path: the queue that the operator named.
+            elsewhere: returns the indices in use by other known engines; called at the start and right before the
+                deletion.
 
         Raises:
             IllegalEventError: this pairing uses it, or it is no backlog queue of this pairing.
-            CleanUpError: it stays, and why.
+            CleanUpError: it stays; the text has the reason.
         """
         index = unused_index(path, self._queues)
 
@@ -190,7 +191,7 @@ class UnusedQueues:
         return f"{path} was deleted {at}: {proof}; last active {active}"
 
     async def _quiet(self, path: str) -> Depth:
-        """Its counts, if nothing speaks against looking closer."""
+        """Return its counts. Raises CleanUpError for a reason to keep it."""
         listed = await bounded(self._admin.queues(path), CALL, f"looking for {path}")
         facts = next((one for one in listed if one.path.casefold() == path.casefold()), None)
         if facts is None:
