@@ -17,6 +17,7 @@ PROOFS: Final[dict[str, str]] = {
     "chaos": "-m tests.chaos --minutes 20",
     "conformance": "-m tests.conformance",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
+    "installed-size": "-m tests.installed_size",
     "poison": "-m tests.poison --fuzz 600",
     "python-versions": "-m tests.conformance.python_versions",
 }

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from paired_servicebus.extras import explain_missing
+
 if TYPE_CHECKING:
     from paired_servicebus.application import pair_namespaces
     from paired_servicebus.core.errors import (
@@ -112,4 +114,14 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error, what=f"{__name__}.{name}")
+        if sentence is None:
+            raise
+        raise ImportError(sentence) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

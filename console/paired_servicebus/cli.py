@@ -28,6 +28,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.engine.instance.lock import LockHolder, running
 from paired_servicebus.engine.service.launcher import Launch, Ready
+from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, spark_commands
@@ -72,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_error(str(error))
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error, what="this command")
+        return report_error(sentence) if sentence else _failed(error)
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
         return _failed(error)
     return status if isinstance(status, int) else 0
