@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple((reasons, seconds / FASTER) for reasons, seconds in poll_schedule.EVERY)
     monkeypatch.setattr(poll_schedule, "EVERY", rows)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.EVERY", 300 / FASTER)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.LIST_SECONDS", 300 / FASTER)
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ class Scripted:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries that follow each other at once."""
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.01)
 
 
 TRANSIENT = (answered(500), answered(503), answered(429), answered(408), ServiceRequestError("reset"), TimeoutError())
@@ -280,7 +280,7 @@ async def test_listing_is_retried_on_transient_errors() -> None:
     admin = Scripted(listing=TRANSIENT)
     assert (await backlog_queues.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.listed == len(TRANSIENT) + 1
-    assert backlog_queues.LIST_FOR == 120
+    assert backlog_queues.LIST_SECONDS == 120
 
 
 @pytest.mark.usefixtures("quick")

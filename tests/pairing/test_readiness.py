@@ -40,8 +40,8 @@ async def test_a_pairing_that_would_work_says_so_and_leaves_nothing_in_the_queue
 async def test_a_secondary_that_does_not_answer_is_not_ready(
     world: World, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.ATTACH", 1.0)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT_SECONDS", 1.0)
     paired = await world.pair(enable_syphon=True)
     world.fault(fault, namespace="secondary")
     readiness = await looked_at(paired)
@@ -75,7 +75,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
 async def test_many_queues_are_tried_in_turns_the_oldest_proof_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.AT_MOST", 2)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.MAX_PROBED", 2)
     paths = [f"q{index}" for index in range(3)]
     async with world.client("secondary") as client:
         proofs = ReadinessProbes(client, paths)

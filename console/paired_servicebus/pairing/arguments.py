@@ -36,19 +36,19 @@ def check_arguments(primary_client: object, options: object) -> None:
 
 
 @contextmanager
-def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
+def claim_clients(clients: Mapping[str, Any]) -> Iterator[None]:
     """Mark clients, by their arguments' names, as paired; release them if the block raises.
 
     Raises:
         ConfigurationError: one is paired already, and would be closed with that pairing.
     """
-    taken = [client for client in clients.values() if type(client).__weakrefoffset__]
+    weakable = [client for client in clients.values() if type(client).__weakrefoffset__]
     for name, client in clients.items():
-        if client in taken and client in _paired:
+        if client in weakable and client in _paired:
             raise ConfigurationError(
-                f"{name} is part of another pairing, which closes it at its end: make a client of its own for this one"
+                f"{name} is part of another pairing, which closes it at its end: make a separate client for this one"
             )
-    _paired.update(taken)
+    _paired.update(weakable)
     try:
         yield
     except BaseException:

@@ -18,11 +18,11 @@ from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-PATIENCE: Final = 5.0
+START_SECONDS: Final = 5.0
 """Seconds in which the secondary has to answer at the start."""
-PAUSE: Final = 5.0
+RETRY_SECONDS: Final = 5.0
 """Seconds between two tries to complete the pairing."""
-TRY: Final = 10.0
+TRY_SECONDS: Final = 10.0
 """Seconds for one try."""
 
 OnComplete = Callable[[backlog_queues.BacklogQueues, NamespaceInfo], object]
@@ -68,18 +68,18 @@ class DegradedStart:
             rotation.pull(index, at=now, reason=reason)
             steering.announce(QueuePulled(at=now, queue=index, reason=reason))
         steering.tell(Ticked(at=now))  # sets the timer for the probes
-        self._say(self.alarm)
+        self._warn(self.alarm)
 
     async def run(self, on_complete: OnComplete) -> None:
         """Try until every backlog queue exists."""
         policy = self._steering.policy
         while True:
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
             try:
                 found = await backlog_queues.ensure(
-                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY, host=self._host
+                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY_SECONDS, host=self._host
                 )
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the alarm says it and the next try comes
+            except Exception as error:  # noqa: BLE001 - the alarm shows any error, and the next try follows
                 self._reason = str(error)
                 continue
             self.found = found.paths
@@ -88,7 +88,7 @@ class DegradedStart:
             self._reason = found.warnings[-1]
         self._is_complete = True
         on_complete(found, await backlog_queues.told(self._admin))
-        self._say("the secondary answers: the pairing is complete")
+        self._warn("the secondary answers: the pairing is complete")
         await self._probe()
 
     async def _probe(self) -> None:
@@ -98,6 +98,6 @@ class DegradedStart:
         if steering.hands is not None:
             await asyncio.gather(*(steering.hands.probe(ProbeQueue(index)) for index in pulled))
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         log.warning("%s", text)
         self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))

@@ -20,8 +20,8 @@ from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Event, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import Judge, judge
-from paired_servicebus.pairing.arguments import check_arguments, claimed, release
-from paired_servicebus.pairing.degraded import PATIENCE, DegradedStart
+from paired_servicebus.pairing.arguments import check_arguments, claim_clients, release
+from paired_servicebus.pairing.degraded import START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.management_port import Management
@@ -35,7 +35,7 @@ from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.backlog_links import Standby
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 
-PROOF: Final = 4.0
+FIRST_LINK_SECONDS: Final = 4.0
 """Seconds that pairing waits for the first link to a backlog queue; a slow link does not fail it."""
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def pair_namespaces(
         "secondary_client": options.secondary_client,
         "secondary_admin": options.secondary_admin,
     }
-    with claimed(clients):
+    with claim_clients(clients):
         paired = await _Opening(primary_client, options, policy, hosts).pair(on_event, judge)
 
     async def free() -> None:
@@ -101,7 +101,7 @@ class _Opening:
         admin = management_of(self.options.secondary_admin)
         name, info = await asyncio.gather(self._name(), backlog_queues.told(admin))
         found, missing = await self._find(admin, name)
-        sdk_log.all_judged(self.options.secondary_client)
+        sdk_log.register_client(self.options.secondary_client)
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
         tasks = TaskOwner()
         await tasks.open()
@@ -151,7 +151,7 @@ class _Opening:
                 text = f"{error}; start_degraded=True pairs without waiting for it"
                 raise NamespaceUnreachableError(text, is_outage=True) from error
         try:
-            return await backlog_queues.ensure(admin, name, count, patience=PATIENCE, host=host), None
+            return await backlog_queues.ensure(admin, name, count, patience=START_SECONDS, host=host), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:
             if isinstance(error, NamespaceUnreachableError) and not error.is_outage:
                 raise
@@ -165,7 +165,7 @@ class _Opening:
         if not wait:
             return
         try:
-            refusals = await standby.refusals(PROOF)
+            refusals = await standby.refusals(FIRST_LINK_SECONDS)
             if refusals:
                 first = refusals[0]
                 raise NamespaceUnreachableError(
@@ -184,14 +184,14 @@ class _Opening:
         """Return remarks for the operator: a warning's subject, and its sentence."""
         said = [("options", text) for text in self.policy.remarks]
         label = first_label(self.hosts[0])
-        others = await backlog_queues.strangers(admin, label) if label.casefold() != name.casefold() else 0
+        others = await backlog_queues.count_strangers(admin, label) if label.casefold() != name.casefold() else 0
         if others:
             said.append(
                 (
                     "backlog queues",
-                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a program that "
-                    f"names the primary after its host parks there, and no syphon here moves that; give it "
-                    f'primary_name="{name}"',
+                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a "
+                    "program that names the primary after its host parks there, and no syphon here moves its messages; "
+                    f'set its primary_name="{name}"',
                 )
             )
         return said

@@ -218,7 +218,7 @@ class PairedServiceBusClient:
     def watch(self, path: str, *, probe: bool = False) -> None:
         """List an entity before its first send.
 
-        `probe`: while there are no sends, ping it each `ping_primary_interval` (or attach, as `ping` says). A ping is
+        `probe`: while there are no sends, ping it each `ping_primary_interval` (or attach, depending on the option `ping`). A ping is
         billed, and its outcome counts as a send's.
         """
         self._steering.machine.entity(path, at=self._steering.clock())
@@ -250,7 +250,7 @@ class PairedServiceBusClient:
         return self.figures
 
     def when_closed(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Call `act` once the pairing has ended, for whatever reason."""
+        """Call `act` once the pairing has ended, also after a failure."""
         self._afterwards.append(act)
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class PairedServiceBusClient:
 
     async def _close(self) -> None:
         steering = self._steering
-        await steering.empty_hands(steering.policy.close_grace)
+        await steering.await_in_flight(steering.policy.close_grace)
         self._primaries.cut()
         self._standby.cut()
         await end_all([self._watch], CLOSING)
@@ -284,8 +284,8 @@ class PairedServiceBusClient:
         for client in (self._primary, self._options.secondary_client, self._admin):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
-            except Exception as error:  # noqa: BLE001 - the SDK fails to close what is broken; the others are closed too
-                text = f"a client did not close in order: {type(error).__name__}"
+            except Exception as error:  # noqa: BLE001 - the SDK fails to close a broken client; the others are closed too
+                text = f"a client did not close cleanly: {type(error).__name__}"
                 steering.announce(Warned(at=steering.clock(), about="close", text=text))
         steering.write_rest()
         for act in self._afterwards:
@@ -345,7 +345,7 @@ class PairedServiceBusClient:
         return await self._with_syphon().redrive(queue)
 
     async def move_stranded(self, path: str) -> str:
-        """Move an unused backlog queue's messages to their destinations; return a sentence. Raises IllegalEventError."""
+        """Move an unused backlog queue's messages home; return a sentence. Raises IllegalEventError."""
         try:
             return await self._with_syphon().move_stranded(path)
         finally:
@@ -413,7 +413,7 @@ class PairedServiceBusClient:
         return failover_readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return the warnings: parked messages whose syphon is unknown (SPEC.md section 4.6)."""
+        """Return the warnings: parked messages without a known syphon (SPEC.md section 4.6)."""
         return self._unmoved.warnings()
 
     async def inspect(self, *, ask: bool = False) -> Evidence:

@@ -68,5 +68,5 @@ class PairedReceiver:
             try:
                 await self._receiver.complete_message(message)
             except ServiceBusError:
-                pass  # it lives for a second: nobody misses it, and what came with it is the caller's
+                pass  # it expires within a second, and the caller keeps its other messages
         return True

@@ -1,4 +1,4 @@
-"""The command `python -m tests.conformance.sdk_releases [RELEASE ...]`: run the hooks' contract tests with SDK releases.
+"""The command `python -m tests.conformance.sdk_releases [RELEASE ...]`: run the hooks' contract with SDK releases.
 
 Without arguments: the oldest and the newest release that pyproject.toml admits, and a pre-release if PyPI has a newer
 one. Each is installed with pip in a temporary environment, where tests/pairing/test_sdk_internals.py runs. Exit status:

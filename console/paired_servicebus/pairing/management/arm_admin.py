@@ -19,7 +19,7 @@ from paired_servicebus.pairing.management.management_port import (
     Depth,
     QueueFacts,
     QueueStatus,
-    limited,
+    limit_pages,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ArmAdmin:
         except ResourceNotFoundError:
             pass
         else:
-            raise ResourceExistsError(f"there is a queue {path} already")
+            raise ResourceExistsError(f"the queue {path} exists already")
         properties = {
             "maxSizeInMegabytes": MAX_SIZE_MB,
             "maxDeliveryCount": MAX_DELIVERIES,
@@ -78,7 +78,7 @@ class ArmAdmin:
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
         """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
-        async for page in limited(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
+        async for page in limit_pages(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
             async for one in page:
                 path, told = (one.name or "").replace("~", "/").casefold(), _properties(one)
                 if path.startswith(prefix.casefold()) and told.count_details is not None:
@@ -94,14 +94,14 @@ class ArmAdmin:
     async def delete_queue(self, path: str) -> None:
         """Implement `Management`; ARM itself reports no missing queue."""
         await self._get(path)
-        await self._client.queues.delete(*self._where, _written(path), **ONCE)
+        await self._client.queues.delete(*self._where, _arm_name(path), **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
         """Implement `Management`."""
         try:
             queue = await self._get(path)
         except ResourceNotFoundError:
-            where = (*self._where, _written(path))
+            where = (*self._where, _arm_name(path))
             async for one in self._client.subscriptions.list_by_topic(*where, **ONCE):
                 if one.properties is not None and one.properties.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"
@@ -124,17 +124,17 @@ class ArmAdmin:
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:
-        return await self._client.queues.get(*self._where, _written(path), **ONCE)
+        return await self._client.queues.get(*self._where, _arm_name(path), **ONCE)
 
     async def _put(self, path: str, properties: dict[str, Any]) -> None:
         body: Any = {"properties": properties}
-        await self._client.queues.create_or_update(*self._where, _written(path), body, **ONCE)
+        await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **ONCE)
 
 
 _READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "accessedAt", "sizeInBytes", "messageCount"})
 
 
-def _written(path: str) -> str:
+def _arm_name(path: str) -> str:
     return path.replace("/", "~")
 
 

@@ -19,7 +19,7 @@ from paired_servicebus.pairing.management.management_port import (
     Depth,
     QueueFacts,
     QueueStatus,
-    limited,
+    limit_pages,
 )
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
@@ -60,7 +60,7 @@ class AtomAdmin:
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
         """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
-        async for page in limited(self._client.list_queues_runtime_properties(**ONCE), pages):
+        async for page in limit_pages(self._client.list_queues_runtime_properties(**ONCE), pages):
             async for one in page:
                 path = one.name.casefold()
                 if path.startswith(prefix.casefold()) and sdk_internals.has_counts(one):
@@ -85,7 +85,7 @@ class AtomAdmin:
         """Implement `Management`."""
         try:
             queue = await self._client.get_queue(path, **ONCE)
-        except (ResourceNotFoundError, AttributeError):  # the SDK trips over a topic's description
+        except (ResourceNotFoundError, AttributeError):  # the SDK cannot parse a topic's description
             async for one in self._client.list_subscriptions(path, **ONCE):
                 if one.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"

@@ -30,20 +30,20 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 
 SEGMENT: Final = "x-servicebus-transfer"
-LIST_FOR: Final = 120.0
+LIST_SECONDS: Final = 120.0
 """Seconds that listing is retried on transient errors."""
-SAY_AFTER: Final = 5.0
+LOG_AFTER_SECONDS: Final = 5.0
 """Seconds without an answer after which the log names the wait."""
-UNKNOWN_HOST_FOR: Final = 3.0
+UNKNOWN_HOST_SECONDS: Final = 3.0
 """Seconds that listing is retried where the host has no address."""
 CREATE_TRIES: Final = 3
 CALL: Final = 30.0
 """Seconds for one management call."""
-NAME: Final = 5.0
+NAME_SECONDS: Final = 5.0
 """Seconds for reading a namespace's name, which a screen or a start waits for."""
-PAUSE: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 MB: Final = 1024**2
-LONGEST_INDEX: Final = 9
+MAX_INDEX_DIGITS: Final = 9
 """Digits of an index; a longer number is not one of ours."""
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class BacklogQueues:
     settings: dict[int, QueueFacts] = field(default_factory=dict)
     """Of the queues that existed before: created ones have the expected settings."""
 
-    def made_again(self, index: int) -> None:
+    def reset_settings(self, index: int) -> None:
         """Assume the expected settings for a queue that was created again."""
         self.settings.pop(index, None)
 
@@ -85,12 +85,12 @@ def queue_index(path: str) -> int | None:
     prefix, _, last = path.rpartition("/")
     if prefix.rpartition("/")[2].casefold() != SEGMENT:
         return None
-    is_number = last.isascii() and last.isdecimal() and len(last) <= LONGEST_INDEX
+    is_number = last.isascii() and last.isdecimal() and len(last) <= MAX_INDEX_DIGITS
     return int(last) if is_number and last == str(int(last)) else None
 
 
 async def ensure(
-    admin: Management, primary: str, count: int, *, patience: float = LIST_FOR, host: str = "namespace"
+    admin: Management, primary: str, count: int, *, patience: float = LIST_SECONDS, host: str = "namespace"
 ) -> BacklogQueues:
     """List the queues under the prefix, and create those of 0 … count-1 that are missing.
 
@@ -128,7 +128,7 @@ async def ensure(
     return BacklogQueues(found, tuple(warnings), settings)
 
 
-async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_FOR) -> dict[int, str]:
+async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_SECONDS) -> dict[int, str]:
     """Return the existing queues of 0 … count-1 by index; none is created.
 
     Raises:
@@ -139,7 +139,9 @@ async def standing(admin: Management, primary: str, count: int, *, patience: flo
     paths = {index: queue_path(primary, index) for index in range(count)}
     found = {index: path for index, path in paths.items() if path.casefold() in existing}
     if not found:
-        raise BacklogQueueError(f"there is no backlog queue under {primary}/{SEGMENT}/: nothing was ever parked there")
+        raise BacklogQueueError(
+            f"there is no backlog queue under {primary}/{SEGMENT}/: no message was ever parked there"
+        )
     return found
 
 
@@ -165,17 +167,17 @@ async def depth(admin: Management, path: str) -> Depth:
 async def told(admin: Management) -> NamespaceInfo:
     """Return the namespace's description; UNKNOWN_NAMESPACE if it cannot be read."""
     try:
-        return await bounded(admin.namespace(), NAME, "asking a namespace about itself")
+        return await bounded(admin.namespace(), NAME_SECONDS, "asking a namespace about itself")
     except (AzureError, OSError, TimeoutError):
-        return UNKNOWN_NAMESPACE  # a name for the screen, and warnings that are missed
+        return UNKNOWN_NAMESPACE  # only the screen's name and some warnings need it
 
 
-async def strangers(admin: Management, name: str) -> int:
+async def count_strangers(admin: Management, name: str) -> int:
     """Count the backlog queues under another name of the primary; 0 if they cannot be listed."""
     try:
         return len(await bounded(admin.queues(f"{name}/{SEGMENT}/"), CALL, "listing queues"))
     except (AzureError, OSError, TimeoutError):
-        return 0  # a warning that is missed
+        return 0  # only a warning needs it
 
 
 async def _list(admin: Management, prefix: str, patience: float, host: str) -> dict[str, QueueFacts]:
@@ -183,10 +185,10 @@ async def _list(admin: Management, prefix: str, patience: float, host: str) -> d
         return {queue.path.casefold(): queue for queue in await admin.queues(prefix)}
 
     waiting = asyncio.get_running_loop().call_later(
-        SAY_AFTER, log.warning, "the secondary %s does not answer; trying for up to %g s", host, patience
+        LOG_AFTER_SECONDS, log.warning, "the secondary %s does not answer; trying for up to %g s", host, patience
     )
     try:
-        return await _retried(listed, f"listing the queues of the secondary {host}", patience)
+        return await _retry(listed, f"listing the queues of the secondary {host}", patience)
     finally:
         waiting.cancel()
 
@@ -196,7 +198,7 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
     refusal = ""
     for attempt in range(CREATE_TRIES):
         if attempt:
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
         try:
             await bounded(admin.create_backlog_queue(path), CALL, f"creating {path}")
             return None
@@ -205,11 +207,11 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
                 return None  # another pairing was faster
             if is_refusal(error):
                 raise _refused(f"creating {path} in the secondary {host}", error) from error
-            refusal = _said(error)
+            refusal = _first_line(error)
     return f"{path}: {refusal}"
 
 
-async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) -> T:
+async def _retry(act: Callable[[], Awaitable[T]], what: str, patience: float) -> T:
     """Call `act` again while its errors are transient and `patience` (seconds) lasts."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -219,18 +221,18 @@ async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) 
             return await bounded(act(), min(CALL, max(1.0, end - loop.time())), what)
         except (AzureError, OSError, TimeoutError) as error:
             _refuse_lasting(what, error)
-            if is_unknown_host(error) and loop.time() + PAUSE >= began + min(patience, UNKNOWN_HOST_FOR):
+            if is_unknown_host(error) and loop.time() + RETRY_SECONDS >= began + min(patience, UNKNOWN_HOST_SECONDS):
                 raise NamespaceUnreachableError(
-                    f"{what} failed: the host is not known ({_said(error)}); check the host of secondary_admin"
+                    f"{what} failed: the host is not known ({_first_line(error)}); check the host of secondary_admin"
                 ) from error
             failure = error
-        except ValueError as error:  # the SDK's, of a client that was closed
-            raise NamespaceUnreachableError(f"{what} failed: {_said(error)}") from error
-        if loop.time() + PAUSE >= end:
+        except ValueError as error:  # the SDK raises it after close()
+            raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
+        if loop.time() + RETRY_SECONDS >= end:
             raise NamespaceUnreachableError(
-                f"{what} failed for {patience:g} s: {_said(failure)}", is_outage=True
+                f"{what} failed for {patience:g} s: {_first_line(failure)}", is_outage=True
             ) from failure
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def _refuse_lasting(what: str, error: Exception) -> None:
@@ -239,20 +241,20 @@ def _refuse_lasting(what: str, error: Exception) -> None:
         raise _refused(what, error) from error
     if is_untrusted(error):
         raise NamespaceUnreachableError(
-            f"{what} failed: its certificate is not trusted ({_said(error)}); name the authority to trust: "
+            f"{what} failed: its certificate is not trusted ({_first_line(error)}); name the authority to trust: "
             "connection_verify of secondary_admin, or ca_file in pairing.toml"
         ) from error
     if not is_transient(error):
-        raise NamespaceUnreachableError(f"{what} failed: {_said(error)}") from error
+        raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
 
 
 def _refused(what: str, error: Exception) -> NamespaceUnreachableError:
     return NamespaceUnreachableError(
-        f"{what} was refused ({_said(error)}): check the key or the role; pairing needs Manage on the secondary"
+        f"{what} was refused ({_first_line(error)}): check the key or the role; pairing needs Manage on the secondary"
     )
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of an error, without the SDK's dump of the response."""
     lines = str(error).strip().splitlines()
     return repeated(masked(lines[0])) if lines else type(error).__name__

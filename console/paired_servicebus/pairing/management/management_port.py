@@ -120,7 +120,7 @@ SecondaryAdmin = ServiceBusAdministrationClient | Management
 """The management clients that callers may pass."""
 
 
-async def limited(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
+async def limit_pages(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
     """Yield the pages of a list, each of which is a request. Raises ListTooLongError after `pages` pages."""
     asked = 0
     async for page in items.by_page():
@@ -136,7 +136,7 @@ def is_refusal(error: Exception) -> bool:
 
     403 is also how Atom reports a full namespace (SubCode 40300) and operations it does not allow (40301).
     """
-    if isinstance(error, ClientAuthenticationError):  # azure-identity raises it too, with no answer behind it
+    if isinstance(error, ClientAuthenticationError):  # azure-identity raises it too, without a response
         return True
     return _status(error) == 401 or (_status(error) == 403 and "SubCode=403" not in str(error))
 

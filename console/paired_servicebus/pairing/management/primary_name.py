@@ -25,7 +25,7 @@ from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.transports import proxy_authorization
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
-WAIT: Final = 5.0
+NAME_SECONDS: Final = 5.0
 """Seconds in which a namespace has to report its name."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
 _ADDRESS: Final = "/$namespaceinfo?api-version=2021-05"
@@ -62,9 +62,9 @@ async def reported_name(client: ServiceBusClient) -> str:
     A credential with Send only is refused, which is no fault. No connection stays open.
     """
     try:
-        return await bounded(_ask(Endpoint.of(client)), WAIT, "asking a namespace for its name")
+        return await bounded(_ask(Endpoint.of(client)), NAME_SECONDS, "asking a namespace for its name")
     except (WireError, OSError, TimeoutError, aiohttp.ClientError, ElementTree.ParseError) as error:
-        log.debug("%s does not tell its name: %s", host_of(client), type(error).__name__)
+        log.debug("%s does not report its name: %s", host_of(client), type(error).__name__)
         return ""
 
 

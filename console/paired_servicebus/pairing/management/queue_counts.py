@@ -25,10 +25,10 @@ from paired_servicebus.pairing.management.management_port import (
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
-AGAIN: Final = 3600.0
+LIST_RETRY_SECONDS: Final = 3600.0
 """Seconds until a list that was refused or too long is tried again."""
 
-Told = Depth | Exception
+CountResult = Depth | Exception
 """A queue's counts, or the failure to read them."""
 
 
@@ -56,22 +56,22 @@ class CountReader:
         self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
         self._no_list_before = -inf
 
-    async def read(self) -> dict[int, Told]:
+    async def read(self) -> dict[int, CountResult]:
         """Read every queue's counts, by index."""
         try:
-            listed = await self._listed()
+            listed = await self._list()
         except (AzureError, OSError, TimeoutError) as error:
             return dict.fromkeys(self._queues, error)
-        found: dict[int, Told] = {}
+        found: dict[int, CountResult] = {}
         refusal: Exception | None = None
         for index, path in self._queues.items():
-            told = listed.get(path.casefold()) or refusal or await self._alone(path)
-            if isinstance(told, Exception) and is_refusal(told):
-                refusal = told  # the others would be refused as well
-            found[index] = told
+            result = listed.get(path.casefold()) or refusal or await self._read_single(path)
+            if isinstance(result, Exception) and is_refusal(result):
+                refusal = result  # the others would be refused as well
+            found[index] = result
         return found
 
-    async def _listed(self) -> dict[str, Depth]:
+    async def _list(self) -> dict[str, Depth]:
         """Return the listed counts by path in lower case; empty if the list is of no use.
 
         Raises:
@@ -88,10 +88,10 @@ class CountReader:
         except AzureError as error:
             if is_transient(error):
                 raise
-        self._no_list_before = now + AGAIN
+        self._no_list_before = now + LIST_RETRY_SECONDS
         return {}
 
-    async def _alone(self, path: str) -> Told:
+    async def _read_single(self, path: str) -> CountResult:
         try:
             return await depth(self._admin, path)
         except (AzureError, OSError, TimeoutError) as error:

@@ -16,7 +16,7 @@ from paired_servicebus.pairing.management.management_port import Management, is_
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-EVERY: Final = 60.0
+MIN_RETRY_SECONDS: Final = 60.0
 """Minimum seconds between two attempts for one queue."""
 
 
@@ -44,14 +44,14 @@ class QueueRecreator:
         now = self._steering.clock()
         if now < self._next.get(index, 0.0):
             return self._troubles.get(index, "")
-        self._next[index] = now + EVERY
+        self._next[index] = now + MIN_RETRY_SECONDS
         path = self._found.paths[index]
         try:
             await bounded(self._admin.create_backlog_queue(path), CALL, f"creating {path}")
         except (AzureError, OSError, TimeoutError) as error:
             return self._failed(index, path, error)
         self._troubles.pop(index, None)
-        self._found.made_again(index)
+        self._found.reset_settings(index)
         self._warn(f"{path} was gone and was made again, with the settings of a new backlog queue")
         return ""
 

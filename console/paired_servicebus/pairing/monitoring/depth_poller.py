@@ -19,9 +19,9 @@ from paired_servicebus.pairing.management.queue_counts import CountReader, Depth
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers, Reasons
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-WRITTEN_EVERY: Final = 300.0
+JOURNAL_SECONDS: Final = 300.0
 """Seconds after which an unchanged reading is journalled again."""
-REMEMBERED: Final = 12
+MAX_READINGS: Final = 12
 """Readings of a queue for its trend: one minute's, while a console watches and messages are parked."""
 
 
@@ -32,7 +32,7 @@ class DepthPoller:
         self, steering: PairingRuntime, admin: Management, queues: Mapping[int, str], looks: PollWatchers
     ) -> None:
         self.found: dict[int, DepthSample | None] = dict.fromkeys(queues)
-        self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=REMEMBERED) for index in queues}
+        self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=MAX_READINGS) for index in queues}
         """The latest readings of each queue, oldest first."""
         self.ended = asyncio.Event()
         """Set after a try to read all queues; replaced for each reading."""
@@ -112,7 +112,7 @@ class DepthPoller:
         """Journal a changed reading, and now and then an unchanged one."""
         counts = (found.messages, found.size_bytes, found.dead_lettered, found.scheduled)
         before, at = self._written.get(index, (None, 0.0))
-        if counts == before and now < at + WRITTEN_EVERY:
+        if counts == before and now < at + JOURNAL_SECONDS:
             return
         self._written[index] = counts, now
         depth_, size, dead, scheduled = counts

@@ -22,9 +22,9 @@ from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.monitoring.readiness_probes import ReadinessProbes, size_limits, validity
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-LIMITS_EVERY: Final = 3600.0
+LIMITS_SECONDS: Final = 3600.0
 """Seconds between two readings of the queues' size limits, which only their owner changes."""
-WAIT: Final = 10.0
+WAIT_SECONDS: Final = 10.0
 """Seconds that a look waits for management."""
 
 
@@ -79,7 +79,7 @@ class Inspection:
             at=steering.clock(),
             primary=names[0],
             secondary=names[1],
-            queues=tuple(self._counted(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
+            queues=tuple(self._with_counts(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
             queues_wanted=steering.policy.backlog_queue_count,
             tokens=tuple([await validity(client) for client in self._clients]),
             syphon=syphon,
@@ -95,7 +95,7 @@ class Inspection:
         queues = zip(self._queues, evidence.queues, strict=True)
         return replace(
             evidence,
-            queues=tuple(self._counted(index, proof) for index, proof in queues),
+            queues=tuple(self._with_counts(index, proof) for index, proof in queues),
             trouble=self._soundings.trouble,
         )
 
@@ -106,7 +106,7 @@ class Inspection:
             return None
         return tuple(TooLarge(entity=path, messages=tally.too_large) for path, tally in tallies)
 
-    def _counted(self, index: int, proof: QueueEvidence) -> QueueEvidence:
+    def _with_counts(self, index: int, proof: QueueEvidence) -> QueueEvidence:
         sounding = self._soundings.found.get(index)
         limit = self._limits.get(proof.path.casefold()) if self._limits else self._limit(index)
         if sounding is None:
@@ -120,17 +120,17 @@ class Inspection:
         )
 
     async def _fresh_counts(self) -> None:
-        with suppress(TimeoutError):  # what is not read by then is not known
-            async with asyncio.timeout(WAIT):
+        with suppress(TimeoutError):  # counts not read by then are unknown
+            async with asyncio.timeout(WAIT_SECONDS):
                 await self._soundings.settled()
 
     async def _read_limits(self) -> None:
         now = self._steering.clock()
-        if self._limits and now - self._limits_at < LIMITS_EVERY:
+        if self._limits and now - self._limits_at < LIMITS_SECONDS:
             return
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(WAIT_SECONDS):
                 self._limits = await size_limits(self._admin, tuple(self._queues.values()))
         except (AzureError, OSError, TimeoutError):
-            return  # the soundings say that management does not tell
+            return  # the counts' own failure is reported
         self._limits_at = now

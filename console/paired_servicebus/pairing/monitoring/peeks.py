@@ -2,7 +2,7 @@
 
 Counts have neither, and other programs dead-letter too. A peek changes nothing, but it is billed as a receive and
 carries whole messages. So queues are peeked only while they are watched and their counts are above zero, at most once a
-minute each. A look at dead letters ends after MAX_PEEKED messages or CALLS calls.
+minute each. A look at dead letters ends after MAX_PEEKED messages or MAX_CALLS calls.
 
 Peeks use the SDK: a message that it cannot decode (one with a char or a decimal property) fails the look. The failure
 is shown beside the earlier result. Nothing here raises: no send, pump or state depends on it.
@@ -25,20 +25,20 @@ from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-EVERY: Final = 60.0
+MIN_LOOK_SECONDS: Final = 60.0
 """Minimum seconds between two looks at the same part of a queue, failed ones included."""
-UNCHANGED: Final = 900.0
+UNCHANGED_SECONDS: Final = 900.0
 """Seconds between two looks at dead letters of unchanged number, which may stay for weeks."""
-MOST: Final = 200
+MAX_PEEKED: Final = 200
 """Dead letters that one look reads, from the first."""
-CALLS: Final = 4
+MAX_CALLS: Final = 4
 """Peeks in one look: a reply has a size limit, and large messages need several."""
-PEEK: Final = 30.0
+PEEK_SECONDS: Final = 30.0
 """Seconds for one look."""
-REASONS: Final = 5
+MAX_REASONS: Final = 5
 OTHER_REASONS: Final = "other reasons"
 NO_REASON: Final = "no reason given"
-LONGEST: Final = 200
+MAX_REASON_CHARACTERS: Final = 200
 """Characters of a reason, which any program may have written."""
 OURS: Final = "Undeliverable"
 """The reason of the pumps' dead letters; their description has the cause."""
@@ -67,7 +67,7 @@ class Peeks:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
         self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
         self._dead_tried: dict[int, tuple[float, int | None]] = {}
-        """The time of the last look at a queue's dead letters, by the loop's clock, and their number; None: it failed."""
+        """The loop's time of the last look at a queue's dead letters, and their number; None: it failed."""
         self._oldest_tried: dict[int, float] = {}
         self._steering = steering
         self._client = client
@@ -96,13 +96,13 @@ class Peeks:
             self.dead[index] = DeadLettersView()
             return
         now = asyncio.get_running_loop().time()
-        tried, before = self._dead_tried.get(index, (now - EVERY, None))
-        if now < tried + (UNCHANGED if before == count else EVERY):
+        tried, before = self._dead_tried.get(index, (now - MIN_LOOK_SECONDS, None))
+        if now < tried + (UNCHANGED_SECONDS if before == count else MIN_LOOK_SECONDS):
             return
         self._dead_tried[index] = now, None
         try:
-            reasons = await self._peeked(index, ServiceBusSubQueue.DEAD_LETTER, min(count, MOST), reason_of)
-        except Exception as error:  # noqa: BLE001 - what others put there may break the SDK in any way; it is said
+            reasons = await self._peek(index, ServiceBusSubQueue.DEAD_LETTER, min(count, MAX_PEEKED), reason_of)
+        except Exception as error:  # noqa: BLE001 - other programs' messages may break the SDK in any way; the view shows it
             self.dead[index] = replace(self.dead[index], trouble=self._steering.judge(error).reason)
             return
         self._dead_tried[index] = now, count
@@ -115,17 +115,17 @@ class Peeks:
             self.oldest[index] = OldestView()
             return
         now = asyncio.get_running_loop().time()
-        if now < self._oldest_tried.get(index, now - EVERY) + EVERY:
+        if now < self._oldest_tried.get(index, now - MIN_LOOK_SECONDS) + MIN_LOOK_SECONDS:
             return
         self._oldest_tried[index] = now
         try:
-            found = await self._peeked(index, None, 1, enqueued_at)
+            found = await self._peek(index, None, 1, enqueued_at)
         except Exception as error:  # noqa: BLE001 - as above
             self.oldest[index] = replace(self.oldest[index], trouble=self._steering.judge(error).reason)
         else:
             self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=found[0] if found else None)
 
-    async def _peeked(
+    async def _peek(
         self,
         index: int,
         sub_queue: ServiceBusSubQueue | None,
@@ -136,7 +136,7 @@ class Peeks:
         path = self._queues[index]
         receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
         try:
-            return await bounded(self._read(receiver, most, take), PEEK, f"peeking into {path}")
+            return await bounded(self._read(receiver, most, take), PEEK_SECONDS, f"peeking into {path}")
         finally:
             await bounded(receiver.close(), CLOSING, "closing a receiver")
 
@@ -145,7 +145,7 @@ class Peeks:
     ) -> list[T]:
         taken: list[T] = []
         number = 1
-        for _ in range(CALLS):
+        for _ in range(MAX_CALLS):
             peeked = await receiver.peek_messages(most - len(taken), sequence_number=number)
             self._steering.meter.receives += 1
             taken += map(take, peeked)
@@ -159,7 +159,7 @@ def reason_of(message: ServiceBusReceivedMessage) -> str:
     """Return a dead letter's reason: the description of ours, the reason of others'."""
     reason, description = message.dead_letter_reason or "", message.dead_letter_error_description or ""
     said = (description or reason) if reason == OURS else (reason or description)
-    return str(said)[:LONGEST] or NO_REASON
+    return str(said)[:MAX_REASON_CHARACTERS] or NO_REASON
 
 
 def enqueued_at(message: ServiceBusReceivedMessage) -> float | None:
@@ -170,6 +170,6 @@ def enqueued_at(message: ServiceBusReceivedMessage) -> float | None:
 
 def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:
     """Return the most frequent reasons and their numbers of messages; the rest is OTHER_REASONS."""
-    most = Counter(reasons).most_common(REASONS)
+    most = Counter(reasons).most_common(MAX_REASONS)
     rest = len(reasons) - sum(number for _, number in most)
     return (*most, (OTHER_REASONS, rest)) if rest else tuple(most)

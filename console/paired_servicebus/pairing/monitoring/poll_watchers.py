@@ -14,13 +14,13 @@ from typing import Final
 
 from paired_servicebus.core.backlog.poll_schedule import PollReason, every
 
-SOONEST: Final = 2.0
+MIN_READ_SECONDS: Final = 2.0
 """Minimum seconds between two readings; a younger one answers a request."""
-SCRAPER_STAYS: Final = 330.0
+SCRAPER_SECONDS: Final = 330.0
 """Seconds in which the next scrape is expected: Prometheus forgets a sample after five minutes."""
-ONE_LOOK: Final = 5.0
+SINGLE_READ_SECONDS: Final = 5.0
 """The assumed period after a single reading: it counts as old after twice this time."""
-LONGEST_WAIT: Final = 3600.0
+MAX_WAIT_SECONDS: Final = 3600.0
 
 Reasons = Callable[[], frozenset[PollReason]]
 Until = Callable[[float], Awaitable[None]]
@@ -39,7 +39,7 @@ class PollWatchers:
         """Whether a request has no answer yet."""
         self.wanted = False
         """Whether a request came after the last reading."""
-        self.period = ONE_LOOK
+        self.period = SINGLE_READ_SECONDS
         """Seconds between two readings now, for judging their age."""
         self.when_read: Callable[[], object] = lambda: None
         """Called after each reading, and after the peeks that follow it."""
@@ -64,18 +64,18 @@ class PollWatchers:
         came, self._watchers = watchers > self._watchers, watchers
         if came:
             self.ask()
-            self._wake()  # the period is another one
+            self._wake()  # the period has changed
 
     def ask(self) -> None:
         """Request one reading soon; a very recent one is answer enough."""
-        if not self.wanted and self._clock() >= self._read_at + SOONEST:
+        if not self.wanted and self._clock() >= self._read_at + MIN_READ_SECONDS:
             self.wanted, self.pending = True, self._has_reader
             self._wake()
 
     def scrape(self) -> None:
         """Count a scrape. Any thread may call it, also after the end."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with suppress(RuntimeError):  # the loop is closed, and reading has ended
                 self._loop.call_soon_threadsafe(self._scraped)
 
     def _scraped(self) -> None:
@@ -85,7 +85,7 @@ class PollWatchers:
             self._wake()
 
     def _is_scraped(self) -> bool:
-        return self._clock() < self._scraped_at + SCRAPER_STAYS
+        return self._clock() < self._scraped_at + SCRAPER_SECONDS
 
     # -- when it is read ----------------------------------------------------------------------------------------------
 
@@ -103,13 +103,13 @@ class PollWatchers:
             at = self._due_at(more())
             if at <= now:
                 return
-            await until(min(at, now + LONGEST_WAIT))
+            await until(min(at, now + MAX_WAIT_SECONDS))
 
     def _due_at(self, more: frozenset[PollReason]) -> float:
         found = every(more | self._reasons())
-        self.period = found if found is not None else ONE_LOOK
+        self.period = found if found is not None else SINGLE_READ_SECONDS
         if self.wanted:
-            return self._read_at + SOONEST
+            return self._read_at + MIN_READ_SECONDS
         return self._read_at + found if found is not None else inf
 
     def _reasons(self) -> frozenset[PollReason]:

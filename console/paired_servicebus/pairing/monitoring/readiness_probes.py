@@ -1,6 +1,6 @@
 """The evidence for a failover, which leaves no trace: links are opened and closed, nothing is sent.
 
-An open link proves little, since an idle one is cut silently after ten minutes. So each look opens MAX_PROBED links of
+An open link proves little, since an idle one is cut silently after ten minutes. So each look opens AT_MOST links of
 its own, CONCURRENT_PROBES in parallel, oldest proof first. paired_servicebus.core.operator.failover_readiness judges
 the evidence.
 """
@@ -27,10 +27,10 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 
 AT_MOST: Final = 10
 """Links that one look opens, at 23 ms of CPU each with the SDK."""
-AT_ONCE: Final = 3
-ATTACH: Final = 10.0
+CONCURRENT_PROBES: Final = 3
+ATTACH_SECONDS: Final = 10.0
 """Seconds in which a backlog queue has to answer."""
-TOKEN: Final = 10.0
+TOKEN_SECONDS: Final = 10.0
 """Seconds in which a credential has to return a token."""
 SCOPE: Final = "https://servicebus.azure.net//.default"
 MB: Final = 1024 * 1024
@@ -59,7 +59,7 @@ class ReadinessProbes:
         """Open links to the queues with the oldest proofs; return the evidence of all queues."""
         found = self._found = self._found or {path: QueueEvidence(path=path) for path in self.paths}
         due = sorted(found.values(), key=lambda one: one.tried_at or 0.0)[:AT_MOST]
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(CONCURRENT_PROBES)
         for proof in await asyncio.gather(*(self._try(one.path, gate) for one in due)):
             found[proof.path] = proof
         return tuple(found.values())
@@ -69,8 +69,8 @@ class ReadinessProbes:
             refusal, kind = "", None
             sender = self.client.get_queue_sender(path)
             try:
-                await bounded(sender.__aenter__(), ATTACH, f"opening a link to {path}")
-            except Exception as error:  # noqa: BLE001 - whatever was raised, no link could be opened
+                await bounded(sender.__aenter__(), ATTACH_SECONDS, f"opening a link to {path}")
+            except Exception as error:  # noqa: BLE001 - any error means that no link could be opened
                 judgement = self.judge(error)
                 refusal, kind = judgement.reason, judgement.kind
             finally:
@@ -86,11 +86,11 @@ async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> lis
     """
     known = list(queues)
     limits = await size_limits(admin, [queue.path for queue in known])
-    return [await _counted(admin, queue, limits.get(queue.path.casefold())) for queue in known]
+    return [await _read_queue(admin, queue, limits.get(queue.path.casefold())) for queue in known]
 
 
-async def _counted(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
-    if limit is None:  # it is not there, and its link was refused for that
+async def _read_queue(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
+    if limit is None:  # it is missing, and its link was refused for that
         return queue
     told = await depth(admin, queue.path)
     return replace(queue, messages=told.messages, size_bytes=told.size_bytes, limit_bytes=limit, read_at=time.time())
@@ -118,9 +118,9 @@ async def validity(client: ServiceBusClient) -> TokenEvidence:
         ends = _SIGNED_UNTIL.search(signature)
         return TokenEvidence(namespace=host, expires_at=float(ends[1]) if ends else None, renewable=False)
     try:
-        token = await bounded(credential.get_token(SCOPE), TOKEN, f"getting a token for {host}")
-    except Exception as error:  # noqa: BLE001 - a credential may raise anything; it is said, not raised
-        return TokenEvidence(namespace=host, trouble=_said(error))
+        token = await bounded(credential.get_token(SCOPE), TOKEN_SECONDS, f"getting a token for {host}")
+    except Exception as error:  # noqa: BLE001 - a credential may raise anything; the evidence has it
+        return TokenEvidence(namespace=host, trouble=_first_line(error))
     return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
 
 
@@ -136,10 +136,10 @@ async def expiry(admin: Management, path: str) -> ExpiryEvidence:
 async def _close(sender: Any, path: str) -> None:
     try:
         await bounded(sender.close(), CLOSING, f"closing the link to {path}")
-    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close what never opened
+    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close an unopened link
         return
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return masked(lines[0])[:200] if lines else type(error).__name__

@@ -22,7 +22,7 @@ from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
-MOST_REASONS: Final = 5
+MAX_REASONS: Final = 5
 """Reasons for dead-lettering in a snapshot, for each queue."""
 
 NOWHERE: Final = "nowhere"
@@ -130,7 +130,7 @@ def queues(
                 limit_bytes=found.limit(place.index),
                 parked=parked,
                 differences=found.differences(place.index),
-                dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
+                dead_reasons=tuple(progress.dead_reasons.most_common(MAX_REASONS)) if progress is not None else (),
                 dead_letters=peeks.dead[place.index],
                 oldest=peeks.oldest[place.index],
             )
@@ -184,7 +184,7 @@ def alarms(soundings: DepthPoller, ended: PairingError | None, *, stalled: str) 
     if stalled:
         said.append(stalled)
     if dead:
-        said.append(f"{dead} dead-lettered messages lie in the backlog queues")
+        said.append(f"{dead} dead-lettered messages are in the backlog queues")
     if isinstance(ended, PairedClientError):
         said.append(str(ended))
     return tuple(said)

@@ -24,7 +24,7 @@ from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress
 
-STUCK_AFTER: Final = 30.0
+STUCK_SECONDS: Final = 30.0
 """Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""
 
 
@@ -69,7 +69,7 @@ class SyphonReport:
         """
         now, last, away = self._steering.clock(), self._last_moved(), self._away()
         view, pauses = self._figures.view, self._steering.machine.pauses
-        is_proven = self._standstill.is_proven(STUCK_AFTER + self._steering.policy.send_timeout)
+        is_proven = self._standstill.is_proven(STUCK_SECONDS + self._steering.policy.send_timeout)
         return judge(
             SyphonEvidence(
                 paused=_paused(pauses.whole) if pauses.whole is not None else "",
@@ -138,7 +138,7 @@ class SyphonReport:
         machine = self._steering.machine
         circuits = machine.destinations.circuits()
         if not circuits:
-            return []  # as a rule; entities may be many
+            return []  # the usual case, before a scan of many entities
         entities = {entity.path.casefold(): entity for entity in machine.entities()}
         keys = [(circuit, circuit.path.casefold()) for circuit in circuits]
         paused = machine.pauses.destinations
@@ -148,7 +148,7 @@ class SyphonReport:
         """Return whether a destination's last answer is still current. It is not if it is older than all parked
         messages, or if the entity is healthy since and no message is left to try it with."""
         if entity is not None and entity.diverting:
-            return False  # named already
+            return False  # listed as an outage or an order
         if circuit.failed_at < self._standstill.empty_at:
             return False
         healthy = entity is not None and entity.state is State.HEALTHY
@@ -161,4 +161,4 @@ def _paused(order: SyphonPaused) -> str:
 
 
 def _is_failing(progress: PumpProgress, now: float) -> bool:
-    return progress.failing_since is not None and now - progress.failing_since >= STUCK_AFTER
+    return progress.failing_since is not None and now - progress.failing_since >= STUCK_SECONDS

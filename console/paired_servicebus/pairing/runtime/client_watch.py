@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError, PairingError
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
-LOOK: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Seconds between two checks of the clients."""
 
 
@@ -95,7 +95,7 @@ class ClientWatch:
             if reason is not None:
                 self._over(reason)
                 return
-            await asyncio.sleep(LOOK if act_at is None else min(LOOK, max(0.0, act_at - loop.time())))
+            await asyncio.sleep(CHECK_SECONDS if act_at is None else min(CHECK_SECONDS, max(0.0, act_at - loop.time())))
 
     def _crashed(self) -> PairingError | None:
         failed = self._tasks.failed
@@ -103,7 +103,7 @@ class ClientWatch:
             return None
         error = PairedClientError(
             f"the pairing of {self.primary.name} with {self.secondary.name} is faulted: a task of its own crashed "
-            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; the log says more"
+            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; see the log"
         )
         error.__cause__ = failed
         return error

@@ -18,7 +18,7 @@ GRACE: Final = 1.0
 """Seconds in which the SDK may apply its own timeout before ours ends the wait (SPEC.md section 3, send_timeout)."""
 CLOSING: Final = 3.0
 """Seconds in which an SDK object has to close."""
-AGAIN: Final = 0.25
+CANCEL_SECONDS: Final = 0.25
 """Seconds between two cancellations of a task that does not end."""
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Deadline:
 
     def _cancel(self) -> None:
         self._cancels += 1
-        self._timer = asyncio.get_running_loop().call_later(AGAIN, self._cancel)
+        self._timer = asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel)
         self._task.cancel()
 
 
@@ -145,7 +145,7 @@ class Watch:
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         self.cancels += 1
-        self._ends = asyncio.get_running_loop().time() + AGAIN
+        self._ends = asyncio.get_running_loop().time() + CANCEL_SECONDS
         self._set(self._ends)
         task.cancel()
 
@@ -157,7 +157,7 @@ async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:
     while left and asyncio.get_running_loop().time() < end:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=AGAIN)
+        _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
     return not left
 
 

@@ -23,13 +23,13 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 
-MOST: Final = 6
+MAX_LINES: Final = 6
 """Lines of one subject in FOLD_SECONDS: two failovers, each with its beginning and its end."""
 FOLD_SECONDS: Final = 60.0
 COLLECT_SECONDS: Final = 1.0
-LONGEST: Final = 500
+MAX_CHARACTERS: Final = 500
 """Characters of a line."""
-MOST_NAMED: Final = 3
+MAX_REASONS: Final = 3
 """Reasons in the line about the end of refused calls."""
 
 log = logging.getLogger("paired_servicebus.pairing")
@@ -147,7 +147,7 @@ class EventLog:
     def _write(self, key: tuple[str, str], level: int, text: str, at: float) -> None:
         subject = self._subjects.get(key)
         if subject is None or (subject.due <= at and not subject.waiting):
-            subject = self._subjects[key] = _Subject(due=at + FOLD_SECONDS, left=MOST)
+            subject = self._subjects[key] = _Subject(due=at + FOLD_SECONDS, left=MAX_LINES)
         if subject.left:
             subject.left -= 1
             _say(level, text)
@@ -163,7 +163,7 @@ class EventLog:
 
 
 def _say(level: int, text: str) -> None:
-    log.log(level, "%s", one_line(masked(text), most=LONGEST))
+    log.log(level, "%s", one_line(masked(text), most=MAX_CHARACTERS))
 
 
 def _left(now: str) -> str:
@@ -176,4 +176,4 @@ def _advice(why: str) -> str:
 
 
 def _most_frequent(reasons: Counter[str]) -> list[tuple[str, int]]:
-    return reasons.most_common(MOST_NAMED)
+    return reasons.most_common(MAX_REASONS)

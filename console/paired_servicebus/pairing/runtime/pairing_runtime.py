@@ -45,7 +45,7 @@ OnEvent = Callable[[Event], object]
 Together = Callable[[], AbstractContextManager[None]]
 RECENT_PINGS: Final = 20
 """The number of latest pings per entity whose outcomes are kept."""
-OPERATIONS_EVERY: Final = 10.0
+OPERATIONS_SECONDS: Final = 10.0
 """Minimum seconds between two entries of billed operations."""
 
 
@@ -84,7 +84,7 @@ class Tally:
         """Messages accepted on any route."""
         return sum(sends.accepted for sends in self.routes.values())
 
-    def pinged(self, took: float | None) -> None:
+    def count_ping(self, took: float | None) -> None:
         """Count a ping that was accepted after `took` seconds; None: it was not."""
         self.pings_accepted += took is not None
         self.recent_pings.append(took if took is None else round(took, 4))
@@ -198,7 +198,7 @@ class PairingRuntime:
             self._count(event)  # type: ignore[arg-type] # by its class
         effects = self.machine.step(event)
         if kind is SendAccepted and not effects:
-            return  # the healthy path: nothing is due any earlier than it was
+            return  # the healthy path: no deadline has moved
         for effect in effects:
             self._perform(effect)
         if self.machine.next_deadline != self._armed:
@@ -217,7 +217,7 @@ class PairingRuntime:
         try:
             self._on_event(event)
         except Exception:
-            log.exception("a listener could not take %s", type(event).__name__)
+            log.exception("a listener failed on %s", type(event).__name__)
 
     def refuse(self, entity: str, messages: int, reason: str) -> None:
         """Count a call that ends in an error, by the messages that the caller still owns."""
@@ -311,7 +311,7 @@ class PairingRuntime:
         now = self.clock()
         quiet = self.machine.quiet.next()
         if quiet is not None and quiet <= now:
-            self._tell_counted(now)
+            self._report_counts(now)
         self.tell(Ticked(at=now))
         if self._armed is None:
             self._arm()
@@ -325,7 +325,7 @@ class PairingRuntime:
         now = self.clock()
         self._sum_up(now, now - began)
 
-    def _tell_counted(self, at: float) -> None:
+    def _report_counts(self, at: float) -> None:
         """Report the sends since the last count, before an entity counts as quiet."""
         for entity in self.machine.entities():
             sent = self.tally(entity.path).sent
@@ -362,14 +362,14 @@ class PairingRuntime:
             return
         failures, tally.new_failures = tally.new_failures, Counter()
         for (route, kind), count in failures.items():
-            if count:  # links that could not be opened count no message
+            if count:  # a link that could not be opened counts no message
                 self.announce(FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
 
     def _count_operations(self, at: float) -> None:
-        """Announce billed operations, at most every OPERATIONS_EVERY seconds."""
+        """Announce billed operations, at most every OPERATIONS_SECONDS seconds."""
         if at < self._operations_at or self.meter == self._metered:
             return
-        self._operations_at = at + OPERATIONS_EVERY
+        self._operations_at = at + OPERATIONS_SECONDS
         now, before = asdict(self.meter), asdict(self._metered)
         self._metered = replace(self.meter)
         self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED}))
@@ -411,13 +411,13 @@ class PairingRuntime:
             raise error from self._ended.__cause__
 
     def in_hand(self, entity: str = "", messages: int = 0) -> InFlight:
-        """Return the counter to enter around a call that sends `messages` to `entity`; raises as `refuse_when_ended`."""
+        """Return the context of a call that sends `messages` to `entity`; raises as `refuse_when_ended`."""
         if self._ended is not None and messages:
             self.refuse(entity, messages, closed_reason(self._ended))
         self.refuse_when_ended()
         return self.hand
 
-    async def empty_hands(self, within: float) -> None:
+    async def await_in_flight(self, within: float) -> None:
         """Wait for the calls under way, at most `within` seconds; after `end`."""
         try:
             async with asyncio.timeout(within):

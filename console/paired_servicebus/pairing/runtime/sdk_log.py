@@ -21,7 +21,7 @@ _clients: Final[WeakSet[ServiceBusClient]] = WeakSet()
 Link = TypeVar("Link")
 
 
-def judged(link: Link) -> Link:
+def register_link(link: Link) -> Link:
     """Register an SDK sender or receiver whose failures the pairing judges; return it."""
     name = getattr(link, "client_identifier", None)
     if isinstance(name, str):
@@ -29,7 +29,7 @@ def judged(link: Link) -> Link:
     return link
 
 
-def all_judged(client: ServiceBusClient) -> None:
+def register_client(client: ServiceBusClient) -> None:
     """Register a client whose links all belong to the pairing."""
     _clients.add(client)
 

@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ForeignLoopError
-from paired_servicebus.pairing.runtime.deadlines import AGAIN, end_all
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, end_all
 
-ENDING: Final = 8.0
+ENDING_SECONDS: Final = 8.0
 """Seconds in which all tasks together have to end: each may be closing a link of the SDK."""
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TaskOwner:
         if self._group is not None and not self._end.is_set():
             try:
                 task = self._group.create_task(work, name=name)
-            except RuntimeError:  # a task has failed, and the group lets no more in
+            except RuntimeError:  # a task has failed, and the group accepts no more
                 pass
             else:
                 self._started.add(task)
@@ -67,14 +67,14 @@ class TaskOwner:
             await asyncio.wait(tuple(self._started), timeout=within)
 
     async def close(self) -> None:
-        """End the running tasks within ENDING seconds; a task that does not end is abandoned and logged."""
+        """End the running tasks within ENDING_SECONDS seconds; a task that does not end is abandoned and logged."""
         self._end.set()
-        if not await end_all(tuple(self._started), ENDING):
+        if not await end_all(tuple(self._started), ENDING_SECONDS):
             log.warning("these tasks do not end: %s", ", ".join(sorted(task.get_name() for task in self._started)))
         if self._runner is not None:
-            done, _ = await asyncio.wait([self._runner], timeout=AGAIN if self._started else ENDING)
+            done, _ = await asyncio.wait([self._runner], timeout=CANCEL_SECONDS if self._started else ENDING_SECONDS)
             for runner in done:
-                runner.exception()  # is in `failed`, and nobody waits for it here
+                runner.exception()  # mark it as retrieved: `failed` has it
 
     async def _run(self, ready: asyncio.Event) -> None:
         try:

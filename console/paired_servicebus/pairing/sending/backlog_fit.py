@@ -16,11 +16,11 @@ from paired_servicebus.core.errors import BacklogMessageSizeError
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, id_of, park, raw_of
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
 
-NEAR: Final = 0.9
+NEAR_LIMIT: Final = 0.9
 """The share of the limit from which a message is encoded for its exact size."""
-_SAFE: Final = int(NEAR * STANDARD_LIMIT)
+_SAFE: Final = int(NEAR_LIMIT * STANDARD_LIMIT)
 """Bytes that every tier accepts."""
-SMALL: Final = 64 * 1024
+SMALL_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that is far from any limit."""
 _FRAME: Final = 1024
 """Usual maximum of the bytes of header, properties and annotations."""
@@ -48,14 +48,14 @@ def too_large(
     """
     if batch is not None and batch.size_in_bytes <= _SAFE:
         return 0
-    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL:
-        return 0  # whatever its properties are: an entity that accepted it holds them to 64 KB in all
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL_BODY_BYTES:
+        return 0  # an entity that accepted it limits its properties to 64 KB in total
     return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
 
 
 def _exceeds(message: Sendable, path: str, limit: int) -> bool:
     rough = rough_size(message)
-    if rough <= NEAR * limit:
+    if rough <= NEAR_LIMIT * limit:
         return False
     return rough - _FRAME > limit or size_of(park(message, path)) > limit
 
@@ -92,7 +92,7 @@ def refuse_too_large(parked: Sendable, limit: int) -> None:
     """Measure a message that may be too large for the backlog (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
     body = raw_of(parked)
     guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
-    if guess < limit * NEAR:
+    if guess < limit * NEAR_LIMIT:
         return
     size = size_of(parked)
     if size > limit:

@@ -23,13 +23,13 @@ from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SenderLink
 
-RENEW_AFTER: Final = 8 * 60.0
+RENEW_AFTER_SECONDS: Final = 8 * 60.0
 """Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""
-LOOK: Final = 5.0
+CHECK_SECONDS: Final = 5.0
 """Seconds between two checks of the links."""
-SLOWEST: Final = 12
+MAX_SKIPPED_CHECKS: Final = 12
 """The longest pause between two tries to open a link, in checks."""
-SECOND_TRY: Final = 1.0
+SECOND_TRY_SECONDS: Final = 1.0
 """Seconds until refused links are tried again, where the refusal may come from a new queue or host name."""
 _RIGHTS: Final = frozenset({FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED})
 
@@ -73,13 +73,13 @@ class _Place:
     refusal: Refusal | None = None
     """Why the latest try to open it failed; None: it succeeded."""
 
-    def failed(self, refusal: Refusal) -> None:
+    def record_failure(self, refusal: Refusal) -> None:
         """Lengthen the pause before the next try."""
         self.refusal = refusal
-        self.skip = min(2**self.failures, SLOWEST)
-        self.failures = min(self.failures + 1, SLOWEST)
+        self.skip = min(2**self.failures, MAX_SKIPPED_CHECKS)
+        self.failures = min(self.failures + 1, MAX_SKIPPED_CHECKS)
 
-    def healed(self) -> None:
+    def clear_failures(self) -> None:
         """Clear the failures of an open link."""
         self.refusal, self.failures, self.skip = None, 0, 0
 
@@ -117,10 +117,10 @@ class Standby:
     async def run(self) -> None:
         """Keep the links open, until cancelled."""
         while True:
-            await asyncio.gather(*(self._ready(place) for place in self._places))
+            await asyncio.gather(*(self._maintain(place) for place in self._places))
             self.tried.set()
             self._proven.set()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def refusals(self, within: float) -> tuple[Refusal, ...]:
         """Wait until one link is open, or none could be opened, at most `within` seconds.
@@ -131,7 +131,7 @@ class Standby:
             async with asyncio.timeout(within):
                 await self._proven.wait()
                 if self._all_refused() and all(place.refusal and place.refusal.may_be_new for place in self._places):
-                    await asyncio.sleep(SECOND_TRY)
+                    await asyncio.sleep(SECOND_TRY_SECONDS)
                     await asyncio.gather(*(self._try(place) for place in self._places))
         return tuple(place.refusal for place in self._places if place.refusal) if self._all_refused() else ()
 
@@ -156,7 +156,7 @@ class Standby:
     async def renew(self, index: int, timeout: float) -> None:
         """Replace the link to a queue by a new one. Raises the SDK's errors, or TimeoutError."""
         await self.queues[index].link.renew(timeout)
-        next(place for place in self._places if place.index == index).healed()
+        next(place for place in self._places if place.index == index).clear_failures()
 
     def cut(self) -> None:
         """End the sends under way; they raise."""
@@ -167,10 +167,10 @@ class Standby:
         """Detach all links."""
         await asyncio.gather(*(queue.link.close() for queue in self.queues.values()))
 
-    async def _ready(self, place: _Place) -> None:
+    async def _maintain(self, place: _Place) -> None:
         link = place.queue.link
-        if link.is_open and link.idle_for < RENEW_AFTER:
-            place.healed()
+        if link.is_open and link.idle_for < RENEW_AFTER_SECONDS:
+            place.clear_failures()
         elif place.skip > 0:
             place.skip -= 1
         else:
@@ -180,13 +180,15 @@ class Standby:
         link = place.queue.link
         try:
             await link.renew(self._steering.policy.send_timeout, retry=False)
-        except Exception as error:  # noqa: BLE001 - not ready is a warning, whatever was raised
+        except Exception as error:  # noqa: BLE001 - any error is a warning: the link is not ready
             refusal = Refusal.of(error, self._steering.judge(error))
-            if not place.failures and self._steering.machine.rotation.holds(place.index):  # else it is said already
+            if not place.failures and self._steering.machine.rotation.holds(
+                place.index
+            ):  # else it was reported already
                 self._warn(link, refusal)
-            place.failed(refusal)
+            place.record_failure(refusal)
         else:
-            place.healed()
+            place.clear_failures()
             self._proven.set()
 
     def _warn(self, link: SenderLink, refusal: Refusal) -> None:

@@ -5,7 +5,7 @@ Rules: callers' messages keep their order within each PendingSend, and each has 
 withdraws its own unsent messages only. A refused batch is retried in parts, so that only the faulty message fails. A
 queue that refuses mixed batches gets single messages afterwards.
 
-Senders decide which messages may share a batch (`sdk_messages.likeness`). In a backlog queue all may: their sessions
+Senders decide which messages may share a batch (`sdk_messages.batch_key`). In a backlog queue all may: their sessions
 are in the envelope.
 """
 
@@ -29,7 +29,7 @@ from paired_servicebus.pairing.sending.sender_link import SenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""
-_LEAST: Final = 0.001
+_MIN_SECONDS: Final = 0.001
 """The minimum timeout of a send in seconds: the SDK refuses zero."""
 
 
@@ -53,10 +53,10 @@ class PendingSend:
 
 
 Load = list[tuple[PendingSend, Sendable]]
-Likeness = Callable[[Sendable], object]
+BatchKey = Callable[[Sendable], object]
 
 
-def _all_alike(_: Sendable) -> object:
+def _same_key(_: Sendable) -> object:
     return None
 
 
@@ -67,11 +67,11 @@ class Coalescer:
         link: used by this coalescer only.
         tasks: own the sending task, which runs while messages wait.
         say: called with a sentence when the queue refuses mixed batches.
-        likeness: returns the key of messages that may share a batch; order is then kept only for single messages.
+        batch_key: returns the key of messages that may share a batch; order is then kept only for single messages.
     """
 
     def __init__(
-        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, likeness: Likeness = _all_alike
+        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, batch_key: BatchKey = _same_key
     ) -> None:
         self.link = link
         self.under_way = False
@@ -80,9 +80,9 @@ class Coalescer:
         """Whether the queue refuses mixed batches."""
         self._tasks = tasks
         self._say = say
-        self._likeness = likeness
+        self._batch_key = batch_key
         self._waiting: dict[object, deque[tuple[PendingSend, Sendable]]] = {}
-        """By likeness, in the order of their turns."""
+        """By batch_key, in the order of their turns."""
         self._underway: Load = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -105,7 +105,7 @@ class Coalescer:
                 raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
         parcel.ends = asyncio.get_running_loop().time() + timeout
         for message in parcel.messages:
-            self._waiting.setdefault(self._likeness(message), deque()).append((parcel, message))
+            self._waiting.setdefault(self._batch_key(message), deque()).append((parcel, message))
         async with asyncio.timeout(timeout + GRACE):
             await parcel.outcome
 
@@ -118,48 +118,48 @@ class Coalescer:
                     return
                 await self._send(self._underway, payload)
                 self._underway = []
-                await asyncio.sleep(0)  # who was answered may have more, and that goes together
+                await asyncio.sleep(0)  # callers with an answer may send again, in the same batch
         finally:
             self.under_way = False
-            self._give_back()
+            self._fail_waiting()
 
     # -- what goes next ---------------------------------------------------------------------------------------
 
     def _next(self) -> EncodedBatch | None:
         """Take the messages of the next send; return their batch, or None for a single message."""
         while self._waiting:
-            likeness, queue = next(iter(self._waiting.items()))
-            del self._waiting[likeness]
-            batch = self._taken(queue)
+            batch_key, queue = next(iter(self._waiting.items()))
+            del self._waiting[batch_key]
+            batch = self._take_batch(queue)
             if queue:
-                self._waiting[likeness] = queue  # behind the others
+                self._waiting[batch_key] = queue  # behind the others
             if self._underway:
                 return batch
         return None
 
-    def _taken(self, queue: deque[tuple[PendingSend, Sendable]]) -> EncodedBatch | None:
+    def _take_batch(self, queue: deque[tuple[PendingSend, Sendable]]) -> EncodedBatch | None:
         if _first(queue) is None:
             return None
         if len(queue) > 1 and not self.one_by_one:
             batch = self.link.batch()
-            while _first(queue) is not None and self._joins(batch, queue):
+            while _first(queue) is not None and self._add_first(batch, queue):
                 pass
             if len(self._underway) > 1:
                 return batch
-        if not self._underway and _first(queue) is not None:  # one alone may be larger than a batch
+        if not self._underway and _first(queue) is not None:  # a single message may exceed a batch
             self._underway.append(queue.popleft())
         return None
 
-    def _joins(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
+    def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
         """Add the first message to the batch; return False if it does not fit."""
         parcel, message = queue[0]
         try:
             batch.add_message(message)
         except MessageSizeExceededError:
             return False
-        except Exception as error:  # noqa: BLE001 - what cannot be encoded fails its own parcel and no other
+        except Exception as error:  # noqa: BLE001 - an encoding error fails its own caller only
             if self._underway and self._underway[-1][0] is parcel:
-                return False  # what goes before it is answered first: its caller has to know how far it came
+                return False  # the messages before it are sent first, so that its caller knows the progress
             _failed([(parcel, message)], error)
         else:
             self._underway.append(queue.popleft())
@@ -170,7 +170,7 @@ class Coalescer:
     async def _send(self, load: Load, batch: ServiceBusMessageBatch | None = None) -> None:
         try:
             await self._attempt(load, batch)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, it is the outcome of those who are in it
+        except Exception as error:  # noqa: BLE001 - any error is the outcome of the callers in the batch
             kind = kind_of(error)
             if len(load) == 1 or kind not in _MESSAGES_FAULT or isinstance(error, PairingClosedError):
                 _failed(load, error)
@@ -182,7 +182,7 @@ class Coalescer:
     async def _attempt(self, load: Load, batch: ServiceBusMessageBatch | None) -> None:
         """Send once, within the longest remaining time of its callers."""
         left = max(parcel.ends for parcel, _ in load) - asyncio.get_running_loop().time()
-        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _LEAST))
+        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _MIN_SECONDS))
 
     async def _in_parts(self, load: Load, kind: FailureKind) -> None:
         """Retry a refused batch: in halves if it is too large, else message by message."""
@@ -199,7 +199,7 @@ class Coalescer:
             self.one_by_one = True
             self._say(f"{self.link.path} refuses batches of unlike messages ({kind}): it gets them one by one")
 
-    def _give_back(self) -> None:
+    def _fail_waiting(self) -> None:
         """Fail everything that waits: the sending task has ended."""
         path = self.link.path
         _failed(self._underway, PairingClosedError(f"the pairing was closed during a send to {path}", in_doubt=True))

@@ -9,24 +9,24 @@ from collections import deque
 class FairLock:
     """A lock that is acquired in the order of the requests."""
 
-    __slots__ = ("taken", "waiting")
+    __slots__ = ("held", "waiting")
 
     def __init__(self) -> None:
-        self.taken = False
+        self.held = False
         """Whether it is held."""
         self.waiting: deque[asyncio.Future[None]] = deque()
         """The next holders; some may be cancelled."""
 
-    def take(self) -> bool:
+    def acquire_nowait(self) -> bool:
         """Acquire it now; return False if it is held."""
-        if self.taken:
+        if self.held:
             return False
-        self.taken = True
+        self.held = True
         return True
 
-    async def wait(self) -> None:
+    async def acquire(self) -> None:
         """Acquire it after the earlier requests."""
-        if self.take():
+        if self.acquire_nowait():
             return
         mine = asyncio.get_running_loop().create_future()
         self.waiting.append(mine)
@@ -34,14 +34,14 @@ class FairLock:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self.give_back()  # the turn came together with the cancellation
+                self.release()  # acquired in the same step as cancelled
             raise
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release it to the next holder."""
         while self.waiting:
             first = self.waiting.popleft()
             if not first.done():
                 first.set_result(None)
                 return
-        self.taken = False
+        self.held = False

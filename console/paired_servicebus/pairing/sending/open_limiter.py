@@ -12,32 +12,32 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-WIDTH: Final = 24
+MAX_OPENING: Final = 24
 """Links that open concurrently: about one core's work in the half second that each takes."""
-LEASE: Final = 1.0
+LEASE_SECONDS: Final = 1.0
 """Seconds after which a link that is still opening releases its slot: it waits for an answer, at little cost."""
 
 
 class OpenLimiter:
     """A priority semaphore of `width` slots, each held for `lease` seconds at most."""
 
-    def __init__(self, width: int = WIDTH, lease: float = LEASE) -> None:
+    def __init__(self, width: int = MAX_OPENING, lease: float = LEASE_SECONDS) -> None:
         self._free = width
         self._lease = lease
         self._callers: deque[asyncio.Future[None]] = deque()
         self._others: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def passage(self, *, urgent: bool) -> AsyncIterator[None]:
+    async def slot(self, *, urgent: bool) -> AsyncIterator[None]:
         """Hold a slot; urgent requests are admitted first."""
         await self._enter(self._callers if urgent else self._others)
-        slot = _Slot(self)
-        timer = asyncio.get_running_loop().call_later(self._lease, slot.give_back)
+        held = _Slot(self)
+        timer = asyncio.get_running_loop().call_later(self._lease, held.release)
         try:
             yield
         finally:
             timer.cancel()
-            slot.give_back()
+            held.release()
 
     async def _enter(self, line: deque[asyncio.Future[None]]) -> None:
         if self._free > 0:
@@ -49,10 +49,10 @@ class OpenLimiter:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()  # the turn came together with the cancellation
+                self.release()  # admitted in the same step as cancelled
             raise
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Admit the next request."""
         for line in (self._callers, self._others):
             while line:
@@ -71,7 +71,7 @@ class _Slot:
     def __init__(self, gate: OpenLimiter) -> None:
         self._gate: OpenLimiter | None = gate
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         gate, self._gate = self._gate, None
         if gate is not None:
-            gate.leave()
+            gate.release()

@@ -35,15 +35,15 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.backlog_fit import SMALL, refuse_too_large, too_large
+from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
     Sendable,
+    batch_key,
     body_bytes,
     forget,
     id_of,
-    likeness,
     outgoing,
     park,
     scheduled,
@@ -68,7 +68,7 @@ class PairedSender:
         self._primary = primaries.link(entity_name, **options)
         self.entity_name = entity_name
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
-        self._together = Coalescer(self._primary, steering.tasks, self._say, likeness=likeness)
+        self._together = Coalescer(self._primary, steering.tasks, self._say, batch_key=batch_key)
         """The callers of this sender share one link: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = SenderMemory()
@@ -199,7 +199,7 @@ class PairedSender:
         steering = self._steering
         if self._key not in steering.settled or self._memory.busy or self._together.under_way or steering.hand.closing:
             return None
-        return self._primary.at_once()
+        return self._primary.claim_idle()
 
     async def _go_straight(
         self, use: LinkUse, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
@@ -215,7 +215,7 @@ class PairedSender:
                 use.begin(limit)
                 with use:
                     await use.sender.send_messages(payload, timeout=limit)
-            except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+            except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                 call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
                 failure = None if use.was_cut(error) else error
             except asyncio.CancelledError:
@@ -241,8 +241,8 @@ class PairedSender:
         began: float | None = None,
     ) -> SendCall:
         at = self._steering.clock() if began is None else began
-        journey = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
-        return SendCall(self.entity_name, messages, list(messages), whole, journey, schedule)
+        router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
+        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule)
 
     async def _deliver(self, call: SendCall, failure: Exception | None = None) -> None:
         """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
@@ -265,13 +265,13 @@ class PairedSender:
             steering.refuse_when_ended(in_doubt=call.in_doubt)
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
-            step = call.journey.next(entity, machine.rotation, at=now, draw=steering.draw())
+            step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
             if isinstance(step, Wait):
                 await steering.change(step.until)
             elif isinstance(step, Try):
                 try:
                     await self._attempt(step, call.left, call.whole, call.schedule)
-                except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+                except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                     self._meet(call, step.route, error)
                 except asyncio.CancelledError:
                     self._in_doubt(step.route, call.left, "cancelled by its caller")
@@ -280,9 +280,9 @@ class PairedSender:
                     return
             else:
                 call.gave_up = step
-                told = call.given_up(step, steering.judge, steering.policy.throttle_wait)
+                told = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
                 self._refused(call.left, call.doubt, str(told))
-                raise call.told(told, steering.judge) from call.failure
+                raise call.final_error(told, steering.judge) from call.failure
 
     def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
         """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
@@ -295,11 +295,11 @@ class PairedSender:
         if verdict is Verdict.CALLERS:
             call.failure = error
             self._refused(left, call.doubt, judgement.reason)
-            ended = call.told(error, steering.judge)
+            ended = call.final_error(error, steering.judge)
             if ended is error:
                 raise error
             raise ended from error
-        call.journey.ended(route, verdict, at=steering.clock())
+        call.router.ended(route, verdict, at=steering.clock())
         call.failure = error
         call.whole = call.whole if call.is_whole else None
 
@@ -387,14 +387,14 @@ class PairedSender:
         steering, tally, count = self._steering, self._tally, len(messages)
         sends = tally.sent
         if sends is None or self._key not in steering.settled or tally.last_route.queue is not None:
-            self._accepted(PRIMARY, messages)  # it has changed in the meantime, or not yet since
+            self._accepted(PRIMARY, messages)  # it changed in the meantime, or has not changed yet
         else:
             meter = steering.meter
             meter.sends += count
             meter.sent_bytes += bodies
             sends.accepted += count
             sends.new_accepted += count
-        if count > 1 or not 0 < bodies <= SMALL:
+        if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
             self._judge_survival(messages, whole, bodies)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:

@@ -21,7 +21,7 @@ from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import ping
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
-KEPT: Final = 100
+MAX_KEPT_LINKS: Final = 100
 """The most links of accepted pings that are kept, at some 700 kB each."""
 
 
@@ -45,19 +45,19 @@ class Pinger:
         """Ping once, within `ping_timeout`; a throttled ping counts as not accepted."""
         steering, key = self._steering, effect.entity.casefold()
         link = self._kept.pop(key, None) or self._primaries.ping_link(effect.entity)
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             began = steering.clock()
             try:
                 await self._try(link, steering.policy.ping_timeout)
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
-                link.put_away()
+            except Exception as error:  # noqa: BLE001 - any error means that the ping was not accepted
+                link.discard()
                 self._failed(effect, began, error)
                 return
         now = steering.clock()
-        steering.tally(effect.entity).pinged(now - began)
+        steering.tally(effect.entity).count_ping(now - began)
         self._kept[key] = link
         steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
-        if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
+        if len(self._kept) > MAX_KEPT_LINKS or not steering.machine.entity(effect.entity, at=now).diverting:
             self._put_away(key)
 
     async def _try(self, link: SenderLink, timeout: float) -> None:
@@ -70,7 +70,7 @@ class Pinger:
         steering = self._steering
         now = steering.clock()
         judgement = steering.judge(error)
-        steering.tally(effect.entity).pinged(None)
+        steering.tally(effect.entity).count_ping(None)
         steering.tell(
             PingFailed(
                 at=now,
@@ -94,16 +94,16 @@ class Pinger:
         """Ping an entity that has no sends, with a send's timeout, for the outcome that a send would have."""
         steering, link = self._steering, self._primaries.ping_link(effect.entity)
         failure: Judgement | None = None
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             began = steering.clock()
             try:
                 await self._try(link, steering.policy.send_timeout)
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the probe was not accepted
+            except Exception as error:  # noqa: BLE001 - any error means that the probe was not accepted
                 failure = steering.judge(error)
             finally:
-                link.put_away()
+                link.discard()
         now = steering.clock()
-        steering.tally(effect.entity).pinged(None if failure is not None else now - began)
+        steering.tally(effect.entity).count_ping(None if failure is not None else now - began)
         steering.tell(
             EntityProbed(
                 at=now,
@@ -119,7 +119,7 @@ class Pinger:
         steering = self._steering
         try:
             await self._standby.renew(effect.queue, steering.policy.ping_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, the queue stays pulled
+        except Exception as error:  # noqa: BLE001 - any error keeps the queue pulled
             reason = steering.judge(error).reason
             steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))
         else:
@@ -128,4 +128,4 @@ class Pinger:
     def _put_away(self, key: str) -> None:
         link = self._kept.pop(key, None)
         if link is not None:
-            link.put_away()
+            link.discard()

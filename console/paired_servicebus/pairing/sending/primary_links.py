@@ -17,7 +17,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
-BREATH: Final = 0.1
+REOPEN_DELAY_SECONDS: Final = 0.1
 """Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,14 @@ class PrimaryLinks:
         """Discard an entity's links: they are unused during the failover and may be broken after it."""
         for link in self._of(path):
             if not link.is_busy:
-                link.put_away()
+                link.discard()
 
     def failed_back(self, path: str, proven: SenderLink | None) -> None:
         """Hand the accepted ping's link to one sender, and reopen the others' links."""
         closed = [link for link in self._of(path) if not link.is_open]
         if proven is not None:
             closed = [link for link in closed if not link.adopt(proven)]
-            proven.put_away()
+            proven.discard()
         for link in closed:
             if not link.reopening:
                 link.reopening = True
@@ -82,9 +82,9 @@ class PrimaryLinks:
 
     async def _reopen(self, link: SenderLink) -> None:
         try:
-            await asyncio.sleep(BREATH)
+            await asyncio.sleep(REOPEN_DELAY_SECONDS)
             await link.open(self._steering.policy.send_timeout, urgent=False)
-        except Exception as error:  # noqa: BLE001 - the next send over it says so, and counts
+        except Exception as error:  # noqa: BLE001 - the next send over it reports and counts the failure
             log.debug("the link to %s is not open again: %s", link.path, type(error).__name__)
         finally:
             link.reopening = False

@@ -59,7 +59,7 @@ def outgoing(message: object) -> list[Sendable]:
         TypeError: a value is not a message.
     """
     if isinstance(message, _MESSAGES):
-        return [_identified(message)]
+        return [_ensure_id(message)]
     if isinstance(message, ServiceBusMessageBatch):
         return [_with_id(single) for single in sdk_internals.batch_messages(message)]
     if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
@@ -86,10 +86,10 @@ def _with_id(message: object) -> Sendable:
         message = ServiceBusMessage(**message)
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
-    return _identified(message)
+    return _ensure_id(message)
 
 
-def _identified(message: Sendable) -> Sendable:
+def _ensure_id(message: Sendable) -> Sendable:
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
     names = raw.application_properties
     if names and not unreserved(names):
@@ -122,7 +122,7 @@ def id_of(message: Sendable) -> str:
     return text(properties.message_id) if properties is not None and properties.message_id is not None else ""
 
 
-def likeness(message: Sendable) -> object:
+def batch_key(message: Sendable) -> object:
     """Return the key of messages to one entity that may share a batch: session and partition key."""
     raw = raw_of(message)
     session = None if raw.properties is None else raw.properties.group_id
@@ -147,7 +147,7 @@ def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
         footer=dict(raw.footer) if raw.footer else None,
         **_body(raw),
     )
-    # The constructor takes an empty mapping for none at all.
+    # The constructor replaces an empty mapping by None.
     copied.properties = copied.properties or AmqpMessageProperties()
     copied.header = copied.header or AmqpMessageHeader()
     return copied
@@ -179,7 +179,7 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
     )
     properties.group_id = None
     if header.time_to_live is not None:
-        # The SDK writes the expiry into the properties too, and computes both anew from what unpark restores.
+        # The SDK writes the expiry into the properties too, and computes both again from the restored values.
         header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
     parked.annotations = annotations or None
     added: dict[Any, Any] = {name: _amqp(value) for name, value in wrap(enclosed).items()}

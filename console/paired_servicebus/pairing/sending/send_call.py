@@ -51,7 +51,7 @@ class SendCall:
     messages: Sequence[Sendable]
     left: list[Sendable]
     whole: ServiceBusMessageBatch | None
-    journey: SendRouter
+    router: SendRouter
     schedule: Schedule | None = None
     failure: BaseException | None = None
     gave_up: GiveUp | None = None
@@ -67,21 +67,21 @@ class SendCall:
         """Whether messages of it have arrived, or may have."""
         return self.doubt is not None or not self.is_whole
 
-    def told(self, error: BaseException, judge: Judge) -> BaseException:
-        """Return the error to raise: another one where a refusal would hide that messages have, or may have, arrived."""
+    def final_error(self, error: BaseException, judge: Judge) -> BaseException:
+        """Return the error to raise: another one if a refusal would hide that messages may have arrived."""
         if isinstance(error, BacklogUnavailableError):
             return error
         if not self.is_whole:
             return BacklogUnavailableError(f"{self._parts()}; last: {judge(error).reason}. Send those again")
         return self.doubt or error
 
-    def given_up(self, step: GiveUp, judge: Judge, throttle_wait: float) -> BaseException:
+    def give_up_error(self, step: GiveUp, judge: Judge, throttle_wait: float) -> BaseException:
         """Return the error of a call on which the router gives up; the SDK's own where one is known."""
         if step is GiveUp.FAILED and self.failure is not None:
             return self.failure
         if step is GiveUp.BUSY:
             return ServiceBusServerBusyError(
-                message=f"{self.entity} is throttled: after the namespace said it is busy, nothing is sent for "
+                message=f"{self.entity} is throttled: its namespace is busy, and nothing is sent for "
                 f"{throttle_wait:g} s. Send again later; partitioning makes it less likely."
             )
         why = f"; last: {judge(self.failure).reason}" if self.failure is not None else ""
@@ -105,7 +105,7 @@ def count_refusal(error: Exception, call: SendCall, steering: PairingRuntime) ->
     if reason:
         steering.refuse(call.entity, len(call.left), reason)
         _add_note(error, call, steering)
-    call.failure = call.doubt = None  # an error that is kept would keep its call, and that the error
+    call.failure = call.doubt = None  # break the reference cycle of an error and its call
 
 
 def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:

@@ -25,7 +25,7 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
-from paired_servicebus.pairing.runtime.sdk_log import judged
+from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.fair_lock import FairLock
@@ -33,7 +33,7 @@ from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
 
 STANDARD_LIMIT: Final = 256 * 1024
-PAUSE: Final = 60.0
+IDLE_SECONDS: Final = 60.0
 """Idle seconds after which a broken link counts as cut for idleness."""
 _UNBROKEN: Final = frozenset(
     {FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.FULL, FailureKind.UNLISTED}
@@ -78,7 +78,7 @@ class SenderLink:
         self._loop: asyncio.AbstractEventLoop
         self._used_at = 0.0
         self._batch_limit = STANDARD_LIMIT
-        self._turn = FairLock()
+        self._lock = FairLock()
         self._watch = Watch(path)
         self._use = LinkUse(self)
         self._closed = False
@@ -92,13 +92,13 @@ class SenderLink:
     def client_identifier(self) -> str:
         """The link's name in the namespace's errors."""
         if self._sender is None:
-            self._sender = self._made()
+            self._sender = self._make()
         return str(self._sender.client_identifier)
 
     @property
     def is_busy(self) -> bool:
         """Whether an operation is under way."""
-        return self._turn.taken
+        return self._lock.held
 
     @property
     def idle_for(self) -> float:
@@ -108,7 +108,7 @@ class SenderLink:
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
         """Attach unless it is attached. Raises the SDK's errors, TimeoutError, or ForeignLoopError."""
         self._tasks.refuse_elsewhere()
-        await self._in_turn(_attached, timeout, "opening", urgent=urgent)
+        await self._run_exclusively(_attach, timeout, "opening", urgent=urgent)
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
         """Attach a new link and use it afterwards; a failure keeps the present one.
@@ -120,25 +120,25 @@ class SenderLink:
         Raises: as `open`.
         """
         self._refuse_when_closed()
-        fresh = self._made()
+        fresh = self._make()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attached if retry else sdk_internals.attach_once, gated=True, urgent=False)
-                await self._turn.wait()
+                await self._act(fresh, _attach if retry else sdk_internals.attach_once, gated=True, urgent=False)
+                await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
             raise
         try:
             self._refuse_when_closed()
-            self.put_away()
-            await self._now_open(fresh)
+            self.discard()
+            await self._mark_open(fresh)
         finally:
-            self._turn.give_back()
+            self._lock.release()
 
-    def at_once(self) -> LinkUse | None:
+    def claim_idle(self) -> LinkUse | None:
         """Return the link for one send if it is open and idle, else None. The caller owns it from `LinkUse.begin` on,
         and must not await before."""
-        if not self._opened or self._closed or self._turn.taken or self._loop is not asyncio.get_running_loop():
+        if not self._opened or self._closed or self._lock.held or self._loop is not asyncio.get_running_loop():
             return None
         self._use.sender = self._sender
         return self._use
@@ -155,11 +155,11 @@ class SenderLink:
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
             payload = messages[0] if len(messages) == 1 else list(messages)
-        await self._in_turn(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
+        await self._run_exclusively(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
         """Run another operation of the SDK's sender, under the same rules."""
-        return await self._in_turn(act, timeout, "an operation")
+        return await self._run_exclusively(act, timeout, "an operation")
 
     def limit(self) -> int:
         """Return the bytes of the largest message: the link's limit, or the assumed one before an attach."""
@@ -171,9 +171,9 @@ class SenderLink:
 
     def adopt(self, other: SenderLink) -> bool:
         """Adopt the open sender of `other` to the same entity; return False if either link is not free for it."""
-        if self._options or self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
+        if self._options or self._closed or self._opened or self._lock.held or not other.is_open or other._lock.held:
             return False
-        self.put_away()
+        self.discard()
         self._sender, other._sender = other._sender, None
         self._opened, other._opened = True, False
         self._loop = other._loop
@@ -185,11 +185,11 @@ class SenderLink:
         self._closed = True
         try:
             async with asyncio.timeout(within):
-                await self._turn.wait()
+                await self._lock.acquire()
         except TimeoutError:
             self.cut()
         else:
-            self._turn.give_back()
+            self._lock.release()
             self._watch.stop()
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
@@ -200,7 +200,7 @@ class SenderLink:
         self._closed = True
         self._watch.end_now()
 
-    def put_away(self) -> None:
+    def discard(self) -> None:
         """Discard the SDK sender; the next send opens another."""
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
@@ -212,43 +212,43 @@ class SenderLink:
         if self._gate is None:
             await _close(sender)
             return
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             await _close(sender)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    async def _in_turn(
+    async def _run_exclusively(
         self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str, *, urgent: bool = True
     ) -> Any:
         self._refuse_when_closed()
-        if not self._turn.take():
+        if not self._lock.acquire_nowait():
             async with asyncio.timeout(timeout + GRACE):
-                await self._turn.wait()
+                await self._lock.acquire()
         loop = asyncio.get_running_loop()
         self._use.began = loop.time()
         self._watch.begin(timeout + GRACE, what, loop, self._use.began)
         with self._use:
             self._refuse_when_closed()
-            return await self._perhaps_again(act, urgent=urgent)
+            return await self._retry_if_cut(act, urgent=urgent)
 
-    async def _perhaps_again(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
-        paused = self._opened and self.idle_for > PAUSE
+    async def _retry_if_cut(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
+        paused = self._opened and self.idle_for > IDLE_SECONDS
         try:
             return await self._once(act, urgent=urgent)
         except (ServiceBusError, OSError) as error:
             if not paused or kind_of(error) not in _CUT:
                 raise
-        self.put_away()
+        self.discard()
         return await self._once(act, urgent=urgent)
 
     async def _once(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         if self._sender is None:
-            self._sender = self._made()
+            self._sender = self._make()
         sender = self._sender
         if self._opened:
             return await act(sender)
         done = await self._act(sender, act, gated=True, urgent=urgent)
-        await self._now_open(sender)
+        await self._mark_open(sender)
         return done
 
     async def _act(
@@ -261,20 +261,20 @@ class SenderLink:
     ) -> Any:
         if self._gate is None or not gated:
             return await act(sender)
-        async with self._gate.passage(urgent=urgent):
+        async with self._gate.slot(urgent=urgent):
             return await act(sender)
 
-    def _made(self) -> ServiceBusSender:
-        sender = judged(self._client.get_queue_sender(self.path, **self._options))
+    def _make(self) -> ServiceBusSender:
+        sender = register_link(self._client.get_queue_sender(self.path, **self._options))
         sdk_internals.raise_when_busy(sender)
         sdk_internals.keep_unopened(sender)
         return sender
 
-    async def _now_open(self, sender: ServiceBusSender) -> None:
+    async def _mark_open(self, sender: ServiceBusSender) -> None:
         self._sender, self._opened = sender, True
         self._loop = asyncio.get_running_loop()
         self._used_at = self._loop.time()
-        self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
+        self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # no request on an open link
 
     def _failed(self, error: BaseException) -> None:
         """Discard the sender after a failure that may have broken it. Raises PairingClosedError."""
@@ -283,9 +283,9 @@ class SenderLink:
                 f"the sender for {self.path} was closed during {self._watch.what}", in_doubt=True
             ) from error
         if isinstance(error, asyncio.CancelledError):
-            self.put_away()  # a delivery may be half sent
+            self.discard()  # a delivery may be half sent
         elif isinstance(error, ServiceBusError | OSError) and kind_of(error) not in _UNBROKEN:
-            self.put_away()
+            self.discard()
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
@@ -310,8 +310,8 @@ class LinkUse:
         link = self._link
         loop = link._loop
         self.began = now = loop.time()
-        self._paused = now - link._used_at > PAUSE
-        link._turn.taken = True
+        self._paused = now - link._used_at > IDLE_SECONDS
+        link._lock.held = True
         link._watch.begin(timeout + GRACE, "a send", loop, now)
 
     def was_cut(self, error: Exception) -> bool:
@@ -330,7 +330,7 @@ class LinkUse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link = self._link
-        watch, turn = link._watch, link._turn
+        watch, lock = link._watch, link._lock
         try:
             if error is None and not watch.cancels:
                 watch.task = None
@@ -340,10 +340,10 @@ class LinkUse:
         finally:
             if link._closed:
                 watch.stop()
-            if turn.waiting:
-                turn.give_back()
+            if lock.waiting:
+                lock.release()
             else:
-                turn.taken = False
+                lock.held = False
 
     def _ended(self, error: BaseException | None) -> None:
         link = self._link
@@ -358,7 +358,7 @@ class LinkUse:
             link._failed(error)
 
 
-async def _attached(sender: ServiceBusSender) -> None:
+async def _attach(sender: ServiceBusSender) -> None:
     await sender.__aenter__()
 
 
@@ -368,7 +368,7 @@ async def _close(sender: ServiceBusSender) -> None:
     try:
         await bounded(sender.close(), CLOSING, "closing a link")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
-        return  # the SDK fails to close what is broken already; nothing is left to do about it
+        return  # the SDK fails to close a broken link; its socket ends by itself
 
 
 def size_of(message: Sendable) -> int:
