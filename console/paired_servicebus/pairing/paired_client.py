@@ -20,12 +20,11 @@ from paired_servicebus.core.backlog.poll_schedule import PollReason
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
-    IllegalEventError,
     PairingClosedError,
     PairingError,
 )
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
-from paired_servicebus.core.model.pairing_events import Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
@@ -37,7 +36,6 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.core.operator import failover_readiness
 from paired_servicebus.core.operator.backlog_alarms import backlog_alarms
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.degraded import DegradedStart
@@ -52,7 +50,8 @@ from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport
 from paired_servicebus.pairing.monitoring.unmoved_messages import UnmovedMessages
-from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
+from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
+from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedClient
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-class PairedServiceBusClient:
+class PairedServiceBusClient(OperatorOrders):
     """A primary namespace with a secondary one behind it, made by `pair_namespaces`. Closing it, or leaving its
     context, closes both namespaces' clients too."""
 
@@ -147,7 +146,7 @@ class PairedServiceBusClient:
             self._standing = SyphonReport(steering, self._soundings, self._parked)
             self._syphon.start()
 
-    # -- what applications use --------------------------------------------------------------------------------
+    # -- for applications --------------------------------------------------------------------------------
 
     @property
     def backlog_queue_count(self) -> int:
@@ -218,7 +217,7 @@ class PairedServiceBusClient:
     def watch(self, path: str, *, probe: bool = False) -> None:
         """List an entity before its first send.
 
-        `probe`: while there are no sends, ping it each `ping_primary_interval` (or attach, depending on the option `ping`). A ping is
+        `probe`: while there are no sends, ping it each `ping_primary_interval`. A ping is
         billed, and its outcome counts as a send's.
         """
         self._steering.machine.entity(path, at=self._steering.clock())
@@ -291,71 +290,7 @@ class PairedServiceBusClient:
         for act in self._afterwards:
             await act()
 
-    # -- what operators use -----------------------------------------------------------------------------------
-
-    def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
-
-        Args:
-            path: the entity's, compared without case; it has been sent to or watched.
-            by, why: for the audit.
-
-        Returns: a sentence with its new state.
-
-        Raises:
-            IllegalEventError: it is forced already, or unknown; nothing has changed.
-        """
-        self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keep an entity on the primary despite failures. Arguments, returns and raises as `force`."""
-        self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def release(self, path: str, *, by: str, why: str = "") -> str:
-        """End an order by hand: the entity returns to the primary if its last ping was accepted or it failed over by
-        itself, else it stays failed over with automatic failback. Arguments, returns and raises as `force`."""
-        self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Stop moving messages: out of one backlog queue (by index), to one destination (by path), or at all; parked
-        ones stay. Returns a sentence. Raises IllegalEventError: it is paused already, or there is no such queue."""
-        steering = self._steering
-        steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
-        if queue is not None:
-            return f"backlog queue {queue} is {PAUSED_HERE}"
-        if destination:
-            return f"the syphon to {destination} is {PAUSED_HERE}"
-        return f"the syphon is {PAUSED_HERE}"
-
-    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
-        paused."""
-        steering = self._steering
-        steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
-        if queue is not None:
-            return f"the syphon moves messages out of backlog queue {queue} again"
-        return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
-
-    async def redrive(self, queue: int) -> str:
-        """Put a backlog queue's dead letters back to work; return a sentence with the outcome. Raises as
-        `Syphon.redrive`, and IllegalEventError without a syphon."""
-        return await self._with_syphon().redrive(queue)
-
-    async def move_stranded(self, path: str) -> str:
-        """Move an unused backlog queue's messages home; return a sentence. Raises IllegalEventError."""
-        try:
-            return await self._with_syphon().move_stranded(path)
-        finally:
-            await self._unused.look()
-
-    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
-        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); return a sentence.
-        `elsewhere`: returns the indices in use by other known engines. Raises CleanUpError with the reason why it
-        stays."""
-        return await self._unused.clean_up(path, elsewhere=elsewhere)
+    # -- views ----------------------------------------------------------------------------------------------
 
     @property
     def reading(self) -> bool:
@@ -365,8 +300,6 @@ class PairedServiceBusClient:
     def unused_view(self) -> UnusedView:
         """Return the backlog queues that no known engine uses."""
         return self._unused.view
-
-    # -- how it stands ----------------------------------------------------------------------------------------
 
     def entity_views(self) -> tuple[EntityView, ...]:
         """Return every entity seen or watched."""
@@ -460,16 +393,6 @@ class PairedServiceBusClient:
     def _reasons(self) -> frozenset[PollReason]:
         """Return the rules' reasons for reading the depths."""
         return self._unmoved.reasons(aside=self._syphon.aside if self._syphon is not None else 0)
-
-    def _with_syphon(self) -> Syphon:
-        if self._syphon is None:
-            raise IllegalEventError("this engine runs no syphon: order it from one that does")
-        return self._syphon
-
-    def _stands(self, path: str) -> str:
-        entity = self._steering.machine.entity(path, at=self._steering.clock())
-        view = next(one for one in self.entity_views() if one.path == entity.path)
-        return f"{entity.path} is {entity.state}: {view.why}"
 
     async def _count(self) -> None:
         while True:
