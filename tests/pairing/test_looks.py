@@ -116,7 +116,7 @@ async def test_an_idle_syphon_that_nobody_looks_at_asks_for_two_lists_in_five_mi
 ) -> None:
     """Section 8: a pump's status is derived from messages moved; so a rule needs the depths now and then."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=10)
-    await until(lambda: paired._soundings.messages == 0 and paired.queue_views(looking=False)[9].depth == 0)
+    await until(lambda: paired._poller.messages == 0 and paired.queue_views(looking=False)[9].depth == 0)
     asked.clear()
     began = paired._steering.clock()
     await until(lambda: lists(asked) >= 2)

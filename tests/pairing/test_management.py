@@ -305,7 +305,7 @@ async def test_each_creation_is_tried_three_times() -> None:
     found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {1: f"{PREFIX}1"}
     assert admin.tried == 3 + 1
-    assert found.warnings == (f"1 of 2 backlog queues stand ready (1): {PREFIX}0: no",)
+    assert found.warnings == (f"1 of 2 backlog queues are ready (1): {PREFIX}0: no",)
 
 
 @pytest.mark.usefixtures("quick")
@@ -367,7 +367,7 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
     world.stack.push_async_callback(made.close)
     paired = await world.pair(secondary_admin=Missing())
     assert paired.backlog_queue_count == 1
-    assert any("1 of 2 backlog queues stand ready" in warned.text for warned in world.told(Warned))
+    assert any("1 of 2 backlog queues are ready" in warned.text for warned in world.told(Warned))
 
 
 async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_be(world: World) -> None:

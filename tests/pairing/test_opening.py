@@ -222,7 +222,7 @@ OBJECTS: dict[str, tuple[str, Callable[[], Any], str]] = {
         "primary_client",
         lambda: azure.servicebus.ServiceBusClient.from_connection_string(SECRET),
         "primary_client is the synchronous ServiceBusClient: "
-        "take the one of azure.servicebus.aio, or .* paired_servicebus.sync",
+        "use the one of azure.servicebus.aio, or .* paired_servicebus.sync",
     ),
     "a synchronous secondary": (
         "secondary_client",
@@ -234,7 +234,7 @@ OBJECTS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a synchronous administration": (
         "secondary_admin",
         lambda: azure.servicebus.management.ServiceBusAdministrationClient.from_connection_string(SECRET),
-        r"secondary_admin is a .*: take the one of azure\.servicebus\.aio\.management",
+        r"secondary_admin is a .*: use the one of azure\.servicebus\.aio\.management",
     ),
     "a text for administration": (
         "secondary_admin",

@@ -24,7 +24,7 @@ def figure(paired: PairedServiceBusClient) -> ParkedView:
 
 async def read(paired: PairedServiceBusClient) -> None:
     """Read all depths now."""
-    await paired._soundings.read()
+    await paired._poller.read()
 
 
 async def never_read(paired: PairedServiceBusClient) -> None:
@@ -35,7 +35,7 @@ async def never_read(paired: PairedServiceBusClient) -> None:
     async def unread() -> None:
         await asyncio.Event().wait()
 
-    paired._soundings.read = unread  # type: ignore[method-assign] # for this test
+    paired._poller.read = unread  # type: ignore[method-assign] # for this test
 
 
 async def test_what_is_parked_now_needs_no_new_reading(world: World) -> None:

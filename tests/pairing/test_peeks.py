@@ -37,7 +37,7 @@ async def bury(world: World, *letters: tuple[str | None, str | None]) -> None:
 
 async def looked(paired: PairedServiceBusClient) -> Any:
     """The view of backlog queue 0 after its counts were read, and a look into it where that is due."""
-    await paired._soundings.read()
+    await paired._poller.read()
     await paired._peeks.look(0)
     return paired.queue_views()[0]
 

@@ -68,7 +68,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
     paired = await world.pair(enable_syphon=True)
     await until(lambda: paired.queue_views(looking=False)[0].depth is not None)
     world.fault("refused", namespace="secondary")
-    paired._soundings.found = dict.fromkeys(paired._soundings.found)
+    paired._poller.found = dict.fromkeys(paired._poller.found)
     assert of(await looked_at(paired), ROOM).verdict is FindingVerdict.UNKNOWN
 
 

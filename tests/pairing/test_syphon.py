@@ -335,7 +335,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     statuses: set[SyphonStatus] = set()
     async with asyncio.timeout(15):
         while SyphonStatus.STUCK not in statuses:
-            await paired._soundings.read()
+            await paired._poller.read()
             await asyncio.sleep(0.1)
             statuses.add(paired.syphon_view().status)
     words = "1 message lies in the backlog queues and is not moved, for no reason that is known here"

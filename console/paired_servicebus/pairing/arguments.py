@@ -66,10 +66,10 @@ def release(clients: Mapping[str, Any]) -> None:
 def _check_client(name: str, client: object) -> None:
     is_async = inspect.iscoroutinefunction(getattr(client, "close", None))
     if hasattr(client, "backlog_queue_count"):
-        raise ConfigurationError(f"{name} is a paired client already: hand in the ServiceBusClient it was made from")
+        raise ConfigurationError(f"{name} is a paired client already: pass the ServiceBusClient it was made from")
     if hasattr(client, "get_queue_sender") and not is_async:
         raise ConfigurationError(
-            f"{name} is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or pair_namespaces of "
+            f"{name} is the synchronous ServiceBusClient: use the one of azure.servicebus.aio, or pair_namespaces of "
             "paired_servicebus.sync, which needs no asyncio"
         )
     is_client = isinstance(getattr(client, "fully_qualified_namespace", None), str)
@@ -87,11 +87,9 @@ def _check_admin(admin: object) -> None:
         return
     kind = type(admin)
     if kind.__name__ == "ServiceBusAdministrationClient":
-        todo = "take the one of azure.servicebus.aio.management"
+        todo = "use the one of azure.servicebus.aio.management"
     elif kind.__name__ == "ServiceBusManagementClient":
-        todo = (
-            "hand in ArmAdmin(client, resource_group=..., namespace=...), and the client of azure.mgmt.servicebus.aio"
-        )
+        todo = "pass ArmAdmin(client, resource_group=..., namespace=...), and the client of azure.mgmt.servicebus.aio"
     else:
         todo = "it is a ServiceBusAdministrationClient of azure.servicebus.aio.management, or an ArmAdmin"
     raise ConfigurationError(f"secondary_admin is {_kind(admin)}: {todo}")

@@ -95,8 +95,8 @@ class DegradedStart:
         """Probe the removed queues now, before their next regular probe."""
         steering = self._steering
         pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
-        if steering.hands is not None:
-            await asyncio.gather(*(steering.hands.probe(ProbeQueue(index)) for index in pulled))
+        if steering.effect_handler is not None:
+            await asyncio.gather(*(steering.effect_handler.probe(ProbeQueue(index)) for index in pulled))
 
     def _warn(self, text: str) -> None:
         log.warning("%s", text)

@@ -110,11 +110,11 @@ class _Opening:
             OpenLimiter(),
         )
         standby = Standby(steering, self.options.secondary_client, found.paths, gate, assumed=info.message_limit)
-        late = None
+        degraded = None
         if missing is not None:
-            late = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
-            late.take_out()
-        await self._prove(standby, tasks, wait=late is None)
+            degraded = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
+            degraded.take_out()
+        await self._prove(standby, tasks, wait=degraded is None)
         paired = PairedServiceBusClient(
             self.primary,
             self.options,
@@ -125,7 +125,7 @@ class _Opening:
             secondary=info,
             gate=gate,
             standby=standby,
-            late=late,
+            degraded=degraded,
         )
         for about, text in [*(("backlog queues", text) for text in found.warnings), *await self._remarks(admin, name)]:
             steering.announce(Warned(at=steering.clock(), about=about, text=text))

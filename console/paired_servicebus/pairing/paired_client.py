@@ -84,7 +84,7 @@ class PairedServiceBusClient(OperatorOrders):
         secondary: NamespaceInfo,
         gate: OpenLimiter,
         standby: Standby,
-        late: DegradedStart | None,
+        degraded: DegradedStart | None,
     ) -> None:
         self.primary_name = primary
         self.secondary_name = secondary.name
@@ -98,52 +98,52 @@ class PairedServiceBusClient(OperatorOrders):
         self._queues = queues = found.paths
         self._primaries = PrimaryLinks(steering, primary_client, gate)
         self._standby = standby
-        self._late = late
+        self._degraded = degraded
         self._syphon: Syphon | None = None
         self.looks = looks = PollWatchers(steering.clock, steering.changed)
-        self._soundings = soundings = DepthPoller(steering, admin, queues, looks)
-        self._parked = ParkedFigures(steering, soundings)
-        self._standing: SyphonReport | None = None
+        self._poller = poller = DepthPoller(steering, admin, queues, looks)
+        self._parked = ParkedFigures(steering, poller)
+        self._syphon_report: SyphonReport | None = None
         """The syphon's status; None: no syphon runs here."""
-        self._peeks = Peeks(steering, options.secondary_client, queues, soundings, looks)
+        self._peeks = Peeks(steering, options.secondary_client, queues, poller, looks)
         clients = (primary_client, options.secondary_client)
         self._inspection = Inspection(
-            steering, *clients, admin, queues, soundings, looks, limit=lambda index: self._found.limit(index)
+            steering, *clients, admin, queues, poller, looks, limit=lambda index: self._found.limit(index)
         )
         self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
-        self._unmoved = UnmovedMessages(steering, soundings, self._unused, has_syphon=steering.policy.enable_syphon)
+        self._unmoved = UnmovedMessages(steering, poller, self._unused, has_syphon=steering.policy.enable_syphon)
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
         first = next(iter(queues.values()))
-        self._partners = ClientWatch(
+        self._client_watch = ClientWatch(
             WatchedClient(primary, primary_client, first),
             WatchedClient(secondary.name, options.secondary_client, first),
             steering.tasks,
             grace=steering.policy.close_grace,
             over=self._faulted,
         )
-        self._watch = asyncio.create_task(self._partners.run(), name="the watch over both clients")
+        self._watch = asyncio.create_task(self._client_watch.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
         """The result of `collector`, set by the engine around the pairing."""
         self._afterwards: list[Callable[[], Awaitable[None]]] = []
-        steering.hands = Pinger(steering, self._primaries, standby, gate)
+        steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()
 
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
-        self._soundings.when_read = self._follow
-        tasks.start(self._soundings.run(self._reasons), name="the depth of the backlog")
+        self._poller.when_read = self._follow
+        tasks.start(self._poller.run(self._reasons), name="the depth of the backlog")
         tasks.start(self._peeks.run(), name="the peeks into the backlog")
-        if self._late is not None:
-            tasks.start(self._late.run(self._completed), name="the completion of the pairing")
+        if self._degraded is not None:
+            tasks.start(self._degraded.run(self._completed), name="the completion of the pairing")
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
             remaker = QueueRecreator(steering, self._admin, self._found)
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
-            self._standing = SyphonReport(steering, self._soundings, self._parked)
+            self._syphon_report = SyphonReport(steering, self._poller, self._parked)
             self._syphon.start()
 
     # -- for applications --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class PairedServiceBusClient(OperatorOrders):
     @property
     def backlog_queue_indices(self) -> tuple[int, ...]:
         """The indices in the paths of the backlog queues, ascending; a queue that could not be created leaves a gap."""
-        return tuple(self._queues if self._late is None else self._late.found)
+        return tuple(self._queues if self._degraded is None else self._degraded.found)
 
     @classmethod
     def from_connection_string(cls, conn_str: str, **options: Any) -> NoReturn:
@@ -310,7 +310,7 @@ class PairedServiceBusClient(OperatorOrders):
         if looking:
             self.looks.ask()
         found, syphon = self._found, self._syphon
-        return snapshot_views.queues(self._steering, found, self._soundings, self._peeks, syphon, self._parked)
+        return snapshot_views.queues(self._steering, found, self._poller, self._peeks, syphon, self._parked)
 
     def parked_view(self) -> ParkedView | None:
         """Return the number of messages parked now; None: unknown."""
@@ -319,9 +319,9 @@ class PairedServiceBusClient(OperatorOrders):
     def syphon_view(self) -> SyphonView:
         """Return the syphon of this engine."""
         syphons = self._unmoved.syphons
-        if self._syphon is None or self._standing is None:
+        if self._syphon is None or self._syphon_report is None:
             return replace(snapshot_views.without_syphon(self.warnings()), elsewhere=syphons)
-        stands = self._standing.status(self._syphon.moves_now, self._unused.usage, syphons)
+        stands = self._syphon_report.status(self._syphon.moves_now, self._unused.usage, syphons)
         return replace(snapshot_views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
 
     def billed(self) -> BilledView:
@@ -330,10 +330,10 @@ class PairedServiceBusClient(OperatorOrders):
 
     def alarms(self) -> tuple[str, ...]:
         """Return the alarms (SPEC.md section 4.6)."""
-        found = snapshot_views.alarms(self._soundings, self._steering.ended, stalled=self._unmoved.alarm)
+        found = snapshot_views.alarms(self._poller, self._steering.ended, stalled=self._unmoved.alarm)
         growing = self._unused.alarm if self._syphon is not None else ""
-        late = self._late.alarm if self._late is not None else ""
-        own = (self._steering.refusal_alarm(), late, *found, *self._standby.alarms)
+        degraded = self._degraded.alarm if self._degraded is not None else ""
+        own = (self._steering.refusal_alarm(), degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 
@@ -379,7 +379,7 @@ class PairedServiceBusClient(OperatorOrders):
         path = entity_path(path)
         self.watch(path)
         self._carried.add(path.casefold())
-        self._partners.primary.use(path)
+        self._client_watch.primary.use(path)
         given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         options = {name: value for name, value in given.items() if value is not None}
         return PairedSender(self._steering, self._primaries, path, self._standby.queues, **options)
@@ -401,12 +401,12 @@ class PairedServiceBusClient(OperatorOrders):
             self._follow()
             if self._syphon is not None:
                 self._syphon.count()
-                self._syphon.know(self._soundings.found)
+                self._syphon.know(self._poller.found)
 
     def _follow(self) -> None:
         """Update the figure of parked messages and the syphon's status: each second, and with each reading before its
         requester resumes."""
         diverting = any(entity.diverting for entity in self._steering.machine.entities())
-        self._parked.look(held_up=diverting if self._standing is None else self._standing.is_held_up)
-        if self._standing is not None:
-            self._standing.follow()
+        self._parked.look(held_up=diverting if self._syphon_report is None else self._syphon_report.is_held_up)
+        if self._syphon_report is not None:
+            self._syphon_report.follow()

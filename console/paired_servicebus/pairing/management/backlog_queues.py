@@ -124,7 +124,7 @@ async def ensure(
             f"none of the {count} backlog queues under {primary}/{SEGMENT}/ exists or could be created: {refusals[0]}"
         )
     if len(found) < count:
-        warnings.append(f"{len(found)} of {count} backlog queues stand ready ({format_indices(found)}): {refusals[0]}")
+        warnings.append(f"{len(found)} of {count} backlog queues are ready ({format_indices(found)}): {refusals[0]}")
     return BacklogQueues(found, tuple(warnings), settings)
 
 

@@ -1,4 +1,4 @@
-"""Creates a missing backlog queue again, after a deletion by hand or by another host's clean-up.
+"""The recreation of a missing backlog queue, after a deletion by hand or by another host's clean-up.
 
 Creation has the settings of SPEC.md section 4.2. The pump of a missing queue tries it at most once a minute. Senders
 use the queue again once their probe succeeds.

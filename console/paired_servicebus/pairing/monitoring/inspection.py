@@ -35,7 +35,7 @@ class Inspection:
         primary, secondary: the namespaces' clients.
         admin: the secondary's management.
         queues: the backlog queues' paths by index.
-        soundings: the counts, read again on request.
+        poller: the counts, read again on request.
         looks: the watchers; without any, management is not queried.
         limit: returns the bytes that a queue may hold, as far as the pairing knows.
     """
@@ -47,14 +47,14 @@ class Inspection:
         secondary: ServiceBusClient,
         admin: Management,
         queues: Mapping[int, str],
-        soundings: DepthPoller,
+        poller: DepthPoller,
         looks: PollWatchers,
         limit: Callable[[int], int],
     ) -> None:
         self._steering = steering
         self._clients = (primary, secondary)
         self._admin = admin
-        self._soundings = soundings
+        self._poller = poller
         self._looks = looks
         self._limit = limit
         self._queues = queues
@@ -86,7 +86,7 @@ class Inspection:
             too_large=self._too_large(),
             limit_bytes=limit,
             ping=steering.policy.ping,
-            trouble=self._soundings.trouble,
+            trouble=self._poller.trouble,
             asked=bool(waits),
         )
 
@@ -96,7 +96,7 @@ class Inspection:
         return replace(
             evidence,
             queues=tuple(self._with_counts(index, proof) for index, proof in queues),
-            trouble=self._soundings.trouble,
+            trouble=self._poller.trouble,
         )
 
     def _too_large(self) -> tuple[TooLarge, ...] | None:
@@ -107,22 +107,22 @@ class Inspection:
         return tuple(TooLarge(entity=path, messages=tally.too_large) for path, tally in tallies)
 
     def _with_counts(self, index: int, proof: QueueEvidence) -> QueueEvidence:
-        sounding = self._soundings.found.get(index)
+        sample = self._poller.found.get(index)
         limit = self._limits.get(proof.path.casefold()) if self._limits else self._limit(index)
-        if sounding is None:
+        if sample is None:
             return replace(proof, limit_bytes=limit)
         return replace(
             proof,
-            messages=sounding.depth.messages,
-            size_bytes=sounding.depth.size_bytes,
+            messages=sample.depth.messages,
+            size_bytes=sample.depth.size_bytes,
             limit_bytes=limit,
-            read_at=sounding.read_at,
+            read_at=sample.read_at,
         )
 
     async def _fresh_counts(self) -> None:
         with suppress(TimeoutError):  # counts not read by then are unknown
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._soundings.settled()
+                await self._poller.settled()
 
     async def _read_limits(self) -> None:
         now = self._steering.clock()

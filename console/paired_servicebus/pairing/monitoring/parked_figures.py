@@ -23,16 +23,16 @@ from paired_servicebus.pairing.syphon.outcomes import Worker
 class ParkedFigures:
     """The number of parked messages, by backlog queue and in total."""
 
-    def __init__(self, steering: PairingRuntime, soundings: DepthPoller) -> None:
-        self.queues = {index: QueueDepthEstimate() for index in soundings.found}
+    def __init__(self, steering: PairingRuntime, poller: DepthPoller) -> None:
+        self.queues = {index: QueueDepthEstimate() for index in poller.found}
         self.view: ParkedView | None = None
         """The total; None: unknown."""
         self._drained = DrainRate()
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self.pumps: Mapping[int, Worker] = {}
         """By queue; empty if this engine runs no syphon."""
-        soundings.counts = self.counts
+        poller.counts = self.counts
 
     def counts(self, index: int) -> QueueCounters:
         """Return this engine's work on a queue since it started."""
@@ -47,7 +47,7 @@ class ParkedFigures:
             removed += counts.removed
         messages = sum(figure.messages for figure in self.queues.values())
         read_at = min((one.read.at for one in self.queues.values() if one.read is not None), default=0.0)
-        every = self._soundings.every
+        every = self._poller.every
         self._drained.look(now, messages, removed=removed, read_at=read_at, every=every, held_up=held_up)
         self.view = parked_view(self.queues.values(), self._drained, at=now, oldest=2 * every)
 
@@ -73,5 +73,5 @@ class ParkedFigures:
         return added
 
     def _read(self, index: int) -> DepthRead | None:
-        found = self._soundings.found[index]
+        found = self._poller.found[index]
         return DepthRead(found.read_at, found.depth.messages, found.before, found.after) if found is not None else None

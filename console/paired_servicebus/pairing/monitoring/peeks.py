@@ -52,7 +52,7 @@ class Peeks:
     Args:
         client: the secondary namespace's; needs Listen.
         queues: the backlog queues' paths by index.
-        soundings: their counts; empty queues are not peeked.
+        poller: their counts; empty queues are not peeked.
         looks: the watchers; without any, nothing is peeked.
     """
 
@@ -61,7 +61,7 @@ class Peeks:
         steering: PairingRuntime,
         client: ServiceBusClient,
         queues: Mapping[int, str],
-        soundings: DepthPoller,
+        poller: DepthPoller,
         looks: PollWatchers,
     ) -> None:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
@@ -72,13 +72,13 @@ class Peeks:
         self._steering = steering
         self._client = client
         self._queues = queues
-        self._soundings = soundings
+        self._poller = poller
         self._looks = looks
 
     async def run(self) -> None:
         """Look into all queues, one after the other, after each reading of counts for watchers."""
         while True:
-            await self._soundings.ended.wait()
+            await self._poller.ended.wait()
             if self._looks.attended:
                 for index in self._queues:
                     await self.look(index)
@@ -86,10 +86,10 @@ class Peeks:
 
     async def look(self, index: int) -> None:
         """Look into one queue if that is due. A queue with unknown counts is skipped."""
-        sounding = self._soundings.found[index]
-        if sounding is not None:
-            await self._look_at_dead(index, sounding.depth.dead_lettered)
-            await self._look_at_oldest(index, sounding.depth.messages)
+        sample = self._poller.found[index]
+        if sample is not None:
+            await self._look_at_dead(index, sample.depth.dead_lettered)
+            await self._look_at_oldest(index, sample.depth.messages)
 
     async def _look_at_dead(self, index: int, count: int) -> None:
         if not count:

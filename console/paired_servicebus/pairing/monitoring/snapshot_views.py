@@ -97,7 +97,7 @@ def _route(entity: Entity, tally: Tally) -> str:
 def queues(
     steering: PairingRuntime,
     found: BacklogQueues,
-    soundings: DepthPoller,
+    poller: DepthPoller,
     peeks: Peeks,
     syphon_: Syphon | None,
     figures: ParkedFigures,
@@ -105,9 +105,9 @@ def queues(
     """Return every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
-        sounding = soundings.found.get(place.index)
+        sample = poller.found.get(place.index)
         parked = figures.parked(place.index)
-        grown = _growth(soundings, place.index, parked, steering.clock())
+        grown = _growth(poller, place.index, parked, steering.clock())
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
         views.append(
             QueueView(
@@ -116,14 +116,14 @@ def queues(
                 in_rotation=not place.pulled,
                 pulled_since=place.since if place.pulled else None,
                 pulled_reason=place.reason,
-                depth=sounding.depth.messages if sounding is not None else None,
-                dead_lettered=sounding.depth.dead_lettered if sounding is not None else None,
-                size_bytes=sounding.depth.size_bytes if sounding is not None else None,
-                read_at=sounding.read_at if sounding is not None else None,
-                read_every=soundings.every,
+                depth=sample.depth.messages if sample is not None else None,
+                dead_lettered=sample.depth.dead_lettered if sample is not None else None,
+                size_bytes=sample.depth.size_bytes if sample is not None else None,
+                read_at=sample.read_at if sample is not None else None,
+                read_every=poller.every,
                 moved=progress.moved if progress is not None else 0,
                 pump_text=progress.line if progress is not None else "",
-                scheduled=sounding.depth.scheduled if sounding is not None else None,
+                scheduled=sample.depth.scheduled if sample is not None else None,
                 set_aside=progress.set_aside if progress is not None else 0,
                 growth=round(grown.messages, 2) if grown is not None else None,
                 bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
@@ -138,9 +138,9 @@ def queues(
     return tuple(views)
 
 
-def _growth(soundings: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
+def _growth(poller: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
     """Return a queue's growth by its readings and the present figure; None: unknown."""
-    readings = tuple(soundings.readings[index])
+    readings = tuple(poller.readings[index])
     if readings and parked is not None:
         readings = (*readings, reading_now(readings[-1], parked, now))
     return growth(readings)
@@ -176,11 +176,11 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(soundings: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
+def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
     """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
-    found = soundings.found
-    said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
-    dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
+    found = poller.found
+    said = [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
+    dead = sum(sample.depth.dead_lettered for sample in found.values() if sample is not None)
     if stalled:
         said.append(stalled)
     if dead:

@@ -31,9 +31,9 @@ STUCK_SECONDS: Final = 30.0
 class SyphonReport:
     """The syphon's status by its moved messages; updated once a second."""
 
-    def __init__(self, steering: PairingRuntime, soundings: DepthPoller, figures: ParkedFigures) -> None:
+    def __init__(self, steering: PairingRuntime, poller: DepthPoller, figures: ParkedFigures) -> None:
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self._figures = figures
         self._pumps = figures.pumps
         self._standstill = Standstill()
@@ -97,14 +97,14 @@ class SyphonReport:
 
     def _read_at(self, queues: Collection[int]) -> float | None:
         """Return the oldest reading of these queues; None: one has no reading."""
-        reads = [self._soundings.found[index] for index in queues]
+        reads = [self._poller.found[index] for index in queues]
         return None if None in reads else min((one.read_at for one in reads if one is not None), default=None)
 
     def _unexplained_in(self, index: int) -> int:
         if not self._steering.machine.may_pump(index):
             return 0
-        sounding = self._soundings.found[index]
-        later = sounding.depth.scheduled or 0 if sounding is not None else 0
+        sample = self._poller.found[index]
+        later = sample.depth.scheduled or 0 if sample is not None else 0
         messages = self._figures.queues[index].messages
         return max(0, messages - self._pumps[index].progress.set_aside - later)
 

@@ -24,12 +24,12 @@ class UnmovedMessages:
     """
 
     def __init__(
-        self, steering: PairingRuntime, soundings: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
+        self, steering: PairingRuntime, poller: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
     ) -> None:
         self.syphons: tuple[str, ...] = ()
         """The other engines known to run a syphon for the same namespaces."""
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self._unused = unused
         self._has_syphon = has_syphon
         self._stalled = StallDetector()
@@ -41,10 +41,10 @@ class UnmovedMessages:
 
     def reasons(self, *, aside: int) -> frozenset[PollReason]:
         """Return the rules' reasons for reading the depths. `aside`: messages that a syphon here holds."""
-        found, queues = self._soundings.reasons(aside=aside), self._queues()
+        found, queues = self._poller.reasons(aside=aside), self._queues()
         if self._has_syphon:
             return found | {PollReason.SYPHON}
-        unmoved = queues and (self._parked(queues)[0] or self._soundings.parked_since)
+        unmoved = queues and (self._parked(queues)[0] or self._poller.parked_since)
         return found | {PollReason.UNMOVED} if unmoved else found
 
     def follow(self) -> None:
@@ -60,7 +60,7 @@ class UnmovedMessages:
         if not messages:
             return ()
         said = "1 message is" if messages == 1 else f"{messages} messages are"
-        if len(queues) == len(self._soundings.found):
+        if len(queues) == len(self._poller.found):
             end = f"{said} parked, and no syphon is known here; one of another host or user may run"
             return (f"syphon unknown: {end}",)
         end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
@@ -69,12 +69,12 @@ class UnmovedMessages:
     def _queues(self) -> frozenset[int]:
         if self._has_syphon:
             return frozenset()
-        queues, moved = frozenset(self._soundings.found), self._unused.usage.moved
+        queues, moved = frozenset(self._poller.found), self._unused.usage.moved
         if not self.syphons:
             return queues
         return queues - moved if moved else frozenset()
 
     def _parked(self, queues: Collection[int]) -> tuple[int, float]:
         """Return the messages in these queues when last read, and the time of the oldest reading."""
-        read = [one for index, one in self._soundings.found.items() if one is not None and index in queues]
+        read = [one for index, one in self._poller.found.items() if one is not None and index in queues]
         return sum(one.depth.messages for one in read), min((one.read_at for one in read), default=0.0)

@@ -1,7 +1,7 @@
 """The watch over both namespaces' clients: when one cannot be used any more, the other ends too (SPEC.md section 9).
 
 A pairing is faulted by a client that its application closed, or by a crashed task of its own; never by an outage. The
-SDK has no property for "closed". An idle sender of each client, never opened, is therefore told to cancel an empty
+SDK has no property for "closed". An idle sender of each client, never opened, is therefore asked to cancel an empty
 list. That contacts no namespace, and raises ValueError after its client was closed.
 """
 

@@ -160,7 +160,7 @@ class PairingRuntime:
         self._refusing: dict[str, Refusals] = {}
         """The entities with an unfinished episode of refused calls, by path."""
         self.event_log = EventLog(machine.policy)
-        self.hands: EffectHandler | None = None
+        self.effect_handler: EffectHandler | None = None
         self.together: Together = nullcontext
         """A context around consecutive announcements, so that a listener may write them together at its exit."""
         self._on_event = on_event
@@ -168,7 +168,7 @@ class PairingRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
         self._ended: PairingError | None = None
-        self.hand = InFlight()
+        self.in_flight = InFlight()
         self.settled: Collection[str] = frozenset() if machine.policy.journal == "all" else machine.settled
         """Paths without case of the entities whose accepted sends are only counted, without events or receipts."""
 
@@ -253,30 +253,30 @@ class PairingRuntime:
             self.announce(effect.event)
             self._see_to_links(effect.event)
             self.changed()
-        elif self.hands is None:
+        elif self.effect_handler is None:
             raise RuntimeError(f"{effect} came before the pairing was open")
         elif isinstance(effect, SendPing):
             self.tally(effect.entity).pings_sent += 1
             self.meter.pings += 1
-            self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
+            self.tasks.start(self.effect_handler.ping(effect), name=f"ping {effect.number} to {effect.entity}")
         elif isinstance(effect, ProbeEntity):
             self.tally(effect.entity).pings_sent += 1
             self.meter.pings += 1
-            self.tasks.start(self.hands.probe_entity(effect), name=f"probe of {effect.entity}")
+            self.tasks.start(self.effect_handler.probe_entity(effect), name=f"probe of {effect.entity}")
         else:
-            self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
+            self.tasks.start(self.effect_handler.probe(effect), name=f"probe of backlog queue {effect.queue}")
 
     def _see_to_links(self, event: Event) -> None:
         """Update links for a state change, before waiting tasks wake."""
-        if not isinstance(event, StateChanged) or self.hands is None:
+        if not isinstance(event, StateChanged) or self.effect_handler is None:
             return
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
         if diverts is not diverted:
             self.tally(event.entity).refusals.turn(event.at)
         if diverts and not diverted:
-            self.hands.failed_over(event.entity)
+            self.effect_handler.failed_over(event.entity)
         elif diverted and not diverts:
-            self.hands.failed_back(event.entity)
+            self.effect_handler.failed_back(event.entity)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class PairingRuntime:
         self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
-        self.hand.close()
+        self.in_flight.close()
         self.changed()
 
     def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
@@ -410,17 +410,17 @@ class PairingRuntime:
                 error.in_doubt = in_doubt
             raise error from self._ended.__cause__
 
-    def in_hand(self, entity: str = "", messages: int = 0) -> InFlight:
+    def enter_call(self, entity: str = "", messages: int = 0) -> InFlight:
         """Return the context of a call that sends `messages` to `entity`; raises as `refuse_when_ended`."""
         if self._ended is not None and messages:
             self.refuse(entity, messages, closed_reason(self._ended))
         self.refuse_when_ended()
-        return self.hand
+        return self.in_flight
 
     async def await_in_flight(self, within: float) -> None:
         """Wait for the calls under way, at most `within` seconds; after `end`."""
         try:
             async with asyncio.timeout(within):
-                await self.hand.empty.wait()
+                await self.in_flight.empty.wait()
         except TimeoutError:
             return  # the links are cut next, and they raise

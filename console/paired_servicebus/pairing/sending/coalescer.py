@@ -91,8 +91,8 @@ class Coalescer:
         """Whether a send is under way or waits."""
         return self._sending is not None and not self._sending.done()
 
-    async def send(self, parcel: PendingSend, timeout: float) -> None:
-        """Send all messages; `parcel.accepted` has the progress when this raises.
+    async def send(self, pending: PendingSend, timeout: float) -> None:
+        """Send all messages; `pending.accepted` has the progress when this raises.
 
         Raises:
             TimeoutError: after `timeout` seconds and GRACE.
@@ -103,11 +103,11 @@ class Coalescer:
             self._sending = self._tasks.start(self._run(), name=f"the sends to {self.link.path}")
             if self._sending is None:
                 raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
-        parcel.ends = asyncio.get_running_loop().time() + timeout
-        for message in parcel.messages:
-            self._waiting.setdefault(self._batch_key(message), deque()).append((parcel, message))
+        pending.ends = asyncio.get_running_loop().time() + timeout
+        for message in pending.messages:
+            self._waiting.setdefault(self._batch_key(message), deque()).append((pending, message))
         async with asyncio.timeout(timeout + GRACE):
-            await parcel.outcome
+            await pending.outcome
 
     async def _run(self) -> None:
         self.under_way = True
@@ -152,15 +152,15 @@ class Coalescer:
 
     def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
         """Add the first message to the batch; return False if it does not fit."""
-        parcel, message = queue[0]
+        pending, message = queue[0]
         try:
             batch.add_message(message)
         except MessageSizeExceededError:
             return False
         except Exception as error:  # noqa: BLE001 - an encoding error fails its own caller only
-            if self._underway and self._underway[-1][0] is parcel:
+            if self._underway and self._underway[-1][0] is pending:
                 return False  # the messages before it are sent first, so that its caller knows the progress
-            _failed([(parcel, message)], error)
+            _failed([(pending, message)], error)
         else:
             self._underway.append(queue.popleft())
         return True
@@ -181,7 +181,7 @@ class Coalescer:
 
     async def _attempt(self, load: Load, batch: ServiceBusMessageBatch | None) -> None:
         """Send once, within the longest remaining time of its callers."""
-        left = max(parcel.ends for parcel, _ in load) - asyncio.get_running_loop().time()
+        left = max(pending.ends for pending, _ in load) - asyncio.get_running_loop().time()
         await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _MIN_SECONDS))
 
     async def _in_parts(self, load: Load, kind: FailureKind) -> None:
@@ -195,7 +195,7 @@ class Coalescer:
         for one in load:
             if live := _live([one]):
                 await self._send(live)
-        if not any(_refused(parcel) for parcel, _ in load):
+        if not any(_refused(pending) for pending, _ in load):
             self.one_by_one = True
             self._say(f"{self.link.path} refuses batches of unlike messages ({kind}): it gets them one by one")
 
@@ -218,21 +218,21 @@ def _first(queue: deque[tuple[PendingSend, Sendable]]) -> tuple[PendingSend, Sen
 def _accepted(load: Load) -> None:
     """Report the accepted messages to each caller, in order."""
     start = 0
-    for index, (parcel, _) in enumerate(load):
-        if index + 1 < len(load) and load[index + 1][0] is parcel:
+    for index, (pending, _) in enumerate(load):
+        if index + 1 < len(load) and load[index + 1][0] is pending:
             continue
         messages = [message for _, message in load[start : index + 1]]
         start = index + 1
-        parcel.accepted += len(messages)
-        parcel.on_accepted(messages)
-        if parcel.accepted == len(parcel.messages) and not parcel.outcome.done():
-            parcel.outcome.set_result(None)
+        pending.accepted += len(messages)
+        pending.on_accepted(messages)
+        if pending.accepted == len(pending.messages) and not pending.outcome.done():
+            pending.outcome.set_result(None)
 
 
 def _failed(load: Load, error: BaseException) -> None:
-    for parcel, _ in load:
-        if not parcel.outcome.done():
-            parcel.outcome.set_exception(error)
+    for pending, _ in load:
+        if not pending.outcome.done():
+            pending.outcome.set_exception(error)
 
 
 def _live(load: Load) -> Load:
@@ -240,7 +240,7 @@ def _live(load: Load) -> Load:
     return [one for one in load if not one[0].outcome.done()]
 
 
-def _refused(parcel: PendingSend) -> bool:
+def _refused(pending: PendingSend) -> bool:
     """Return whether one of its messages was refused; False if its caller has left."""
-    done = parcel.outcome.done() and not parcel.outcome.cancelled()
-    return done and parcel.outcome.exception() is not None
+    done = pending.outcome.done() and not pending.outcome.cancelled()
+    return done and pending.outcome.exception() is not None

@@ -148,7 +148,7 @@ class PairedSender:
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)
         else:
-            with self._steering.in_hand(self.entity_name, len(messages)):
+            with self._steering.enter_call(self.entity_name, len(messages)):
                 await self._deliver(self._call(messages, whole, timeout))
         if messages[0] is not message:
             forget(message)
@@ -165,7 +165,7 @@ class PairedSender:
         singles = outgoing(messages)
         if not singles:
             return []
-        with self._steering.in_hand(self.entity_name, len(singles)):
+        with self._steering.enter_call(self.entity_name, len(singles)):
             numbers = await self._schedule(singles, schedule_time_utc, timeout)
         forget(messages)
         return numbers
@@ -189,7 +189,7 @@ class PairedSender:
                 )
         _check(timeout)
         limit = timeout or self._steering.policy.send_timeout
-        with self._steering.in_hand():
+        with self._steering.enter_call():
             await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
 
     # -- one call's way ---------------------------------------------------------------------------------------
@@ -197,7 +197,12 @@ class PairedSender:
     def _straight(self) -> LinkUse | None:
         """Return the link to the primary if a send may use it directly, without a SendRouter; else None."""
         steering = self._steering
-        if self._key not in steering.settled or self._memory.busy or self._together.under_way or steering.hand.closing:
+        if (
+            self._key not in steering.settled
+            or self._memory.busy
+            or self._together.under_way
+            or steering.in_flight.closing
+        ):
             return None
         return self._primary.claim_idle()
 
@@ -205,11 +210,11 @@ class PairedSender:
         self, use: LinkUse, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
     ) -> None:
         """Send as the SDK does, and count. Handle a failure as that of any other attempt."""
-        steering, hand = self._steering, self._steering.hand
+        steering, in_flight = self._steering, self._steering.in_flight
         payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
         limit = self._limit if timeout is None else min(timeout, self._limit)
         bodies = sum(map(body_bytes, messages))
-        hand.count += 1
+        in_flight.count += 1
         try:
             try:
                 use.begin(limit)
@@ -226,10 +231,10 @@ class PairedSender:
                 return
             await self._deliver(call, failure)
         finally:
-            if hand.closing:
-                hand.leave()
+            if in_flight.closing:
+                in_flight.leave()
             else:
-                hand.count -= 1
+                in_flight.count -= 1
 
     def _call(
         self,
@@ -318,9 +323,9 @@ class PairedSender:
         else:
             await link.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
-        self._judge_survival(left, whole)
+        self._count_too_large(left, whole)
 
-    def _judge_survival(
+    def _count_too_large(
         self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int | None = None
     ) -> None:
         lost = too_large(accepted, whole, self.entity_name, self._room, bodies=bodies)
@@ -339,14 +344,14 @@ class PairedSender:
         parked: list[Sendable] = [park(message, self.entity_name) for message in left]
         for message in parked:
             refuse_too_large(message, limit)
-        parcel = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
+        pending = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
         try:
-            await queue.send(parcel, timeout)
+            await queue.send(pending, timeout)
         except MessageSizeExceededError as error:
-            culprit = parked[parcel.accepted]
+            culprit = parked[pending.accepted]
             raise BacklogMessageSizeError(size=size_of(culprit), limit=limit, message_id=id_of(culprit)) from error
         finally:
-            del left[: parcel.accepted]
+            del left[: pending.accepted]
 
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
         numbers: list[int] = []
@@ -395,7 +400,7 @@ class PairedSender:
             sends.accepted += count
             sends.new_accepted += count
         if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
-            self._judge_survival(messages, whole, bodies)
+            self._count_too_large(messages, whole, bodies)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
         steering, name = self._steering, self.entity_name
