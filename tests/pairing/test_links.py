@@ -139,9 +139,9 @@ async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) 
     closing = paired.get_queue_sender("orders")
     await closing.send_messages(ServiceBusMessage(b"x"))
     link = closing._primary
-    assert link._turn.take()
+    assert link._lock.acquire_nowait()
     ending = asyncio.create_task(closing.close())
     await asyncio.sleep(0)
     assert not link.is_open
-    link._turn.give_back()
+    link._lock.release()
     await ending
