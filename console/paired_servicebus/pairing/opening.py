@@ -182,11 +182,11 @@ class _Opening:
 
     async def _remarks(self, admin: Management, name: str) -> list[tuple[str, str]]:
         """Return remarks for the operator: a warning's subject, and its sentence."""
-        said = [("options", text) for text in self.policy.remarks]
+        remarks = [("options", text) for text in self.policy.remarks]
         label = first_label(self.hosts[0])
         others = await backlog_queues.count_strangers(admin, label) if label.casefold() != name.casefold() else 0
         if others:
-            said.append(
+            remarks.append(
                 (
                     "backlog queues",
                     f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a "
@@ -194,4 +194,4 @@ class _Opening:
                     f'set its primary_name="{name}"',
                 )
             )
-        return said
+        return remarks

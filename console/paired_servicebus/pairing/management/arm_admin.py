@@ -72,7 +72,6 @@ class ArmAdmin:
         await self._put(path, properties)
 
     async def depth(self, path: str) -> Depth:
-        """Implement `Management`."""
         return _depth(_properties(await self._get(path)))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
@@ -80,9 +79,9 @@ class ArmAdmin:
         found: dict[str, Depth] = {}
         async for page in limit_pages(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
             async for one in page:
-                path, told = (one.name or "").replace("~", "/").casefold(), _properties(one)
-                if path.startswith(prefix.casefold()) and told.count_details is not None:
-                    found[path] = _depth(told)
+                path, described = (one.name or "").replace("~", "/").casefold(), _properties(one)
+                if path.startswith(prefix.casefold()) and described.count_details is not None:
+                    found[path] = _depth(described)
         return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
@@ -97,7 +96,6 @@ class ArmAdmin:
         await self._client.queues.delete(*self._where, _arm_name(path), **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """Implement `Management`."""
         try:
             queue = await self._get(path)
         except ResourceNotFoundError:
@@ -110,17 +108,18 @@ class ArmAdmin:
 
     async def namespace(self) -> NamespaceInfo:
         """Return name, tier, region and status."""
-        told = await self._client.namespaces.get(*self._where, **ONCE)
-        properties = told.properties
+        described = await self._client.namespaces.get(*self._where, **ONCE)
+        properties = described.properties
         return NamespaceInfo(
-            name=told.name or "",
-            tier=Tier.called(str(getattr(told.sku.name, "value", told.sku.name)) if told.sku is not None else None),
-            region=told.location or "",
+            name=described.name or "",
+            tier=Tier.called(
+                str(getattr(described.sku.name, "value", described.sku.name)) if described.sku is not None else None
+            ),
+            region=described.location or "",
             status=(properties.status if properties is not None else None) or "",
         )
 
     async def close(self) -> None:
-        """Close the client."""
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:
@@ -144,17 +143,17 @@ def _properties(queue: SBQueue) -> SBQueueProperties:
     return queue.properties or SBQueueProperties()
 
 
-def _depth(told: SBQueueProperties) -> Depth:
-    counts = told.count_details
+def _depth(described: SBQueueProperties) -> Depth:
+    counts = described.count_details
     dead = (counts.dead_letter_message_count if counts is not None else None) or 0
-    accessed = told.accessed_at
+    accessed = described.accessed_at
     return Depth(
-        messages=max(0, (told.message_count or 0) - dead),
+        messages=max(0, (described.message_count or 0) - dead),
         dead_lettered=dead,
-        size_bytes=told.size_in_bytes or 0,
+        size_bytes=described.size_in_bytes or 0,
         scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-        created_at=told.created_at.timestamp() if told.created_at is not None else None,
+        created_at=described.created_at.timestamp() if described.created_at is not None else None,
     )
 
 

@@ -40,7 +40,6 @@ class AtomAdmin:
         return [_facts(one) async for one in self._client.list_queues(**ONCE) if one.name.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        """Implement `Management`."""
         await self._client.create_queue(
             path,
             max_size_in_megabytes=MAX_SIZE_MB,
@@ -54,7 +53,6 @@ class AtomAdmin:
         )
 
     async def depth(self, path: str) -> Depth:
-        """Implement `Management`."""
         return _depth(await self._client.get_queue_runtime_properties(path, **ONCE))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
@@ -78,11 +76,9 @@ class AtomAdmin:
         await self._client.update_queue(queue, **ONCE)
 
     async def delete_queue(self, path: str) -> None:
-        """Implement `Management`."""
         await self._client.delete_queue(path, **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """Implement `Management`."""
         try:
             queue = await self._client.get_queue(path, **ONCE)
         except (ResourceNotFoundError, AttributeError):  # the SDK cannot parse a topic's description
@@ -94,24 +90,23 @@ class AtomAdmin:
 
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
-        told = await self._client.get_namespace_properties(**ONCE)
-        return NamespaceInfo(name=told.name or "", tier=Tier.called(told.messaging_sku))
+        described = await self._client.get_namespace_properties(**ONCE)
+        return NamespaceInfo(name=described.name or "", tier=Tier.called(described.messaging_sku))
 
     async def close(self) -> None:
-        """Close the client."""
         await self._client.close()
 
 
-def _depth(told: QueueRuntimeProperties) -> Depth:
-    dead = told.dead_letter_message_count or 0
-    accessed = told.accessed_at_utc
+def _depth(described: QueueRuntimeProperties) -> Depth:
+    dead = described.dead_letter_message_count or 0
+    accessed = described.accessed_at_utc
     return Depth(
-        messages=max(0, (told.total_message_count or 0) - dead),
+        messages=max(0, (described.total_message_count or 0) - dead),
         dead_lettered=dead,
-        size_bytes=told.size_in_bytes or 0,
-        scheduled=told.scheduled_message_count or 0,
+        size_bytes=described.size_in_bytes or 0,
+        scheduled=described.scheduled_message_count or 0,
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-        created_at=told.created_at_utc.timestamp() if told.created_at_utc is not None else None,
+        created_at=described.created_at_utc.timestamp() if described.created_at_utc is not None else None,
     )
 
 

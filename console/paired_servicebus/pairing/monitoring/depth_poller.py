@@ -90,7 +90,6 @@ class DepthPoller:
             await self.ended.wait()
 
     async def read(self) -> None:
-        """Read all queues now."""
         parked, before = self._steering.meter.parked, {index: self.counts(index) for index in self.found}
         told = await self._reader.read()
         self._parked_before = parked

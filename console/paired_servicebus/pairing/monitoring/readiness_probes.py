@@ -92,8 +92,10 @@ async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> lis
 async def _read_queue(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
     if limit is None:  # it is missing, and its link was refused for that
         return queue
-    told = await depth(admin, queue.path)
-    return replace(queue, messages=told.messages, size_bytes=told.size_bytes, limit_bytes=limit, read_at=time.time())
+    counts = await depth(admin, queue.path)
+    return replace(
+        queue, messages=counts.messages, size_bytes=counts.size_bytes, limit_bytes=limit, read_at=time.time()
+    )
 
 
 async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]:

@@ -158,7 +158,6 @@ def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
 
 
 def billed(meter: Meter) -> BilledView:
-    """Return the meter's counts."""
     return BilledView(
         sends=meter.sends,
         parked=meter.parked,
@@ -179,12 +178,12 @@ def billed(meter: Meter) -> BilledView:
 def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
     """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
     found = poller.found
-    said = [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
+    alarms_ = [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
     dead = sum(sample.depth.dead_lettered for sample in found.values() if sample is not None)
     if stalled:
-        said.append(stalled)
+        alarms_.append(stalled)
     if dead:
-        said.append(f"{dead} dead-lettered messages are in the backlog queues")
+        alarms_.append(f"{dead} dead-lettered messages are in the backlog queues")
     if isinstance(ended, PairedClientError):
-        said.append(str(ended))
-    return tuple(said)
+        alarms_.append(str(ended))
+    return tuple(alarms_)

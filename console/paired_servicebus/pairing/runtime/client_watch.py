@@ -44,7 +44,6 @@ class WatchedClient:
             self._idle = self._client.get_queue_sender(path)
 
     async def is_closed(self) -> bool:
-        """Return whether the client was closed."""
         if self._idle is None:
             return False
         try:

@@ -67,7 +67,6 @@ class EventLog:
         }
 
     def note(self, event: Event) -> None:
-        """Write the event's line, if it has one."""
         take = self._takes.get(type(event))
         if take is not None:
             take(event)
@@ -107,9 +106,9 @@ class EventLog:
     # -- events -----------------------------------------------------------------------------------------------
 
     def _state_changed(self, event: StateChanged) -> None:
-        said = self._change(event)
-        if said is not None:
-            level, text = said
+        line = self._change(event)
+        if line is not None:
+            level, text = line
             self._write(("entity", event.entity), level, f"{event.entity} {text}", event.at)
 
     def _change(self, event: StateChanged) -> tuple[int, str] | None:

@@ -174,7 +174,6 @@ class PairingRuntime:
 
     @property
     def policy(self) -> Policy:
-        """The options in force."""
         return self.machine.policy
 
     def draw(self) -> float:
@@ -182,14 +181,13 @@ class PairingRuntime:
         return random.random()
 
     def tally(self, entity: str) -> Tally:
-        """Return one entity's counters."""
         key = entity.casefold()
         found = self.tallies.get(key)
         if found is None:
             found = self.tallies[key] = Tally()
         return found
 
-    # -- told -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
         """Step the machine and perform its effects."""

@@ -80,7 +80,6 @@ class _Place:
         self.failures = min(self.failures + 1, MAX_SKIPPED_CHECKS)
 
     def clear_failures(self) -> None:
-        """Clear the failures of an open link."""
         self.refusal, self.failures, self.skip = None, 0, 0
 
 
@@ -164,7 +163,6 @@ class Standby:
             queue.link.cut()
 
     async def close(self) -> None:
-        """Detach all links."""
         await asyncio.gather(*(queue.link.close() for queue in self.queues.values()))
 
     async def _maintain(self, place: _Place) -> None:

@@ -13,7 +13,6 @@ class FairLock:
 
     def __init__(self) -> None:
         self.held = False
-        """Whether it is held."""
         self.waiting: deque[asyncio.Future[None]] = deque()
         """The next holders; some may be cancelled."""
 

@@ -285,9 +285,9 @@ class PairedSender:
                     return
             else:
                 call.gave_up = step
-                told = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
-                self._refused(call.left, call.doubt, str(told))
-                raise call.final_error(told, steering.judge) from call.failure
+                given_up = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
+                self._refused(call.left, call.doubt, str(given_up))
+                raise call.final_error(given_up, steering.judge) from call.failure
 
     def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
         """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""

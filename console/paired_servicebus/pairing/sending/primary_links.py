@@ -77,7 +77,6 @@ class PrimaryLinks:
             link.cut()
 
     async def close(self) -> None:
-        """Detach all links."""
         await asyncio.gather(*(link.close() for link in self._all()))
 
     async def _reopen(self, link: SenderLink) -> None:

@@ -123,7 +123,7 @@ class SenderLink:
         fresh = self._make()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attach if retry else sdk_internals.attach_once, gated=True, urgent=False)
+                await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
                 await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -247,7 +247,7 @@ class SenderLink:
         sender = self._sender
         if self._opened:
             return await act(sender)
-        done = await self._act(sender, act, gated=True, urgent=urgent)
+        done = await self._act(sender, act, urgent=urgent)
         await self._mark_open(sender)
         return done
 
@@ -256,10 +256,9 @@ class SenderLink:
         sender: ServiceBusSender,
         act: Callable[[ServiceBusSender], Awaitable[Any]],
         *,
-        gated: bool,
         urgent: bool,
     ) -> Any:
-        if self._gate is None or not gated:
+        if self._gate is None:
             return await act(sender)
         async with self._gate.slot(urgent=urgent):
             return await act(sender)
@@ -303,7 +302,6 @@ class LinkUse:
         """Whether the link was idle for long enough to be cut."""
         self.began = 0.0
         self.sender: Any = None
-        """The SDK sender."""
 
     def begin(self, timeout: float) -> None:
         """Take the link for one send of `timeout` seconds."""
@@ -320,7 +318,6 @@ class LinkUse:
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
         return asyncio.get_running_loop().time() - self.began
 
     def __enter__(self) -> Any:
