@@ -75,7 +75,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
 async def test_many_queues_are_tried_in_turns_the_oldest_proof_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.MAX_PROBED", 2)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.AT_MOST", 2)
     paths = [f"q{index}" for index in range(3)]
     async with world.client("secondary") as client:
         proofs = ReadinessProbes(client, paths)
