@@ -1,6 +1,7 @@
-"""Install each extra in an environment of its own and compare its size with its limit: `python -m tests.installed_size`.
+"""Install each extra in its own environment, compare its size with its limit: `python -m tests.installed_size`.
 
-Needs the package index. Sizes are of all files below site-packages, without compiled bytecode, in MB of 1,048,576 bytes.
+Needs the package index. Sizes are those of all files below site-packages without
+compiled bytecode, in MB of 1,048,576 bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ def install(extra: str, folder: Path) -> Path:
     """Install the distribution with one extra; return its site-packages. Raises CalledProcessError."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-compile", f"{ROOT}[{extra}]"],
+        [
+            *(sys.executable, "-m", "pip", "--python", folder / "bin/python"),
+            *("install", "-q", "--no-compile", f"{ROOT}[{extra}]"),
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return next((folder / "lib").glob("python*/site-packages"))
 
 

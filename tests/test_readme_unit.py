@@ -17,7 +17,7 @@ PROGRAM = "/opt/paired/bin/paired"
 
 @pytest.fixture
 def unit() -> str:
-    (found,) = re.findall(r"```ini\n(# /etc/systemd.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (found,) = re.findall(r"```ini\n(# /etc/systemd.*?)```", (ROOT / "console/paired_servicebus/engine/README.md").read_text(), re.DOTALL)
     return str(found)
 
 

@@ -24,7 +24,7 @@ from paired_servicebus.pipeline.drain.drain_files import DrainOrder
 from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
-from paired_servicebus.pipeline.rehearsal.policy_grid import PlayRequest as Rehearsal
+from paired_servicebus.pipeline.rehearsal.policy_grid import Order as Rehearsal
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 30.0

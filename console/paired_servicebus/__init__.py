@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paired_servicebus.extras import explain_missing
 
 if TYPE_CHECKING:
-    from paired_servicebus.application import pair_namespaces
+    from paired_servicebus.application import PairingOpener, pair_namespaces
     from paired_servicebus.core.errors import (
         BacklogMessageSizeError,
         BacklogQueueError,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SendError,
     )
     from paired_servicebus.core.model.verdict import FailureKind, Judgement, Verdict, judge
+    from paired_servicebus.namespaces import Namespace
     from paired_servicebus.pairing import (
         ArmAdmin,
         PairedNamespaceOptions,
@@ -57,6 +58,7 @@ _HOMES = {
     "ForeignLoopError": _ERRORS,
     "IllegalEventError": _ERRORS,
     "Judgement": _VERDICT,
+    "Namespace": "paired_servicebus.namespaces",
     "NamespaceUnreachableError": _ERRORS,
     "PairedClientError": _ERRORS,
     "PairedError": _ERRORS,
@@ -66,6 +68,7 @@ _HOMES = {
     "PairedServiceBusClient": _PAIRING,
     "PairingClosedError": _ERRORS,
     "PairingError": _ERRORS,
+    "PairingOpener": "paired_servicebus.application",
     "ReservedPropertyError": _ERRORS,
     "SameNamespaceError": _ERRORS,
     "ScheduledInBacklogError": _ERRORS,
@@ -89,6 +92,7 @@ __all__ = [
     "ForeignLoopError",
     "IllegalEventError",
     "Judgement",
+    "Namespace",
     "NamespaceUnreachableError",
     "PairedClientError",
     "PairedError",
@@ -98,6 +102,7 @@ __all__ = [
     "PairedServiceBusClient",
     "PairingClosedError",
     "PairingError",
+    "PairingOpener",
     "ReservedPropertyError",
     "SameNamespaceError",
     "ScheduledInBacklogError",

@@ -1,10 +1,8 @@
-"""Pairing for applications: `pair_namespaces` as `console` exports it, with an engine around it where that is wanted.
+"""The door for applications: `pair_namespaces`, with an engine around the pairing if `control` is given.
 
-With `control` the application's own process is an engine: it has a journal and a control socket, consoles list it and
-command it, and it ends with the pairing. It is called after the primary namespace; where several processes of one
-machine pair the same, the next ones are NAME-2, NAME-3, …, and each finds its own journal again.
-
-Without `control` nothing here costs anything: it is the pairing's own function.
+With `control` the application's own process is an engine. It has a journal and a control socket; consoles list and
+command it; it ends with the pairing. It is named after the primary namespace. Further processes of one machine that
+pair the same are NAME-2, NAME-3, …, and each finds its own journal again.
 """
 
 from __future__ import annotations
@@ -12,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, Unpack, overload
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -33,10 +33,13 @@ from paired_servicebus.engine.readiness.local_evidence import local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
+from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
 from paired_servicebus.pairing.arguments import check_arguments
+from paired_servicebus.pairing.management.management_port import SecondaryAdmin
 from paired_servicebus.pairing.management.primary_name import host_of
+from paired_servicebus.pairing.options import PairingOptions
 from paired_servicebus.settings import ListenAddress, SettingLocation, read_address, read_command
 
 MAX_ENGINES_PER_NAME: Final = 100
@@ -47,7 +50,25 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 OnEvent = Callable[[Event], object]
 
 
-async def pair_namespaces(
+@overload
+def pair_namespaces(
+    primary: Namespace,
+    secondary: Namespace,
+    /,
+    *,
+    admin: Callable[[], SecondaryAdmin] | None = None,
+    control: bool | str = False,
+    environment: str = "",
+    read_only: bool = False,
+    require_reason: bool = False,
+    metrics: int | str | None = None,
+    on_change: str = "",
+    on_event: OnEvent | None = None,
+    judge: Judge = judge,
+    **chosen: Unpack[PairingOptions],
+) -> PairingOpener: ...
+@overload
+def pair_namespaces(
     primary_client: ServiceBusClient,
     options: SendAvailabilityPairedNamespaceOptions,
     *,
@@ -59,45 +80,150 @@ async def pair_namespaces(
     on_change: str = "",
     on_event: OnEvent | None = None,
     judge: Judge = judge,
-) -> PairedServiceBusClient:
-    """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
+) -> PairingOpener: ...
+def pair_namespaces(
+    primary_client: ServiceBusClient | Namespace,
+    options: SendAvailabilityPairedNamespaceOptions | Namespace,
+    *,
+    admin: Callable[[], SecondaryAdmin] | None = None,
+    control: bool | str = False,
+    environment: str = "",
+    read_only: bool = False,
+    require_reason: bool = False,
+    metrics: int | str | None = None,
+    on_change: str = "",
+    on_event: OnEvent | None = None,
+    judge: Judge = judge,
+    **chosen: Unpack[PairingOptions],
+) -> PairingOpener:
+    """Pair the primary with the secondary namespace. Await the result, or use it as an asynchronous context manager:
 
-    Where it raises, the clients are still the caller's, to be closed or used again.
+        async with pair_namespaces(primary, secondary, enable_syphon=True) as paired: ...
+
+    Both namespaces are given as `Namespace`, then the clients are made here and closed with the pairing; or the
+    primary as a ServiceBusClient and the secondary with the options. If pairing raises, the caller's clients stay open.
 
     Args:
-        primary_client: the namespace the application talks to.
-        options: the secondary namespace's clients, and how to behave.
-        control: have a journal and a control socket in this process, for consoles of this user on this machine; a
+        primary_client: the namespace that the application uses.
+        options: the secondary namespace; its clients in `SendAvailabilityPairedNamespaceOptions`, or a `Namespace`
+            with a Manage right (Send and Listen included).
+        admin: with `Namespace`: makes the client that manages the secondary; default: Atom with its credential.
+        control: run a journal and a control socket in this process, for consoles of this user on this machine; a
             text names the engine, else it is named after the primary namespace.
         environment, read_only, require_reason, metrics, on_change: with `control`, as in pairing.toml; a relative path
             in `on_change` starts from the working directory.
-        on_event: told every journalled event, in order, at once; must not block.
+        on_event: called with every journalled event, in order; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
+        chosen: with `Namespace`: the options of SPEC.md section 3 by name.
 
-    Raises:
-        ConfigurationError: an option out of range or without what it needs, a client that no pairing can be made of, or
-            no place for the control socket.
+    Raises, when awaited:
+        ConfigurationError: an option out of range or without its condition, an unusable client, or no place for the
+            control socket.
         SameNamespaceError: both clients belong to one namespace.
-        NamespaceUnreachableError, BacklogQueueError: as SPEC.md section 4.4 says.
+        NamespaceUnreachableError, BacklogQueueError: see SPEC.md section 4.4.
         EngineStartError: journal or control socket cannot be made.
+        TypeError: an unknown option.
     """
-    beside = _Extras.of(metrics, on_change)
-    if not control:
-        beside.refuse()
-        return await pair(primary_client, options, on_event=on_event, judge=judge)
-    check_arguments(primary_client, options)
-    options.policy()  # before anything is made
-    wanted = control if isinstance(control, str) else options.primary_name or first_label(host_of(primary_client))
-    places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
-    identity = EngineIdentity.of(
-        places.name,
-        environment=environment,
-        read_only=read_only,
-        require_reason=require_reason,
-        own_process=False,
+
+    async def pair_clients(
+        client: ServiceBusClient, given: SendAvailabilityPairedNamespaceOptions
+    ) -> PairedServiceBusClient:
+        extras = _Extras.of(metrics, on_change)
+        if not control:
+            extras.refuse()
+            return await pair(client, given, on_event=on_event, judge=judge)
+        check_arguments(client, given)
+        given.policy()  # before anything is made
+        wanted = control if isinstance(control, str) else given.primary_name or first_label(host_of(client))
+        places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
+        identity = EngineIdentity.of(
+            places.name,
+            environment=environment,
+            read_only=read_only,
+            require_reason=require_reason,
+            own_process=False,
+        )
+        engine = _Engine(identity, places, fd, given, extras)
+        return await engine.around(lambda record: pair(client, given, on_event=record, judge=judge), on_event)
+
+    async def start() -> PairedServiceBusClient:
+        if isinstance(primary_client, Namespace) or isinstance(options, Namespace):
+            return await _pair_by_name(primary_client, options, admin, chosen, pair_clients)
+        if chosen or admin is not None:
+            name = next(iter(chosen), "admin")
+            raise TypeError(f"{name} goes with two Namespace objects: here it belongs into options")
+        return await pair_clients(primary_client, options)
+
+    return PairingOpener(start())
+
+
+class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
+    """A pairing under construction: await it for the paired client, or enter it to close that client at the end."""
+
+    __slots__ = ("_opening", "_paired")
+
+    def __init__(self, opening: Coroutine[Any, Any, PairedServiceBusClient]) -> None:
+        self._opening = opening
+
+    def __await__(self) -> Generator[Any, Any, PairedServiceBusClient]:
+        return self._opening.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Resume the coroutine."""
+        return self._opening.send(value)
+
+    def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
+        """Raise an error in the coroutine."""
+        return self._opening.throw(kind if value is None else value)
+
+    def close(self) -> None:
+        """End the coroutine; the paired client, if there is one, stays open."""
+        self._opening.close()
+
+    async def __aenter__(self) -> PairedServiceBusClient:
+        self._paired = await self._opening
+        return self._paired
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._paired.close()
+
+
+async def _pair_by_name(
+    primary: object,
+    secondary: object,
+    admin: Callable[[], SecondaryAdmin] | None,
+    chosen: PairingOptions,
+    pair_clients: Callable[
+        [ServiceBusClient, SendAvailabilityPairedNamespaceOptions], Awaitable[PairedServiceBusClient]
+    ],
+) -> PairedServiceBusClient:
+    """Make the clients and pair them; close them if pairing fails."""
+    primary, secondary = _checked("primary", primary), _checked("secondary", secondary)
+    async with AsyncExitStack() as stack:
+        try:
+            clients = primary.client(), secondary.client()
+            manager = (admin or secondary.admin)()
+        except (ValueError, OSError) as error:  # OSError: a file of certificates that cannot be read
+            raise ConfigurationError(f"the SDK does not accept these settings of a namespace: {error}") from error
+        for one in (*clients, manager):
+            stack.push_async_callback(one.close)
+        options = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **chosen)
+        paired = await pair_clients(clients[0], options)
+        stack.pop_all()
+        return paired
+
+
+def _checked(name: str, given: object) -> Namespace:
+    """Return the namespace. Raises ConfigurationError."""
+    if isinstance(given, Namespace):
+        return given
+    kind = "text" if isinstance(given, str) else type(given).__name__  # a text may be a secret: it is not repeated
+    raise ConfigurationError(
+        f"{name} is a {kind}; it has to be a Namespace, such as Namespace.from_connection_string(...): the pairing "
+        "makes its own clients"
     )
-    engine = _Engine(identity, places, fd, options, beside)
-    return await engine.around(lambda record: pair(primary_client, options, on_event=record, judge=judge), on_event)
 
 
 @dataclass(frozen=True, slots=True)

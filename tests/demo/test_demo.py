@@ -112,15 +112,15 @@ def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path
 
 JUDGED_FOR_EVER = """
 import threading
-from paired_servicebus.demo import afterwards, command
+from paired_servicebus.demo import pipeline_audit, runner
 
 def judged(result, order):
     print("it is judged", flush=True)
     threading.Event().wait(60)
 
-afterwards.judged = judged
-command._watch = lambda worker, order: command.DemoResult
-command.run_demo(scenario="throttling", duration=60, seed=1, headless=False, json_line=True)
+pipeline_audit.judged = judged
+runner._watch = lambda worker, order: runner.DemoResult
+runner.run_demo(scenario="throttling", duration=60, seed=1, headless=False, json_line=True)
 """
 
 

@@ -292,7 +292,7 @@ async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> Non
 @pytest.mark.parametrize(
     ("verb", "targets", "to_type"),
     [
-        ("force", ("StandingOrders",), "StandingOrders"),
+        ("force", ("Orders",), "Orders"),
         ("force", ("orders", "payments"), "2"),
         ("redrive", ("1",), "1"),
         ("stop", (), "shop"),

@@ -194,7 +194,7 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
         import asyncio, os, signal, sys
         from pathlib import Path
         from paired_servicebus.core.model.pairing_events import PingSent, Record
-        from paired_servicebus.engine import records
+        from paired_servicebus.engine.journal import records
         from paired_servicebus.engine.journal.writer import Journal
 
         async def main():

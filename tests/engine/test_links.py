@@ -24,7 +24,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.journal.spool import read_records
 
-from .test_process import ROOT, WAIT, Site, sandbox, site, state_of, watch  # noqa: F401 - two are fixtures
+from .test_engine_process import ROOT, WAIT, Site, sandbox, site, state_of, watch  # noqa: F401 - two are fixtures
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
 

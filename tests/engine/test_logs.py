@@ -17,7 +17,7 @@ from paired_servicebus.engine.instance.logs import RepeatFilter, log_to, new_log
 FLOOD = """
 import logging, os, sys
 from pathlib import Path
-from paired_servicebus.engine import logs
+from paired_servicebus.engine.instance import logs
 logs.MAX_FILE_BYTES = 20_000
 logs.log_to_file(Path(sys.argv[1]))
 log = logging.getLogger("paired_servicebus.engine")

@@ -157,7 +157,7 @@ def test_names_with_quotes_and_line_ends_stay_one_sample() -> None:
 
 
 def test_the_rules_in_the_readme_name_metrics_that_exist() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "console/paired_servicebus/engine/README.md").read_text()
     (rules,) = re.findall(r"```yaml\ngroups:\n(.*?)```", text, re.DOTALL)
     made = {
         f"{each.name}_total" if each.type == "counter" else each.name for each in families(snapshot())
@@ -259,7 +259,7 @@ async def test_idle_connections_take_no_thread_each_and_keep_no_scraper_out(unti
 
 
 async def test_a_request_that_trickles_is_given_up(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(metrics, "FIRST_REQUEST_TIMEOUT", 0.1)
     async with served(until) as port, asyncio.timeout(WAIT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\n")

@@ -26,15 +26,15 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
     monkeypatch.setattr(other_engines, "EVERY", 0.0)
     monkeypatch.setattr(
-        other_engines, "engines_here", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
+        other_engines, "local_engines", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
     )
-    monkeypatch.setattr(other_engines, "socket_of", lambda places: places.socket)
+    monkeypatch.setattr(other_engines, "find_socket", lambda places: places.socket)
 
     async def look_at(places: Any) -> tuple[EngineStatus, ...]:
         await asyncio.sleep(0)
         return tuple(EngineStatus(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
 
-    monkeypatch.setattr(other_engines, "look_at", look_at)
+    monkeypatch.setattr(other_engines, "query_engines", look_at)
     told: list[Neighbours] = []
     feed: Any = Silent()
     task = asyncio.create_task(MultiEngineFeed(feed, Path("orders"), now=lambda: made.AT).run(told.append))

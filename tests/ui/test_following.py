@@ -64,7 +64,7 @@ async def test_an_engine_that_is_not_there_yet_is_waited_for(
     places = EnginePaths(state=tmp_path / "orders", socket=tmp_path / "s")
     found: list[EnginePaths] = []
     started: list[Path] = []
-    monkeypatch.setattr(follow_module, "socket_of", lambda each: each.socket)
+    monkeypatch.setattr(follow_module, "find_socket", lambda each: each.socket)
 
     class Feed:
         def __init__(self, socket: Path) -> None:

@@ -239,7 +239,8 @@ async def _closing(receiver: PairedReceiver) -> AsyncIterator[None]:
 async def _keep_session(receiver: PairedReceiver) -> None:
     """Renew a session's lock before it ends, as every receiver that stays in a session has to."""
     session = receiver.session
-    if session is not None and session.locked_until_utc - datetime.now(UTC) < RENEW_BEFORE:
+    until = session.locked_until_utc if session is not None else None
+    if until is not None and until - datetime.now(UTC) < RENEW_BEFORE:
         await session.renew_lock()
 
 

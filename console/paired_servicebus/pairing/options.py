@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -100,6 +100,35 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         """
         chosen: dict[str, Any] = {field.name: _seconds(getattr(self, field.name)) for field in fields(Policy)}
         return Policy(**chosen)
+
+
+class PairingOptions(TypedDict, total=False):
+    """The options of `SendAvailabilityPairedNamespaceOptions` that are values, as keyword arguments."""
+
+    primary_name: str | None
+    backlog_queue_count: int
+    failover_interval: Duration
+    enable_syphon: bool
+    ping_primary_interval: Duration
+    ping_timeout: Duration
+    ping: PingKind
+    syphon_retry_interval: Duration
+    syphon_receive_window: Duration
+    close_grace: Duration
+    send_timeout: Duration
+    hold_until_failover: bool
+    failback_pings: int
+    cool_down: Duration
+    ttl_policy: TtlPolicy
+    undeliverable_after: Duration
+    throttle_wait: Duration
+    quiet_period: Duration
+    journal: JournalKind
+    pump: PumpKind
+    syphon_rate: float
+    syphon_live_share: float
+    destinations: tuple[str, ...] | None
+    start_degraded: bool
 
 
 def _seconds(value: object) -> object:

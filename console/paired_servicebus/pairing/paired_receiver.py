@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
@@ -17,8 +17,13 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending.sdk_messages import is_ping
 
+if TYPE_CHECKING:
+    _ReceiverNames = ServiceBusReceiver  # its other names are looked up on the wrapped receiver
+else:
+    _ReceiverNames = object
 
-class PairedReceiver:
+
+class PairedReceiver(_ReceiverNames):
     """A receiver on the primary namespace, without our pings (SPEC.md section 8). Made by the paired client.
 
     It wraps one `ServiceBusReceiver`, which has every other name. `async for` leaves out pings, too.
@@ -27,8 +32,13 @@ class PairedReceiver:
     def __init__(self, receiver: ServiceBusReceiver) -> None:
         self._receiver = receiver
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._receiver, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._receiver, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._receiver)})
 
     async def __aenter__(self) -> Self:
         await self._receiver.__aenter__()

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
 from azure.core.paging import ItemPaged
-from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.application import pair_namespaces as pair
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.core.model.snapshot import (
+    BilledView,
+    EntityView,
+    ParkedView,
+    QueueView,
+    Readiness,
+    SyphonView,
+    UnusedView,
+)
 from paired_servicebus.core.model.verdict import Judge, judge
+from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient as AsyncClient
-from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
+from paired_servicebus.pairing.options import PairingOptions
 from paired_servicebus.sync.blocking_receiver import PairedReceiver
 from paired_servicebus.sync.blocking_sender import PairedSender
 from paired_servicebus.sync.exit_hook import close_at_exit, forget
-from paired_servicebus.sync.namespace_clients import Namespace
 from paired_servicebus.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 
 def pair_namespaces(
@@ -41,74 +51,37 @@ def pair_namespaces(
     on_change: str = "",
     on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
-    **options: Any,
+    **options: Unpack[PairingOptions],
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
 
-    Args:
-        primary: the namespace the application talks to.
-        secondary: where messages wait while the primary takes none; needs Manage, Send, and Listen with the syphon.
-        admin: makes what manages the secondary, where that is not Atom; called on the pairing's thread.
-        control, environment, read_only, require_reason, metrics, on_change: as of `paired_servicebus.pair_namespaces`; the engine
-            lives on the pairing's thread.
-        on_event: told every journalled event, in order, on the pairing's thread; must not block.
-        judge: the verdict on failures, replaceable.
-        options: those of `SendAvailabilityPairedNamespaceOptions`, by name.
-
-    Raises: as `paired_servicebus.pair_namespaces`; TypeError for an option there is not. The clients made here are closed then.
+    Arguments and errors are those of `paired_servicebus.pair_namespaces`. `admin` and `on_event` are called on the
+    pairing's thread, and an engine lives there.
     """
-    pairing = partial(
-        pair,
-        control=control,
-        environment=environment,
-        read_only=read_only,
-        require_reason=require_reason,
-        metrics=metrics,
-        on_change=on_change,
-        on_event=on_event,
-        judge=judge,
-    )
-    for name, given in (("primary", primary), ("secondary", secondary)):
-        _check_namespace(name, given)
+
+    async def start() -> AsyncClient:
+        return await pair(
+            primary,
+            secondary,
+            admin=admin,
+            control=control,
+            environment=environment,
+            read_only=read_only,
+            require_reason=require_reason,
+            metrics=metrics,
+            on_change=on_change,
+            on_event=on_event,
+            judge=judge,
+            **options,
+        )
+
     portal = Portal("servicebus-pairing")
     try:
-        inner = portal.call(_pair, primary, secondary, admin or secondary.admin, pairing, options)
+        inner = portal.call(start)
     except BaseException:
         portal.close()
         raise
     return PairedServiceBusClient(portal, inner)
-
-
-async def _pair(
-    primary: Namespace,
-    secondary: Namespace,
-    admin: Callable[[], SecondaryAdmin],
-    pairing: Callable[[ServiceBusClient, SendAvailabilityPairedNamespaceOptions], Awaitable[AsyncClient]],
-    options: dict[str, Any],
-) -> AsyncClient:
-    """Make the clients and pair them by `pairing`; they are closed again where that fails."""
-    async with AsyncExitStack() as stack:
-        try:
-            clients = primary.client(), secondary.client()
-            manager = admin()
-        except (ValueError, OSError) as error:  # OSError: a file of certificates that cannot be read
-            raise ConfigurationError(f"the SDK does not accept these settings of a namespace: {error}") from error
-        for one in (*clients, manager):
-            stack.push_async_callback(one.close)
-        chosen = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **options)
-        paired = await pairing(clients[0], chosen)
-        stack.pop_all()
-        return paired
-
-
-def _check_namespace(name: str, given: object) -> None:
-    if isinstance(given, Namespace):
-        return
-    is_text = isinstance(given, str)  # it may be a connection string, and is not repeated
-    raise ConfigurationError(
-        f"{name} is a {'text' if is_text else type(given).__name__}; it is a Namespace of paired_servicebus.sync, such as "
-        "Namespace.from_connection_string(...): the pairing makes its own clients"
-    )
 
 
 class PairedServiceBusClient:
@@ -121,14 +94,44 @@ class PairedServiceBusClient:
         self._inner = inner
         close_at_exit(self.close)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"a paired client has no attribute {name!r}")
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
-        enter = self._portal.call if inspect.iscoroutinefunction(found) else self._portal.run
-        return partial(enter, found)
+    if TYPE_CHECKING:  # the names that are looked up on the asynchronous client, with their types
+        backlog_queue_count: int
+        backlog_queue_indices: tuple[int, ...]
+
+        def stands_ready(self) -> None: ...
+        def collector(self) -> Collector: ...
+        def watch(self, path: str, *, probe: bool = False) -> None: ...
+        def force(self, path: str, *, by: str, why: str = "") -> str: ...
+        def pin(self, path: str, *, by: str, why: str = "") -> str: ...
+        def release(self, path: str, *, by: str, why: str = "") -> str: ...
+        def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str: ...
+        def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str: ...
+        def redrive(self, queue: int) -> str: ...
+        def move_stranded(self, path: str) -> str: ...
+        def clean_up(self, path: str) -> str: ...
+        def check(self) -> Readiness: ...
+        def alarms(self) -> tuple[str, ...]: ...
+        def warnings(self) -> tuple[str, ...]: ...
+        def entity_views(self) -> tuple[EntityView, ...]: ...
+        def queue_views(self) -> tuple[QueueView, ...]: ...
+        def parked_view(self) -> ParkedView | None: ...
+        def syphon_view(self) -> SyphonView: ...
+        def unused_view(self) -> UnusedView: ...
+        def billed(self) -> BilledView: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"a paired client has no attribute {name!r}")
+            found = getattr(self._inner, name)
+            if not callable(found):
+                return found
+            enter = self._portal.call if inspect.iscoroutinefunction(found) else self._portal.run
+            return partial(enter, found)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for name in dir(self._inner) if not name.startswith("_"))})
 
     @classmethod
     def from_connection_string(cls, conn_str: str, **options: Any) -> NoReturn:

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 
 from paired_servicebus.pairing import PairedReceiver as AsyncReceiver
 from paired_servicebus.sync.portal import Portal
@@ -33,7 +33,21 @@ class BlockingProxy:
         return waiting
 
 
-class PairedReceiver(BlockingProxy):
+if TYPE_CHECKING:
+
+    class _ReceiverNames(ServiceBusReceiver):
+        """The SDK's receiver for type checkers: its other names are looked up on the asynchronous receiver."""
+
+        _portal: Portal
+        _inner: Any
+
+        def __init__(self, portal: Portal, inner: Any) -> None: ...
+
+else:
+    _ReceiverNames = BlockingProxy
+
+
+class PairedReceiver(_ReceiverNames):
     """Receives from the primary, our pings left out. One thread at a time."""
 
     def __init__(self, portal: Portal, receiver: AsyncReceiver) -> None:
@@ -41,7 +55,7 @@ class PairedReceiver(BlockingProxy):
         self._messages: AsyncIterator[ServiceBusReceivedMessage] | None = None
 
     @property
-    def session(self) -> BlockingProxy | None:
+    def session(self) -> BlockingProxy | None:  # type: ignore[override]
         """The session it holds; None where the entity has none."""
         session = self._inner.session
         return BlockingProxy(self._portal, session) if session is not None else None

@@ -9,6 +9,7 @@ from typing import Any, Self
 from azure.servicebus import ServiceBusMessageBatch
 
 from paired_servicebus.pairing import PairedSender as AsyncSender
+from paired_servicebus.pairing.sending.sdk_messages import Messages
 from paired_servicebus.sync.portal import Portal
 
 
@@ -32,7 +33,7 @@ class PairedSender:
 
     @property
     def client_identifier(self) -> str:
-        """As `console.PairedSender.client_identifier`."""
+        """As `paired_servicebus.PairedSender.client_identifier`."""
         return self._portal.run(lambda: self._sender.client_identifier)
 
     def __str__(self) -> str:
@@ -56,14 +57,14 @@ class PairedSender:
         """A batch as the entity takes it, of so many bytes at most. Raises ValueError: it does not take as many."""
         return self._portal.call(self._sender.create_message_batch, max_size_in_bytes)
 
-    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+    def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
 
         Args:
             message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
             timeout: seconds for the whole call; None: `send_timeout` at the primary, then twice that at the backlog.
 
-        Raises: as `console.PairedSender.send_messages`.
+        Raises: as `paired_servicebus.PairedSender.send_messages`.
         """
         self._portal.call(self._sender.send_messages, message, timeout=timeout)
 

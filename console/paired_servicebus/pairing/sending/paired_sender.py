@@ -35,10 +35,12 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sdk_internals import batch_messages
 from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
+    Messages,
     Sendable,
     batch_key,
     body_bytes,
@@ -122,7 +124,7 @@ class PairedSender:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
         return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+    async def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; on return, a namespace has accepted them.
 
         Args:
@@ -143,7 +145,7 @@ class PairedSender:
         messages = outgoing(message)
         if not messages:
             return
-        whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
+        whole = message if isinstance(message, ServiceBusMessageBatch) and messages == batch_messages(message) else None
         use = self._straight()
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)

@@ -44,6 +44,9 @@ _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
+OneMessage = Sendable | Mapping[str, Any]
+Messages = OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch
+"""The argument of `send_messages`, as of the SDK's sender."""
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
 _DATA: Final = AmqpMessageBodyType.DATA
 _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -1,7 +1,6 @@
-"""How a synchronous application says which namespace it means: what its SDK clients would have been made from.
+"""A namespace by its name and credential: the SDK clients of a pairing are made from it.
 
-The asynchronous clients are made here, on the pairing's thread. They do not retry by themselves: the pairing owns the
-time (SPEC.md section 3).
+The clients do not retry by themselves: the pairing bounds the time of each attempt (SPEC.md section 3).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from paired_servicebus.pairing.runtime.tls import tls_context
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Namespace:
-    """A namespace and how to get in.
+    """A namespace and its credential.
 
     Args:
         fully_qualified_namespace: `contoso.servicebus.windows.net`.
-        credential: AzureNamedKeyCredential, AzureSasCredential, or one of azure-identity's; synchronous ones are asked
-            for tokens on a thread of their own. They stay the caller's.
-        options: what both of the SDK's clients are made with, such as `connection_verify`.
-        messaging: what its messaging client is made with besides, such as `transport_type` or `http_proxy`.
+        credential: AzureNamedKeyCredential, AzureSasCredential, or a credential of azure-identity. The caller closes it.
+            A synchronous token credential is called on a thread.
+        options: arguments of both SDK clients, such as `connection_verify`.
+        messaging: further arguments of the messaging client, such as `transport_type` or `http_proxy`.
     """
 
     fully_qualified_namespace: str
@@ -40,14 +39,14 @@ class Namespace:
     def from_connection_string(
         cls, conn_str: str, *, options: dict[str, Any] | None = None, messaging: dict[str, Any] | None = None
     ) -> Self:
-        """The namespace of a connection string. Raises ValueError where the SDK cannot read it, once it is paired."""
+        """Return the namespace of a connection string, which the SDK reads when the pairing is made."""
         return cls("", None, options or {}, messaging or {}, conn_str)
 
     def __repr__(self) -> str:
         return f"Namespace({self.fully_qualified_namespace or 'from a connection string'})"
 
     def client(self) -> ServiceBusClient:
-        """Its messaging client; needs the running loop."""
+        """Return a messaging client for the running loop."""
         chosen: dict[str, Any] = {"retry_total": 0, **self.options, **self.messaging}
         if "ssl_context" not in chosen:
             chosen["ssl_context"] = tls_context(chosen.get("connection_verify"))
@@ -56,20 +55,20 @@ class Namespace:
         return ServiceBusClient(self.fully_qualified_namespace, _asynchronous(self.credential), **chosen)
 
     def admin(self) -> ServiceBusAdministrationClient:
-        """Its management client, by Atom; needs the running loop."""
-        said = self._connection_string
-        if said is None and isinstance(self.credential, AzureNamedKeyCredential):
+        """Return an Atom management client for the running loop."""
+        text = self._connection_string
+        if text is None and isinstance(self.credential, AzureNamedKeyCredential):
             name, key = self.credential.named_key  # the SDK's management client takes such a credential only so
             host = self.fully_qualified_namespace
-            said = f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={key}"
-        if said is not None:
-            return ServiceBusAdministrationClient.from_connection_string(said, **self.options)
+            text = f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={key}"
+        if text is not None:
+            return ServiceBusAdministrationClient.from_connection_string(text, **self.options)
         credential = _asynchronous(self.credential)
         return ServiceBusAdministrationClient(self.fully_qualified_namespace, credential, **self.options)
 
 
 def _asynchronous(credential: Any) -> Any:
-    """The credential as asynchronous clients take it."""
+    """Return the credential in the form that asynchronous clients need."""
     get_token = getattr(credential, "get_token", None)
     if get_token is None or inspect.iscoroutinefunction(get_token):
         return credential
@@ -77,18 +76,18 @@ def _asynchronous(credential: Any) -> Any:
 
 
 class _ThreadedCredential:
-    """A synchronous token credential, asked on another thread: it may wait for the network."""
+    """A synchronous token credential, called on a thread because it may wait for the network."""
 
     def __init__(self, credential: Any) -> None:
         self._credential = credential
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """A token for the scopes."""
+        """Return a token for the scopes."""
         token: AccessToken = await asyncio.to_thread(self._credential.get_token, *scopes, **options)
         return token
 
     async def close(self) -> None:
-        """It is the caller's."""
+        """Do nothing: the caller closes its credential."""
 
     async def __aenter__(self) -> Self:
         return self

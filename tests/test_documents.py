@@ -1,0 +1,61 @@
+"""The README is true: its links lead somewhere, it is short, and docstrings refer to sections that SPEC.md has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for path in (ROOT / "README.md", *(ROOT / "console").rglob("*.md"))
+    if not {".venv", "__pycache__"} & set(path.parts)
+)
+MOST_WORDS = 2500
+MOST_LINES = 150
+SPEC = ROOT / "console/paired_servicebus/SPEC.md"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    for link in links:
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_has_at_most_2500_words() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= MOST_WORDS
+
+
+def test_how_it_works_is_one_page() -> None:
+    assert len((SPEC.parent / "HOW_IT_WORKS.md").read_text().splitlines()) <= MOST_LINES
+
+
+def test_every_file_that_how_it_works_names_is_there() -> None:
+    named = re.findall(r"`((?:console/)?[\w/]+\.(?:py|md|toml))`", (SPEC.parent / "HOW_IT_WORKS.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "console", SPEC.parent))] == []
+
+
+def test_every_section_of_the_specification_that_a_docstring_names_is_there() -> None:
+    sections = set(re.findall(r"^## (\d+)\.", SPEC.read_text(), re.MULTILINE))
+    sources = subprocess.run(
+        ["git", "grep", "-hoE", r"SPEC\.md sections? [0-9]+", "--", "console", "tests"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout.split("\n")  # fmt: skip
+    named = {line.rsplit(" ", 1)[1] for line in sources if line}
+    assert len(named) > 8
+    assert named <= sections
