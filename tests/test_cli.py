@@ -129,7 +129,8 @@ def test_a_verb_whose_reader_has_gone_ends_without_a_word(verb: list[str], tmp_p
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "paired_servicebus.cli", *verb], cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+            [sys.executable, "-m", "paired_servicebus.cli", *verb],
+            cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
             stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:

@@ -47,7 +47,9 @@ def test_how_it_works_is_one_page() -> None:
 def test_every_file_that_how_it_works_names_is_there() -> None:
     named = re.findall(r"`((?:console/)?[\w/]+\.(?:py|md|toml))`", (SPEC.parent / "HOW_IT_WORKS.md").read_text())
     assert len(named) > 20
-    assert [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "console", SPEC.parent))] == []
+    assert [
+        name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "console", SPEC.parent))
+    ] == []
 
 
 def test_every_section_of_the_specification_that_a_docstring_names_is_there() -> None:

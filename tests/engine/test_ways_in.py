@@ -119,7 +119,7 @@ async def press(app: PairedApp, action: Action, pilot: Any) -> None:
 
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
-    app.do(screen.BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
+    app.do(screen.CONSOLE_BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
 
 
 Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
@@ -132,8 +132,8 @@ async def test_key_palette_and_mouse_are_refused(
     hosted: Hosted, way: Way, courtesy: bool, viewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not courtesy:  # as if the screen knew nothing of read-only: the engine does
-        monkeypatch.setattr(screen.Action, "why_not", lambda self, view, aim=None: "")
-        monkeypatch.setattr(screen.Action, "aim", lambda self, view: aim_of(self))
+        monkeypatch.setattr(screen.ConsoleAction, "why_not", lambda self, view, aim=None: "")
+        monkeypatch.setattr(screen.ConsoleAction, "aim", lambda self, view: aim_of(self))
     app = PairedApp(EngineFeed(hosted.socket, read_only=viewer), pairing="orders", by="ada", read_only=viewer)
     async with app.run_test(size=(140, 40)) as pilot:
         async with asyncio.timeout(10):
@@ -150,7 +150,7 @@ async def test_key_palette_and_mouse_are_refused(
     assert hosted.pairing.acts == []
 
 
-def aim_of(action: screen.Action) -> screen.ActionTarget:
+def aim_of(action: screen.ConsoleAction) -> screen.ActionTarget:
     assert action.order is not None
     return screen.ActionTarget(action.order.scope, TARGETS[action.order.scope])
 

@@ -95,7 +95,7 @@ async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World, kin
 
 @pytest.mark.parametrize("name", sorted(LOST_IN_THE_SDK))
 def test_what_the_sdk_cannot_carry_is_among_what_this_pump_carries(name: str) -> None:
-    """Through an SDK pump what the SDK can carry (WIRE.md 5.1)."""
+    """Through an SDK pump what the SDK can carry."""
     assert name in TYPES or name in {"ushort", "uint", "ulong", "byte", "short", "long", "timespan"}
 
 

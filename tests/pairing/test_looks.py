@@ -97,7 +97,7 @@ async def test_a_sender_only_process_in_good_health_asks_nothing(world: World, a
 
 @pytest.mark.usefixtures("faster")
 async def test_a_failed_over_sender_asks_for_one_list_a_minute(world: World, asked: list[str]) -> None:
-    """FINDINGS.md A5: 120 reads a minute failed over, at 10 credits each."""
+    """It was 120 reads a minute failed over, at 10 credits each."""
     paired = await world.pair(backlog_queue_count=10, failover_interval=0)
     world.fault("disabled", entity="orders")
     asked.clear()

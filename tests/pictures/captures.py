@@ -73,7 +73,7 @@ def play(moment: CapturePoint, target: Path) -> None:
                 relay_lines(worker, print_nothing)
         if moment.with_past:
             make_tables(order)
-            past = incident_history.read(order.tables, "")
+            past = incident_history.read_history(order.tables, "")
             _past_of(target).write_bytes(msgspec.json.format(msgspec.json.encode(past)) + b"\n")
     lines = [protocol.encode(protocol.SnapshotSent(kept.snapshot)), *map(records.encode, kept.records)]
     target.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))

@@ -27,7 +27,7 @@ from paired_servicebus.core.model.snapshot import (
     UnusedView,
 )
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.engines.feed import NOT_ARMED, FireRequest, Tell
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import News, Records, Unreachable
 
@@ -252,9 +252,9 @@ class FakeFeed:
         self.refusal = ""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
-        self._tell: Tell | None = None
+        self._tell: Emit | None = None
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, tell: Emit) -> None:
         self._tell = tell
         await asyncio.Event().wait()
 

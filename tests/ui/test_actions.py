@@ -11,20 +11,28 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator import action_table as orders
-from paired_servicebus.ui.commands.action_table import ACTIONS, BY_ID, KEY_LINE, Action, by_key, for_key, in_key_line
+from paired_servicebus.ui.commands.action_table import (
+    CONSOLE_ACTIONS,
+    CONSOLE_BY_ID,
+    KEY_LINE,
+    ConsoleAction,
+    by_key,
+    for_key,
+    in_key_line,
+)
 from paired_servicebus.ui.commands.consequences import ARMABLE
-from paired_servicebus.ui.state.view import Page, Unreachable, View, told
+from paired_servicebus.ui.state.view import Page, Unreachable, View, apply_news
 
-ORDERS = [action for action in ACTIONS if action.order]
+ORDERS = [action for action in CONSOLE_ACTIONS if action.order]
 
 
 def view_of(snapshot: Any) -> View:
-    return told(View(pairing="orders"), snapshot)
+    return apply_news(View(pairing="orders"), snapshot)
 
 
 def test_ids_are_unique_and_everything_is_explained() -> None:
-    assert len(BY_ID) == len(ACTIONS)
-    assert all(action.help and action.label and action.keys for action in ACTIONS)
+    assert len(CONSOLE_BY_ID) == len(CONSOLE_ACTIONS)
+    assert all(action.help and action.label and action.keys for action in CONSOLE_ACTIONS)
 
 
 def test_every_row_of_the_table_of_orders_that_has_a_key_is_here() -> None:
@@ -32,14 +40,14 @@ def test_every_row_of_the_table_of_orders_that_has_a_key_is_here() -> None:
 
 
 def test_what_is_dangerous_has_its_consequences_written_down() -> None:
-    assert {action.id for action in ACTIONS if action.dangerous} == ARMABLE
+    assert {action.id for action in CONSOLE_ACTIONS if action.dangerous} == ARMABLE
 
 
 def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
     for status in SyphonStatus:
         view = view_of(made.snapshot(syphon=made.syphon(status)))
-        for key in {key for action in ACTIONS for key in action.keys}:
-            possible = [action.id for action in ACTIONS if key in action.keys and not action.why_not(view)]
+        for key in {key for action in CONSOLE_ACTIONS for key in action.keys}:
+            possible = [action.id for action in CONSOLE_ACTIONS if key in action.keys and not action.why_not(view)]
             assert len(possible) <= 1, (status, key)
 
 
@@ -50,14 +58,14 @@ def test_actions_that_share_a_key_are_never_possible_at_once(made: Any) -> None:
     ("change", "reason"),
     [
         (lambda view: replace(view, viewer=True), "read-only"),
-        (lambda view: told(view, replace(view.snapshot, read_only=True)), "read-only"),
-        (lambda view: told(view, Unreachable(0.0, "gone")), "unreachable"),
-        (lambda view: replace(view, snapshot=None), "nothing is known"),
+        (lambda view: apply_news(view, replace(view.snapshot, read_only=True)), "read-only"),
+        (lambda view: apply_news(view, Unreachable(0.0, "gone")), "unreachable"),
+        (lambda view: replace(view, snapshot=None), "state is unknown"),
         (lambda view: replace(view, legible=False), "too small"),
         (lambda view: replace(view, waiting_for="release payments"), "waiting for the engine's answer"),
     ],
 )
-def test_no_order_is_possible(made: Any, action: Action, change: Callable[[View], View], reason: str) -> None:
+def test_no_order_is_possible(made: Any, action: ConsoleAction, change: Callable[[View], View], reason: str) -> None:
     assert reason in action.why_not(change(view_of(made.outage())))
 
 
@@ -74,13 +82,13 @@ def test_no_order_is_possible(made: Any, action: Action, change: Callable[[View]
 )
 def test_what_a_state_allows(made: Any, state: State, force: str, release: str) -> None:
     view = view_of(made.snapshot(made.entity("orders", state)))
-    assert BY_ID["force"].why_not(view) == force
-    assert BY_ID["release"].why_not(view) == release
+    assert CONSOLE_BY_ID["force"].why_not(view) == force
+    assert CONSOLE_BY_ID["release"].why_not(view) == release
 
 
 def test_an_entity_that_vanished_is_no_target(made: Any) -> None:
     view = replace(view_of(made.snapshot()), selected="gone")
-    assert BY_ID["force"].why_not(view) == "this engine has no entity 'gone'; it has orders, payments, audit"
+    assert CONSOLE_BY_ID["force"].why_not(view) == "this engine has no entity 'gone'; it has orders, payments, audit"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +103,8 @@ def test_an_entity_that_vanished_is_no_target(made: Any) -> None:
 )
 def test_what_the_syphon_allows(made: Any, status: SyphonStatus, pause: str, resume: str) -> None:
     view = view_of(made.snapshot(syphon=made.syphon(status)))
-    assert BY_ID["pause-syphon"].why_not(view) == pause
-    assert BY_ID["resume-syphon"].why_not(view) == resume
+    assert CONSOLE_BY_ID["pause-syphon"].why_not(view) == pause
+    assert CONSOLE_BY_ID["resume-syphon"].why_not(view) == resume
 
 
 def test_the_key_p_pauses_or_resumes(made: Any) -> None:
@@ -111,7 +119,7 @@ def test_the_key_p_pauses_or_resumes(made: Any) -> None:
 def test_looking_is_always_possible() -> None:
     view = View(pairing="orders", viewer=True)
     looking = ("help", "quit", "filter", "sort", "palette", "next-theme", *(page.value for page in Page))
-    assert not any(BY_ID[name].why_not(view) for name in looking)
+    assert not any(CONSOLE_BY_ID[name].why_not(view) for name in looking)
 
 
 @pytest.mark.parametrize("page", Page)
@@ -119,4 +127,4 @@ def test_looking_is_always_possible() -> None:
 def test_the_key_line_names_what_its_page_is_for_and_always_the_way_out(page: Page, width: int) -> None:
     named = in_key_line(View(pairing="orders", page=page), width)
     assert {"help", "quit"} <= set(named)
-    assert set(KEY_LINE[page]) <= BY_ID.keys(), "every name is an action's"
+    assert set(KEY_LINE[page]) <= CONSOLE_BY_ID.keys(), "every name is an action's"

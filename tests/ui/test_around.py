@@ -24,7 +24,7 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
-    monkeypatch.setattr(other_engines, "EVERY", 0.0)
+    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(
         other_engines, "local_engines", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
     )
@@ -58,8 +58,8 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
         ((), (80, 24), "engine orders@web-1  "),
         ((Neighbour("billing", ""), Neighbour("audit", "")), (80, 24), "engine orders@web-1 +2  "),
         ((Neighbour("billing", ""), Neighbour("audit", "degraded")), (140, 40), "orders@web-1 +2 audit degraded  "),
-        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (140, 40), "orders@web-1 +2 2 not well  "),
-        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), "orders@web-1 +1 1 not well  "),
+        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (140, 40), "orders@web-1 +2 2 unhealthy  "),
+        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), "orders@web-1 +1 1 unhealthy  "),
     ],
 )
 async def test_the_first_line_says_so_and_never_cuts_the_environment(

@@ -32,13 +32,16 @@ def said(action: str, snapshot: Any, target: str = "payments") -> dict[str, str]
 def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> None:
     """Section 12: "Every question, page and verb says whom it reaches, whom not, and what it cannot know"."""
     table = said(action, made.outage())
-    reached, not_known = "one engine: orders@web-1 (process 4711)", "engines elsewhere, unknown here, go on as before"
+    reached, not_known = (
+        "one engine: orders@web-1 (process 4711)",
+        "engines elsewhere, unknown here, continue as before",
+    )
     if ORDERS[action].scope is Scope.ENTITY:
         not_known = "senders elsewhere are not affected; their state is unknown"
     if action == "clean-up":
         reached, not_known = (
-            "the queue in contoso-backup, for whoever uses it, anywhere",
-            "only engines of this machine",
+            "the queue in contoso-backup, for all its users",
+            "only engines on this machine",
         )
     assert reached in table["Reaches"]
     assert not_known in table["Reaches"]
@@ -83,7 +86,7 @@ def test_forcing_where_nothing_is_sent_says_what_it_does_to_parked_messages_and_
     """Section 6: "Pumps skip destinations that are failed over or forced in their own engine"."""
     snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), syphon=made.syphon(SyphonStatus.IDLE))
     table = said("force", snapshot, "orders")
-    assert "its syphon leaves what is parked for orders until release, even if the primary is well" in table["Room"]
+    assert "its syphon leaves messages parked for orders until release, even if the primary is healthy" in table["Room"]
     assert table["Cost"] == "a ping an interval; this engine diverts no message"
     off = replace(snapshot, syphon=made.syphon(SyphonStatus.OFF))
     assert "leaves what is parked" not in said("force", off, "orders")["Room"]
@@ -131,8 +134,8 @@ def queues_of(made: Any, *, depth: int, growth: float | None) -> Any:
         (10_000, 10_000.0, 0.0, ", 10 % full, all of it in 6 days at this rate; "),
         (10_000, 0.0, 38.0, ", 10 % full, all of it in 1 h 18 min at this rate; "),
         (10_000, 0.1, 0.0, ", 10 % full, all of it in years at this rate; "),
-        (0, 0.0, 38.0, ", 10 % full (when all is: not known); "),
-        (10_000, None, 38.0, ", 10 % full (when all is: not known); "),
+        (0, 0.0, 38.0, ", 10 % full (when all is: unknown); "),
+        (10_000, None, 38.0, ", 10 % full (when all is: unknown); "),
     ],
 )
 def test_force_says_when_the_backlog_would_be_full(
@@ -152,21 +155,21 @@ def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(ma
 def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
     none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
     table = said("force", made.snapshot(made.entity("payments"), queues=none))
-    assert "takes nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
+    assert "accepts nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
 
 
 def test_no_ping_is_not_a_bad_ping(made: Any) -> None:
     table = said("force", made.snapshot(made.entity("payments")))
-    assert table["Evidence"].startswith("last ping: not known")
+    assert table["Evidence"].startswith("last ping: unknown")
 
 
 @pytest.mark.parametrize(
     ("entity", "sentence"),
     [
-        ({"state": State.FORCED, "last_ping_good": True}, "go to contoso at once; it accepted the last ping"),
+        ({"state": State.FORCED, "last_ping_good": True}, "go to contoso immediately; it accepted the last ping"),
         ({"state": State.FORCED, "last_ping_good": False}, "payments stays failed over, since no ping was accepted"),
         ({"state": State.FORCED, "last_ping_good": None}, "payments stays failed over, since no ping was accepted"),
-        ({"state": State.FAILED_OVER, "last_ping_good": False}, "at once, although it has not accepted a ping"),
+        ({"state": State.FAILED_OVER, "last_ping_good": False}, "immediately, although it has not accepted a ping"),
         ({"state": State.PINNED, "last_ping_good": None}, "fail over by themselves again"),
     ],
 )
@@ -177,7 +180,7 @@ def test_release_says_what_the_rules_will_do(made: Any, entity: dict[str, Any], 
 
 def test_parked_messages_without_a_syphon_are_said_to_wait(made: Any) -> None:
     off = replace(made.outage(), syphon=made.syphon(SyphonStatus.OFF))
-    assert "runs no syphon, so what is parked waits for one elsewhere" in said("force", off)["Undo"]
+    assert "runs no syphon, so parked messages wait for one elsewhere" in said("force", off)["Undo"]
 
 
 @pytest.mark.parametrize("action", ["force", "release", "pin"])
@@ -191,7 +194,7 @@ def test_several_entities_are_summed_up(made: Any) -> None:
     table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "payments"))))
     assert table["From now on"].startswith("sends for 2 entities, now 450/s, go to the backlog")
     assert table["Now"] == "● orders, ▲ payments"
-    assert "not known of 1" in table["Evidence"]
+    assert "unknown of 1" in table["Evidence"]
 
 
 def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
@@ -202,10 +205,10 @@ def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
 def test_clean_up_shows_what_is_known_of_the_queue(made: Any) -> None:
     table = said("clean-up", made.outage())
     assert table["Evidence"] == "…/12: 3 + 0 dead, last active 09:30:00"
-    assert "looked into with peek, dead letters too; deleted if nothing is there" in table["From now on"]
+    assert "checked with a peek, dead letters too; deleted if empty" in table["From now on"]
 
 
 def test_redrive_says_how_many_and_where(made: Any) -> None:
     queues = tuple(replace(queue, dead_lettered=7) for queue in made.queues())
     table = said("redrive", made.snapshot(queues=queues))
-    assert table["From now on"].startswith("7 dead letters of backlog/3 are put back to work")
+    assert table["From now on"].startswith("7 dead letters of backlog/3 are re-driven")

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.ui.commands.action_table import BY_ID
-from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, copy_items, file_name, write_new
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
+from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, copy_items, file_name, write_new
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.app import PairedApp
-from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, told
+from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, apply_news
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
 
 
 def view_of(snapshot: Any, **changes: Any) -> View:
-    return replace(told(View(pairing="orders"), snapshot), **changes)
+    return replace(apply_news(View(pairing="orders"), snapshot), **changes)
 
 
 def texts(view: View) -> dict[str, str]:
@@ -68,11 +68,11 @@ def test_every_command_is_one_that_the_command_line_takes(made: Any) -> None:
 
 
 def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
-    view = told(view_of(made.outage(), page=Page.TIMELINE), Records(made.records()))
+    view = apply_news(view_of(made.outage(), page=Page.TIMELINE), Records(made.records()))
     found = texts(view)
     assert found["selected event"].startswith("2026-11-20 14:02:03Z payments ping 1 not accepted")
     assert found["timeline, 4 events as listed"].count("\n") == 3
-    filtered = replace(view, story=replace(view.story, filter="pulled"))
+    filtered = replace(view, timeline_position=replace(view.timeline_position, filter="pulled"))
     assert texts(filtered)["timeline, 1 event as listed"].endswith("pulled from the rotation: timeout after 1.0 s")
 
 
@@ -102,7 +102,7 @@ def test_no_secret_is_copied(made: Any) -> None:
 def test_where_nothing_is_there_is_nothing_to_copy() -> None:
     view = View(pairing="orders")
     assert copy_items(view) == ()
-    assert BY_ID["copy"].why_not(view) == "there is nothing here to copy"
+    assert CONSOLE_BY_ID["copy"].why_not(view) == "nothing here to copy"
 
 
 def test_a_file_is_new_and_its_name_needs_no_quotes(tmp_path: Path) -> None:
@@ -130,13 +130,13 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
             await console.press("enter")
             await console.pilot.pause(0.1)
         assert copied == ["paired release payments --yes payments --engine orders"]
-        assert "54 bytes handed to the terminal's clipboard" in console.screen()
+        assert "54 bytes sent to the terminal's clipboard" in console.screen()
 
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        prompts.copy(console.app, CopyItem("timeline", "x" * (MOST + 1)))
-        assert "74,995 bytes are too many for a clipboard" in console.screen()
+        prompts.copy(console.app, CopyItem("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1)))
+        assert "74,995 bytes are too large for a clipboard" in console.screen()
 
 
 async def test_a_file_is_asked_for_written_once_and_named(
@@ -145,7 +145,7 @@ async def test_a_file_is_asked_for_written_once_and_named(
     monkeypatch.chdir(tmp_path)
     piece = CopyItem("name of payments", "payments")
     async with open_console(*outage_news, size=(140, 40)) as console:
-        for expected in (f"name of payments: written to {tmp_path}", "is there already, and was left as it is"):
+        for expected in (f"name of payments: written to {tmp_path}", "exists; it was not changed"):
             prompts.ask_file(console.app, piece)
             await console.pilot.pause()
             await console.press("enter")

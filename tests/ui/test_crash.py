@@ -21,7 +21,8 @@ CANARY = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Roo
 PROGRAM = """
 import sys
 from pathlib import Path
-from paired_servicebus.ui import app, run_dashboard
+from paired_servicebus.ui import run_dashboard
+from paired_servicebus.ui.shell import app
 
 def broken(*_):
     connection_string = sys.argv[2]
@@ -63,8 +64,8 @@ def test_the_file_has_the_traceback_and_no_locals(state_folder: Path) -> None:
     assert "RuntimeError: something unforeseen" in file.read_text()
     assert KEY not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert log.said.endswith(f"What happened is in {file}")
-    assert "\n" not in log.said
+    assert log.sentence.endswith(f"The traceback is in {file}")
+    assert "\n" not in log.sentence
 
 
 def test_a_folder_that_cannot_be_made_is_said(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_a_folder_that_cannot_be_made_is_said(state_folder: Path, monkeypatch: p
     monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
     log = CrashLog("orders")
     crash_with(log)
-    assert "It could not be written to" in log.said
+    assert "It could not be written to" in log.sentence
 
 
 def test_libraries_log_into_the_file(

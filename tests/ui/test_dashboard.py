@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.state.view import Records
 from paired_servicebus.ui.widgets.entity_table import EntityTable
 
@@ -20,7 +20,7 @@ SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "14
 async def test_the_first_paint_comes_before_any_news(open_console: Any) -> None:
     async with open_console() as console:
         assert "○ connecting to the engine of orders" in console.screen()
-        assert "q quit, engine stays" in console.rows()[-1]
+        assert "q quit, engine runs" in console.rows()[-1]
 
 
 @SIZES
@@ -61,7 +61,7 @@ async def test_failed_over(open_console: Any, outage_news: Any, size: tuple[int,
     [
         (FindingVerdict.OK, "● … ready"),
         (FindingVerdict.WARN, "! … ready, 1 warning"),
-        (FindingVerdict.NO, "✗ … not ready, looked at 0 s ago"),
+        (FindingVerdict.NO, "✗ … not ready, checked 0 s ago"),
     ],
 )
 async def test_whether_a_failover_would_work_stands_beside_the_secondary(
@@ -107,7 +107,7 @@ async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_a
         console.feed.lose("the engine ended")
         await console.pilot.pause()
         assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15: the engine ended; figures are of")
-        assert "trying again: the engine ended" in console.screen()
+        assert "retrying: the engine ended" in console.screen()
         styles = {segment.style.color for segment in strip_of(console, 7) if segment.text.strip()}
         assert styles == {muted(console)}
         statement = strip_of(console, 1)

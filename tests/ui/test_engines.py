@@ -69,7 +69,7 @@ def state(snapshot: Snapshot | None) -> State | None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(other_engines, "EVERY", 0.2)
+    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.2)
     return tmp_path
 
 
@@ -87,7 +87,7 @@ async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not
             await pilot.pause()
             assert "1 of 3 engines not reached: three: no engine answers" in text(app)
             assert "2 of 3 engines, " in text(app)
-            assert "messages/s in all: bench" in text(app)
+            assert "messages/s total: bench" in text(app)
             await pilot.press(*ENTITY, "enter")
             await until(lambda: len(app.view.outcomes) == 3)
             said = {name: answer.good for name, answer in app.view.outcomes}
@@ -96,7 +96,7 @@ async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not
             assert app.view.answer.text.startswith(f"force failover {ENTITY}: done by 2 of 3 engines; three: no engine")
             assert state(await first_snapshot(first)) is state(await first_snapshot(second)) is State.FORCED
             await pilot.press("7")
-            await until(lambda: "three is not reached: no engine answers" in text(app))
+            await until(lambda: "three is unreachable: no engine answers" in text(app))
             assert "✓" in text(app)
             await pilot.press("down", "down", "enter")
             await until(lambda: app.view.pairing == "two" and app.view.fresh and state(app.view.snapshot) is not None)

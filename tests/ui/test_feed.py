@@ -17,7 +17,7 @@ from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.control.control_server import ControlServer
 from paired_servicebus.engine.control.protocol import CommandDone, Welcome
 from paired_servicebus.engine.journal import records
-from paired_servicebus.ui.engines.feed import PAUSES, EngineFeed
+from paired_servicebus.ui.engines.feed import RETRY_DELAYS_SECONDS, EngineFeed
 from paired_servicebus.ui.state.view import Missed, News, Reached, Records, Unreachable
 
 
@@ -156,13 +156,13 @@ async def test_the_pauses_grow_and_a_snapshot_ends_them(tmp_path: Path, made: An
 
     task = asyncio.create_task(EngineFeed(tmp_path / "s", now=lambda: 100.0, sleep=sleep).run(told))
     await told.until(lambda news: len(news) >= 7)
-    assert pauses[:6] == [*PAUSES, PAUSES[-1]]
+    assert pauses[:6] == [*RETRY_DELAYS_SECONDS, RETRY_DELAYS_SECONDS[-1]]
     async with engine(tmp_path / "s") as server:
         server.publish_snapshot(made.snapshot())
         await told.until(ends_with(Snapshot))
         del pauses[:]
     await told.until(ends_with(Unreachable))
     await told.until(lambda news: len(pauses) >= 1)
-    assert pauses[0] == PAUSES[0]
+    assert pauses[0] == RETRY_DELAYS_SECONDS[0]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

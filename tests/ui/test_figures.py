@@ -23,12 +23,12 @@ from paired_servicebus.ui.render.number_format import BARS, sparkline
     ],
 )
 def test_a_count_is_in_full_where_it_fits(number: int | None, width: int, shown: str) -> None:
-    assert number_format.short(number, width) == shown
+    assert number_format.short_count(number, width) == shown
 
 
 @given(st.integers(min_value=0, max_value=10**14))
 def test_a_short_count_fits_a_column(number: int) -> None:
-    assert len(number_format.short(number, 5)) <= 5
+    assert len(number_format.short_count(number, 5)) <= 5
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0, "0"), (0.04, "0"), (0.4, "0.4"), (9.97, "10"), (1204.4, "1,204")])
@@ -46,9 +46,9 @@ def test_durations_name_their_two_largest_units(seconds: float, shown: str) -> N
 
 def test_a_time_older_than_a_day_is_a_day() -> None:
     now = 1_795_183_331.0  # 2026-11-20 14:02:11 UTC
-    assert number_format.when(now - 60, now) == "14:01:11"
-    assert number_format.when(now - 2 * number_format.DAY, now) == "18 Nov"
-    assert number_format.when(None, now) == number_format.NOT_KNOWN
+    assert number_format.time_or_day(now - 60, now) == "14:01:11"
+    assert number_format.time_or_day(now - 2 * number_format.DAY, now) == "18 Nov"
+    assert number_format.time_or_day(None, now) == number_format.NOT_KNOWN
 
 
 def test_a_sparkline_tells_nothing_known_nothing_moved_and_a_little_moved_apart() -> None:

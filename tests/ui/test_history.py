@@ -38,8 +38,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:
-    newest = incident_history.read(folder, "").history
-    older = incident_history.read(folder, "e-one-orders-1").history
+    newest = incident_history.read_history(folder, "").history
+    older = incident_history.read_history(folder, "e-one-orders-1").history
 
     assert newest is not None
     assert [one.entities for one in newest.incidents] == [("payments",), ("orders",)]
@@ -53,7 +53,7 @@ def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(fol
 
 
 def test_absent_tables_are_one_sentence_that_says_how_to_get_them(tmp_path: Path) -> None:
-    past = incident_history.read(tmp_path / "none", "")
+    past = incident_history.read_history(tmp_path / "none", "")
 
     assert past.history is None
     assert "paired pipeline --once makes them" in past.trouble
@@ -85,7 +85,7 @@ def test_the_page_says_of_which_batch_it_is_and_when_it_was_read() -> None:
 
 
 def test_the_selection_stays_in_sight_and_its_old_report_is_not_shown_for_another() -> None:
-    view = selection.moved(View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY)), 20)
+    view = selection.move_selection(View(pairing="p", page=Page.HISTORY, past=HistoryNews(HISTORY)), 20)
 
     assert view.past is not None
     assert view.past.history is not None
@@ -99,7 +99,7 @@ def test_no_incident_and_no_tables_are_said() -> None:
     nothing = View(pairing="p", past=HistoryNews(replace(HISTORY, incidents=(), report=(), chosen="")))
     absent = View(pairing="p", past=HistoryNews(None, "there are no tables in /x: paired pipeline --once makes them"))
 
-    assert "nothing has failed over" in text_of(IncidentList(), nothing)[1]
+    assert "no failover recorded" in text_of(IncidentList(), nothing)[1]
     assert "there are no tables in /x" in text_of(IncidentList(), absent)[1]
     assert "being read" in text_of(IncidentList(), View(pairing="p"))[1]
 
@@ -118,7 +118,9 @@ def history_of(console: Any) -> IncidentHistory:
 
 
 async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: Path) -> None:
-    async with open_console(size=(100, 30), past=lambda _, chosen: incident_history.read(folder, chosen)) as console:
+    async with open_console(
+        size=(100, 30), past=lambda _, chosen: incident_history.read_history(folder, chosen)
+    ) as console:
         await console.pilot.press("6")
         await until(console, lambda: bool(history_of(console).report))
         assert history_of(console).chosen == "later"
@@ -175,8 +177,8 @@ async def test_what_is_read_late_is_not_shown_as_another_engine_s(open_console: 
 
     async with open_console(*news, others=Elsewhere(), past=past) as console:
         told: list[object] = []
-        tell = console.app.tell
-        console.app.tell = lambda one: (told.append(one), tell(one))
+        tell = console.app.receive
+        console.app.receive = lambda one: (told.append(one), tell(one))
         await console.press("6")
         await console.press("7", "down", "enter")
         assert console.app.view.pairing == "two"

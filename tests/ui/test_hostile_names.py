@@ -16,13 +16,13 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.operator.action_table import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import BY_ID, ActionTarget
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.palette import as_text
-from paired_servicebus.ui.state.view import Page, Records, View, told
+from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
@@ -62,13 +62,13 @@ async def test_every_page_shows_them_and_no_more(open_console: Any, made: Any) -
 
 async def test_what_is_copied_has_no_line_break_of_a_stranger(open_console: Any, made: Any, monkeypatch: Any) -> None:
     """A line break in what is pasted into a shell runs what stands before it."""
-    view = told(View(pairing="orders"), hostile(made))
+    view = apply_news(View(pairing="orders"), hostile(made))
     for marks in (frozenset({NAMES[2]}), frozenset(NAMES[:3])):
         (name, row, *_) = copy_items(replace(view, marks=marks))
         assert "\n" not in name.text
         assert row.text.count("\n") == len(marks) - 1, "a line for each"
         assert not STEERING.search(name.text + row.text)
-    (event, *_) = copy_items(replace(told(view, happened(made)), page=Page.TIMELINE))
+    (event, *_) = copy_items(replace(apply_news(view, happened(made)), page=Page.TIMELINE))
     assert "\n" not in event.text
     written: list[str] = []
     async with open_console(hostile(made)) as console:
@@ -82,7 +82,7 @@ async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console
     """The engine says what is to be typed: a name of an entity, say."""
     armed = Armed(id=1, token="t", to_type=NAMES[1], until=made.AT + 30, seconds=30.0)
     async with open_console(hostile(made), size=(140, 40)) as console:
-        action, view = BY_ID["force"], console.app.view
+        action, view = CONSOLE_BY_ID["force"], console.app.view
         dialog = ArmDialog(action, ActionTarget(Scope.ENTITY, (NAMES[1],)), armed, lambda: view)
         console.app.push_screen(dialog)
         await console.pilot.pause(0.1)

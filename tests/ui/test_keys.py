@@ -15,8 +15,8 @@ from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
 from paired_servicebus.ui.commands.consequences import facts
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
 from paired_servicebus.ui.screens.help_screen import HelpScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""
@@ -39,7 +39,7 @@ async def test_q_leaves_with_0(open_console: Any, made: Any) -> None:
 
 async def test_where_the_engine_ends_with_the_dashboard_q_says_so(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(), engine_stays=False) as console:
-        assert "q quit, engine ends" in console.rows()[-1]
+        assert "q quit, engine stops" in console.rows()[-1]
         await console.press("q")
     assert console.app.return_value == 0
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.commands.action_table import ACTIONS, BY_ID
+from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, CONSOLE_BY_ID
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.shell.preferences import load_preferences
-from paired_servicebus.ui.state.keymap import Keymap, keymap_of, read_key, written
+from paired_servicebus.ui.state.keymap import Keymap, key_text, keymap_of, read_key
 
 
 def own(**values: object) -> tuple[Keymap, tuple[str, ...]]:
-    return keymap_of({name.replace("_", "-"): value for name, value in values.items()}, ACTIONS)
+    return keymap_of({name.replace("_", "-"): value for name, value in values.items()}, CONSOLE_ACTIONS)
 
 
 def test_without_any_the_table_counts() -> None:
     keymap, wrong = own()
     assert wrong == ()
-    assert [keymap.names(action) for action in ACTIONS] == [action.keys for action in ACTIONS]
+    assert [keymap.names(action) for action in CONSOLE_ACTIONS] == [action.keys for action in CONSOLE_ACTIONS]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_without_any_the_table_counts() -> None:
 )
 def test_keys_are_written_as_people_write_them(text: str, name: str, shown: str) -> None:
     assert read_key(text) == name
-    assert written(name) == shown
+    assert key_text(name) == shown
 
 
 @pytest.mark.parametrize("text", ["", "FF", "f13", "ctrl+F", "ctrl+alt+x", "\x1b", "漢", 7, None])
@@ -47,19 +47,19 @@ def test_what_is_no_key_is_none(text: object) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"forse": "F"}, "there is no action forse; did you mean force"),
-        ({"force": "FF"}, "force: 'FF' is no key"),
-        ({"force": 3}, "force: 3 is no key"),
+        ({"forse": "F"}, "unknown action forse; did you mean force"),
+        ({"force": "FF"}, "force: 'FF' is not a key"),
+        ({"force": 3}, "force: 3 is not a key"),
         ({"force": "ctrl+c"}, "force: ctrl+c is reserved"),
         ({"force": "escape"}, "force: escape is reserved"),
         ({"force": "enter"}, "force: enter is reserved"),
-        ({"force": "b"}, "b would stand for force failover and release"),
-        ({"force": "j"}, "j would stand for force failover and next"),
-        ({"force": "F", "pin": "F"}, "F would stand for force failover and pin"),
+        ({"force": "b"}, "b would be the key of force failover and release"),
+        ({"force": "j"}, "j would be the key of force failover and next"),
+        ({"force": "F", "pin": "F"}, "F would be the key of force failover and pin"),
     ],
 )
 def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: str) -> None:
-    keymap, wrong = keymap_of(values, ACTIONS)
+    keymap, wrong = keymap_of(values, CONSOLE_ACTIONS)
     assert keymap == Keymap()
     assert len(wrong) == 1
     assert said in wrong[0]
@@ -67,15 +67,15 @@ def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: st
 
 def test_one_mistake_leaves_the_others_alone() -> None:
     keymap, wrong = own(force="b", pin="I")
-    assert keymap.names(BY_ID["force"]) == ("f",)
-    assert keymap.names(BY_ID["pin"]) == ("I",)
+    assert keymap.names(CONSOLE_BY_ID["force"]) == ("f",)
+    assert keymap.names(CONSOLE_BY_ID["pin"]) == ("I",)
     assert len(wrong) == 1
 
 
 def test_keys_can_be_exchanged() -> None:
     keymap, wrong = own(force="b", release="f")
     assert wrong == ()
-    assert (keymap.label(BY_ID["force"]), keymap.label(BY_ID["release"])) == ("b", "f")
+    assert (keymap.label(CONSOLE_BY_ID["force"]), keymap.label(CONSOLE_BY_ID["release"])) == ("b", "f")
 
 
 def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
@@ -85,10 +85,10 @@ def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
 
 
 def test_actions_that_share_a_key_go_together() -> None:
-    keymap, wrong = keymap_of({"pause syphon": "Y"}, ACTIONS)
+    keymap, wrong = keymap_of({"pause syphon": "Y"}, CONSOLE_ACTIONS)
     assert wrong == ()
-    assert keymap.names(BY_ID["pause-syphon"]) == keymap.names(BY_ID["resume-syphon"]) == ("Y",)
-    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "z"}, ACTIONS)
+    assert keymap.names(CONSOLE_BY_ID["pause-syphon"]) == keymap.names(CONSOLE_BY_ID["resume-syphon"]) == ("Y",)
+    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "z"}, CONSOLE_ACTIONS)
     assert wrong == ("resume syphon shares its key with another action, which has a key of its own here",)
 
 
@@ -96,9 +96,9 @@ def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None
     (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "F"\nnonsense = "x"\n')
     found = load_preferences(tmp_path)
     assert found.keys.own == {"force": "F"}
-    assert "bell is true or false; [keys] there is no action nonsense" in found.notice
+    assert "bell is neither true nor false; [keys] unknown action nonsense" in found.notice
     (tmp_path / "console.toml").write_text('keys = "vi"\n')
-    assert "keys is a section" in load_preferences(tmp_path).notice
+    assert "[keys] must be a section" in load_preferences(tmp_path).notice
 
 
 async def test_key_line_help_palette_and_question_show_the_new_key(open_console: Any, outage_news: Any) -> None:

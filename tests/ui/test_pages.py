@@ -15,7 +15,7 @@ from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView, ParkedView, UnusedView
 from paired_servicebus.ui.commands.action_table import KEY_LINE
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.prompt_dialog import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.view import Page, Records
@@ -214,7 +214,7 @@ async def test_the_timeline_finds_words_and_times(open_console: Any, made: Any) 
         await console.press("g", *"14:02", "enter")
         assert "2026-11-20 14:02:01.000 UTC" in console.screen()
         await console.press("g", *"noon", "enter")
-        assert "“noon” is no time" in console.screen()
+        assert "“noon” is not a time" in console.screen()
         await console.press("end")
         assert "newest followed" in console.screen()
 
@@ -300,7 +300,7 @@ def test_a_price_that_cannot_be_used_costs_a_notice(tmp_path: Path, text: str, p
 async def test_a_young_engine_says_nothing_of_a_month(open_console: Any, made: Any) -> None:
     async with open_console(replace(made.backlog(), started_at=made.AT - 10)) as console:
         await console.press("5")
-        assert next(row for row in console.rows() if row.startswith(" in all")).split()[-2] == "–"
+        assert next(row for row in console.rows() if row.startswith(" total")).split()[-2] == "–"
 
 
 # -- what is chosen -------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ async def palette_lists(console: Any, text: str) -> None:
 async def test_the_palette_does_what_the_table_says(open_console: Any, made: Any) -> None:
     async with open_console(made.backlog()) as console:
         await console.press("colon", *"timeline")
-        await palette_lists(console, "turn to the page timeline")
+        await palette_lists(console, "open timeline")
         await console.press("enter")
         await console.pilot.pause()
         assert console.app.view.page is Page.TIMELINE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.display.ascii_filter import SIGNS, to_ascii
+from paired_servicebus.ui.display.ascii_filter import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
 from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
 
@@ -33,7 +33,7 @@ def test_the_terminals_variables_choose(environ: dict[str, str], name: str) -> N
 
 
 def test_every_sign_has_one_of_ascii() -> None:
-    assert all(len(sign) == len(letter) == 1 and letter.isascii() for sign, letter in SIGNS.items())
+    assert all(len(sign) == len(letter) == 1 and letter.isascii() for sign, letter in ASCII_SIGNS.items())
 
 
 def test_other_alphabets_keep_their_width() -> None:
@@ -105,11 +105,11 @@ def test_a_persons_own_file(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("theme = ", "cannot be read"),
-        ("theme = 3", "theme is the name of one"),
-        ('profile = "fast"', "profile is one of full, slow, plain"),
-        ("mouse = 1", "mouse is true or false"),
-        ('bell = "loud"', "bell is true or false"),
-        ("mice = true", "mice is no setting"),
+        ("theme = 3", "theme is not a name"),
+        ('profile = "fast"', "profile is not one of full, slow, plain"),
+        ("mouse = 1", "mouse is neither true nor false"),
+        ('bell = "loud"', "bell is neither true nor false"),
+        ("mice = true", "unknown setting mice"),
     ],
 )
 def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str, said: str) -> None:
@@ -122,8 +122,8 @@ def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str
 
 
 async def test_the_notice_of_a_broken_file_is_shown(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(), notices=["console.toml: mice is no setting"]) as console:
-        assert "console.toml: mice is no setting" in console.screen()
+    async with open_console(made.snapshot(), notices=["console.toml: unknown setting mice"]) as console:
+        assert "console.toml: unknown setting mice" in console.screen()
 
 
 @pytest.mark.parametrize(

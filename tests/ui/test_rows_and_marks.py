@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
+from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.state.view import Page
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
@@ -132,7 +132,7 @@ async def test_the_title_says_how_many_of_the_marked_an_order_would_hit(open_con
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "Every order is refused")])
+@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "refuses every command")])
 async def test_what_stops_something_asks_first_and_names_it(open_console: Any, made: Any, key: str, stops: str) -> None:
     async with open_console(made.outage()) as console:
         await console.press(key)
@@ -198,7 +198,7 @@ class Slow:
             return await arm(*words, **order)
 
         console.feed.arm = later
-        console.app._ordering._feed = console.feed
+        console.app._dispatch._feed = console.feed
 
 
 async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:

@@ -41,5 +41,5 @@ def test_the_same_news_make_the_same_picture(made: Any) -> None:
 
 
 def test_an_unknown_theme_is_named(made: Any) -> None:
-    with pytest.raises(ValueError, match="there is no theme 'neon'; there are dark, colour-blind,"):
+    with pytest.raises(ValueError, match="unknown theme 'neon'; known are dark, colour-blind,"):
         render_svg(made.snapshot(), size=(80, 24), theme="neon")

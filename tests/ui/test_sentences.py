@@ -9,7 +9,7 @@ import pytest
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import KINDS
-from paired_servicebus.ui.render.sentences import ROUTINE, role, sentence
+from paired_servicebus.ui.render.sentences import ROUTINE, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.state import log_entries
 
@@ -50,12 +50,12 @@ def test_a_pause_says_of_what(part: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_kind_has_a_role(kind: type[e.Event]) -> None:
-    assert role(made_up(kind)) in Role
+    assert event_role(made_up(kind)) in Role
 
 
 def test_a_change_of_state_is_as_loud_as_the_state(made: Any) -> None:
     changed = e.StateChanged(at=made.AT, entity="payments", was="suspect", now="failed over", why="silence")
-    assert role(changed) is Role.FAILED_OVER
+    assert event_role(changed) is Role.FAILED_OVER
 
 
 def test_who_did_it_is_said_once(made: Any) -> None:
@@ -93,7 +93,9 @@ def test_an_outcome_of_another_boot_is_not_taken_for_this_ones(made: Any) -> Non
 
 
 def test_the_log_is_bounded_and_says_what_is_missing(made: Any) -> None:
-    many = [made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log_entries.KEPT + 50)]
+    many = [
+        made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log_entries.MAX_ENTRIES + 50)
+    ]
     entries = log_entries.append((), many)
-    assert len(entries) == log_entries.KEPT
-    assert "12 events not shown" in log_entries.skipped(entries, 12, at=made.AT)[-1].text
+    assert len(entries) == log_entries.MAX_ENTRIES
+    assert "12 events not shown" in log_entries.append_missed(entries, 12, at=made.AT)[-1].text

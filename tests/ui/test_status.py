@@ -60,7 +60,7 @@ def test_a_queue_or_destination_that_is_paused_is_a_complaint(made: Any) -> None
 
 def test_figures_of_long_ago_are_never_healthy(made: Any) -> None:
     """Numbers on the screen carry when they were read."""
-    assert complaints(made.snapshot(), made.AT + 60) == ("these figures are of 14:02:11: the engine makes no new ones",)
+    assert complaints(made.snapshot(), made.AT + 60) == ("these figures are of 14:02:11: the engine sends no new ones",)
 
 
 def test_the_worst_of_all_is_the_exit_status(made: Any) -> None:
@@ -82,7 +82,7 @@ def test_the_table_has_engines_entities_backlog_syphon_alarms_and_readiness(made
     assert row.split() == ["payments", "failed", "over", "14:01:58", "backlog/3", "38", "412,000", "1,204"]
     assert "backlog   1,221 parked in 10 queues, read 14:02:10" in text
     assert "syphon    running, 22 msg/s, moved 8,112" in text
-    assert "failover  would work, 1 to look at, looked 14:02:00 (paired check)" in text
+    assert "failover  would work, 1 to check, checked 14:02:00 (paired check)" in text
     assert "billing: unreachable\n  the engine (pid 7) did not end in order; its log is /l" in text
     assert max(map(len, lines)) <= 100
 
@@ -104,8 +104,8 @@ def test_unknown_is_not_zero(made: Any) -> None:
     queues = tuple(replace(queue, depth=None, dead_lettered=None) for queue in made.queues())
     found = standing(made.snapshot(queues=queues))
     text = "\n".join(as_lines([found], made.AT))
-    assert "backlog   10 queues, parked messages not known" in text
-    assert "not looked yet" in text
+    assert "backlog   10 queues, parked messages unknown" in text
+    assert "not checked yet" in text
     assert json.loads(as_json([found], made.AT))["engines"][0]["backlog"]["parked"] is None
 
 

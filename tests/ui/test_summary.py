@@ -10,14 +10,14 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, ParkedView, Readiness, SyphonStatus
-from paired_servicebus.ui.render.packing import elastic, named, pack
-from paired_servicebus.ui.state.backlog_totals import empty_at, parked
+from paired_servicebus.ui.render.packing import name_list, pack, shortenable
+from paired_servicebus.ui.state.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.ui.state.summary import Level, summary
-from paired_servicebus.ui.state.view import Silent, Unreachable, View, told
+from paired_servicebus.ui.state.view import Silent, Unreachable, View, apply_news
 
 
 def view_of(snapshot: Any) -> View:
-    return told(View(pairing="orders"), snapshot)
+    return apply_news(View(pairing="orders"), snapshot)
 
 
 def rows(snapshot: Any, width: int = 77, height: int = 4) -> list[str]:
@@ -57,8 +57,8 @@ def test_before_the_first_snapshot_it_says_what_it_waits_for() -> None:
 
 
 def test_an_engine_that_was_never_reached_is_looked_for(made: Any) -> None:
-    said = summary(told(View(pairing="orders"), Unreachable(made.AT, "no engine answers")))
-    assert (said.level, said.text) == (Level.NOTABLE, "no engine of orders yet, looked for since 14:02:11")
+    said = summary(apply_news(View(pairing="orders"), Unreachable(made.AT, "no engine answers")))
+    assert (said.level, said.text) == (Level.NOTABLE, "no engine of orders yet, retrying since 14:02:11")
 
 
 def test_all_well(made: Any) -> None:
@@ -99,7 +99,7 @@ def test_an_engine_that_counts_no_refusals_shows_a_closed_backlog_as_loss(made: 
     silent = {"refused": 0, "refused_per_second": 0.0, "refused_since": None, "refusals": (), "route": "backlog"}
     said = summary(view_of(total_loss(made, **silent)))
     assert said.level is Level.LOST
-    assert said.text.startswith("NO SEND CAN BE ACCEPTED: no namespace takes all 3 entities")
+    assert said.text.startswith("NO SEND CAN BE ACCEPTED: no namespace accepts all 3 entities")
 
 
 def test_errors_before_a_failover_are_said_with_the_time_until_it(made: Any) -> None:
@@ -128,7 +128,7 @@ def test_single_refused_messages_are_no_loss(made: Any) -> None:
     )
     said = summary(view_of(made.snapshot(entity)))
     assert (said.level, said.glyph) == (Level.NOTABLE, "!")
-    assert "callers: 0.1/s fail for 0 s, 1 in all: too large" in said.text
+    assert "callers: 0.1/s fail for 0 s, 1 total: too large" in said.text
 
 
 def test_a_readiness_alarm_hides_no_state(made: Any) -> None:
@@ -166,12 +166,12 @@ def test_more_than_fit_are_counted(made: Any) -> None:
 
 
 def test_parts_are_shortened_from_the_last_one_on() -> None:
-    parts = (("all of the first", "first"), elastic("a stranger's long reason", least=4), ("last", ""))
+    parts = (("all of the first", "first"), shortenable("a stranger's long reason", least=4), ("last", ""))
     assert pack(parts, 60) == "all of the first · a stranger's long reason · last"
     assert pack(parts, 45) == "all of the first · a stranger's long reason"
     assert pack(parts, 30) == "all of the first · a stran…"
     assert pack(parts, 12) == "first · a s…" or cell_len(pack(parts, 12)) <= 12
-    assert pack((named(["x" * 80, "y"]),), 30).endswith("… and 1 more")
+    assert pack((name_list(["x" * 80, "y"]),), 30).endswith("… and 1 more")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_stranded_messages_are_never_green(made: Any) -> None:
     assert (said.level, said.glyph) == (Level.NOTABLE, "!")
     first, *_, do = rows(made.snapshot(unused=made.unused()))
     assert "3 messages stranded in unused queue 12 (page 3)" in first
-    assert do == "do: move what is stranded (page 3, m)"
+    assert do == "do: move stranded messages (page 3, m)"
 
 
 def test_where_the_engine_has_an_alarm_for_stranded_messages_its_words_are_used(made: Any) -> None:
@@ -217,7 +217,7 @@ def test_where_the_engine_has_an_alarm_for_stranded_messages_its_words_are_used(
 
 
 def test_an_unreachable_engine_is_never_green_and_what_was_last_known_stays(made: Any) -> None:
-    lost = told(view_of(made.outage()), Unreachable(made.AT + 4, "the engine ended"))
+    lost = apply_news(view_of(made.outage()), Unreachable(made.AT + 4, "the engine ended"))
     said = summary(replace(lost, clock=made.AT + 18))
     assert said.level is Level.BLIND
     first, last, *_ = (text for text, _ in said.lines(120, 4))
@@ -226,14 +226,14 @@ def test_an_unreachable_engine_is_never_green_and_what_was_last_known_stays(made
 
 
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
-    said = summary(told(view_of(made.snapshot()), Silent(made.AT)))
+    said = summary(apply_news(view_of(made.snapshot()), Silent(made.AT)))
     assert said.level is Level.BLIND
-    assert said.text.startswith("no news from the engine since 14:02:11: it is connected and says nothing; figures")
+    assert said.text.startswith("no news from the engine since 14:02:11: it is connected and sends nothing; figures")
 
 
 def test_what_is_not_known_is_not_zero(made: Any) -> None:
     unread = tuple(replace(queue, depth=None, read_at=None) for queue in made.queues())
-    assert "parked messages not known" in summary(view_of(made.snapshot(queues=unread))).text
+    assert "parked messages unknown" in summary(view_of(made.snapshot(queues=unread))).text
     half = (*made.queues()[:4], *unread[4:])
     assert "nothing parked in 4 of 10 queues" in summary(view_of(made.snapshot(queues=half))).text
 
@@ -241,13 +241,13 @@ def test_what_is_not_known_is_not_zero(made: Any) -> None:
 def test_an_old_depth_says_how_old_it_is(made: Any) -> None:
     old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in made.queues({1: 7}))
     snapshot = made.snapshot(queues=old)
-    assert parked(snapshot).old
+    assert sum_backlog(snapshot).old
     assert "7 parked, 1m11s old" in summary(view_of(snapshot)).text
 
 
 def test_a_depth_read_more_seldom_gets_old_later(made: Any) -> None:
     slow = tuple(replace(queue, read_at=made.at("14:01:00"), read_every=60.0) for queue in made.queues({1: 7}))
-    assert not parked(made.snapshot(queues=slow)).old
+    assert not sum_backlog(made.snapshot(queues=slow)).old
 
 
 def test_the_engines_own_figure_is_the_one_that_is_shown(made: Any) -> None:
@@ -256,7 +256,7 @@ def test_the_engines_own_figure_is_the_one_that_is_shown(made: Any) -> None:
     snapshot = made.snapshot(
         queues=made.queues({1: 767}), parked=told_by_engine, syphon=made.syphon(SyphonStatus.RUNNING, text="moving")
     )
-    assert parked(snapshot).messages == 40
+    assert sum_backlog(snapshot).messages == 40
     assert "40 parked · syphon running, empty in 4 s" in summary(view_of(snapshot)).text
 
 

@@ -190,14 +190,14 @@ async def test_what_is_copied_goes_to_the_terminals_clipboard(
     terminal.type("name of payments")
     await terminal.quiet()
     terminal.type("\r")
-    await terminal.until(lambda text: "handed to the terminal" in text)
+    await terminal.until(lambda text: "sent to the terminal" in text)
     assert b"\x1b]52;c;" + base64.b64encode(b"payments") + b"\a" in bytes(terminal.written)
 
 
 async def test_an_engine_that_is_not_there_is_said_and_found_later(
     terminal: Terminal, tmp_path: Path, made: Any
 ) -> None:
-    await terminal.until(lambda text: "no engine of orders yet" in text and "trying again: no engine answers" in text)
+    await terminal.until(lambda text: "no engine of orders yet" in text and "retrying: no engine answers" in text)
     welcome = Welcome(engine="e", boot="b1", pid=1, pairing="orders", environment="", read_only=False)
     async with ControlServer(tmp_path / "s", welcome=welcome, execute=None) as late:  # type: ignore[arg-type]
         late.publish_snapshot(made.snapshot())

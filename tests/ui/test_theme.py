@@ -157,14 +157,14 @@ def test_a_theme_of_ones_own(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("name = ", "theme mine.toml cannot be read"),
-        (GOOD.replace("dark = true", "dark = 1"), "dark and monochrome are true or false"),
+        (GOOD.replace("dark = true", "dark = 1"), "dark and monochrome true or false"),
         (GOOD.replace("dark = true\n", ""), "dark is missing"),
         (GOOD.replace('panel = "#21262d"\n', ""), "colours.panel is missing"),
         (GOOD.replace("panel", "pannel"), "unknown key colours.pannel"),
         (GOOD.replace("#21262d", "reddish"), "colours.panel is 'reddish'; a colour is like"),
         (GOOD.replace('"#21262d"', "7"), "colours.panel is 7; a colour is like"),
         (GOOD + "[roles]\nstate-dead = '#000000'\n", "unknown key roles.state-dead"),
-        (GOOD.replace("[colours]", "colours = 3\n[roles]"), "colours is a table"),
+        (GOOD.replace("[colours]", "colours = 3\n[roles]"), "colours must be a table"),
     ],
 )
 def test_a_broken_theme_is_said_clearly(tmp_path: Path, text: str, said: str) -> None:
@@ -205,7 +205,7 @@ def test_the_first_theme_is_one_that_the_terminal_can_show(environ: dict[str, st
 
 async def test_a_theme_that_is_not_there_costs_a_notice(open_console: Any, made: Any) -> None:
     async with open_console(made.outage(), theme="pink") as console:
-        assert "there is no theme 'pink'" in console.screen()
+        assert "unknown theme 'pink'" in console.screen()
         assert console.app.theme == "dark"
 
 

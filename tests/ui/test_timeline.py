@@ -9,7 +9,7 @@ import pytest
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.ui.state import log_entries, timeline_reader
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.view import Story
+from paired_servicebus.ui.state.view import TimelinePosition
 
 
 @pytest.fixture
@@ -23,59 +23,59 @@ def story(made: Any) -> Log:
     return log_entries.append((), [made.record(event, seq) for seq, event in enumerate(warned, start=1)])
 
 
-def selected(entries: Log, where: Story) -> str:
+def selected(entries: Log, where: TimelinePosition) -> str:
     shown = timeline_reader.entries(entries, where.filter)
     return shown[timeline_reader.place_of(shown, where.cursor)].text
 
 
 def test_without_a_selection_the_newest_is_followed(story: Log, made: Any) -> None:
-    assert selected(story, Story()) == "number 9"
+    assert selected(story, TimelinePosition()) == "number 9"
     more = log_entries.append(story, [made.record(e.Warned(at=made.AT, about="orders", text="new"), 11)])
-    assert selected(more, Story()) == "new"
+    assert selected(more, TimelinePosition()) == "new"
 
 
 def test_a_selected_event_stays_selected_when_others_come(story: Log, made: Any) -> None:
-    up = timeline_reader.moved(story, Story(), -3)
+    up = timeline_reader.move_cursor(story, TimelinePosition(), -3)
     assert selected(story, up) == "number 6"
     more = log_entries.append(story, [made.record(e.Warned(at=made.AT, about="orders", text="new"), 11)])
     assert selected(more, up) == "number 6"
-    assert timeline_reader.moved(story, up, 99).cursor is None, "at the end it follows again"
+    assert timeline_reader.move_cursor(story, up, 99).cursor is None, "at the end it follows again"
 
 
 def test_a_selection_whose_event_was_forgotten_goes_to_the_oldest(story: Log) -> None:
-    first = timeline_reader.moved(story, Story(), -99)
+    first = timeline_reader.move_cursor(story, TimelinePosition(), -99)
     assert selected(story[4:], first) == "number 4"
 
 
 def test_a_filter_keeps_the_reader_at_the_same_time(story: Log) -> None:
-    up = timeline_reader.filtered(story, timeline_reader.moved(story, Story(), -4), "payments")
+    up = timeline_reader.set_filter(story, timeline_reader.move_cursor(story, TimelinePosition(), -4), "payments")
     assert timeline_reader.entries(story, up.filter)[0].text == "number 1"
     assert selected(story, up) == "number 5"
 
 
 def test_search_goes_to_older_ones_first_and_back(story: Log) -> None:
-    older = timeline_reader.found(story, Story(), "orders", newer=False)
+    older = timeline_reader.find_event(story, TimelinePosition(), "orders", newer=False)
     assert older is not None
     assert selected(story, older) == "number 8"
-    oldest = timeline_reader.found(story, older, "number 0", newer=False)
+    oldest = timeline_reader.find_event(story, older, "number 0", newer=False)
     assert oldest is not None
-    newer = timeline_reader.found(story, oldest, "payments", newer=True)
+    newer = timeline_reader.find_event(story, oldest, "payments", newer=True)
     assert newer is not None
     assert selected(story, newer) == "number 1"
-    assert timeline_reader.found(story, oldest, "orders", newer=False) is None
+    assert timeline_reader.find_event(story, oldest, "orders", newer=False) is None
 
 
 def test_a_time_is_gone_to(story: Log, made: Any) -> None:
-    assert selected(story, timeline_reader.at_time(story, Story(), made.at("14:03:30"))) == "number 4"
-    assert timeline_reader.at_time(story, Story(), made.at("15:00:00")).cursor is None
+    assert selected(story, timeline_reader.go_to_time(story, TimelinePosition(), made.at("14:03:30"))) == "number 4"
+    assert timeline_reader.go_to_time(story, TimelinePosition(), made.at("15:00:00")).cursor is None
 
 
 def test_a_clock_that_jumps_back_loses_nobody(story: Log, made: Any) -> None:
     jumped = log_entries.append(
         story, [made.record(e.Warned(at=made.at("13:00:00"), about="clock", text="earlier"), 11)]
     )
-    assert selected(jumped, Story()) == "earlier"
-    assert selected(jumped, timeline_reader.at_time(jumped, Story(), made.at("14:03:30"))) == "number 4"
+    assert selected(jumped, TimelinePosition()) == "earlier"
+    assert selected(jumped, timeline_reader.go_to_time(jumped, TimelinePosition(), made.at("14:03:30"))) == "number 4"
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ def test_a_clock_that_jumps_back_loses_nobody(story: Log, made: Any) -> None:
     ],
 )
 def test_a_time_as_a_person_writes_it(made: Any, text: str, said: str) -> None:
-    assert timeline_reader.moment(text, made.AT) == made.at(said)
+    assert timeline_reader.parse_time(text, made.AT) == made.at(said)
 
 
 def test_a_time_that_is_ahead_is_of_yesterday(made: Any) -> None:
-    assert timeline_reader.moment("14:03", made.AT) == made.at("14:03:00") - 24 * 3600
+    assert timeline_reader.parse_time("14:03", made.AT) == made.at("14:03:00") - 24 * 3600
 
 
 @pytest.mark.parametrize("text", ["", "noon", "25:00", "14", "2026-13-01 10:00", "14:01:99"])
 def test_what_is_no_time_is_said_to_be_none(made: Any, text: str) -> None:
-    assert timeline_reader.moment(text, made.AT) is None
+    assert timeline_reader.parse_time(text, made.AT) is None
 
 
 def test_the_log_keeps_so_many_and_numbers_go_on(made: Any) -> None:
     many = [made.record(e.Warned(at=made.AT, about="a", text=str(number)), number) for number in range(1, 6001)]
     kept = log_entries.append((), many)
-    assert len(kept) == log_entries.KEPT
+    assert len(kept) == log_entries.MAX_ENTRIES
     assert kept[-1].number == 6000
-    assert log_entries.skipped(kept, 3, at=made.AT)[-1].number == 6001
+    assert log_entries.append_missed(kept, 3, at=made.AT)[-1].number == 6001

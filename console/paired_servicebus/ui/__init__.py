@@ -1,12 +1,10 @@
-"""The dashboard: one engine on a terminal, through its control socket alone.
+"""The console: shows one engine on a terminal, through the engine's control socket only.
 
-`run_dashboard` opens it and returns when the person leaves; the engine goes on. Importing this module is cheap: the
-terminal library is imported when a dashboard is opened.
+`run_dashboard` opens it and returns when the operator leaves. Importing this module does not import Textual.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,9 @@ from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
-"""Read by the terminal library when it is imported: what moves by itself costs bytes on a slow link."""
+"""Textual reads these when it is imported: animations cost bytes on a slow link."""
 STALE: Final = ("COLUMNS", "LINES")
-"""Of some other time or terminal, where they are set; the library would believe them and never see a change."""
+"""Removed: Textual would trust them and would miss later changes of the terminal's size."""
 
 
 def run_dashboard(
@@ -32,51 +30,48 @@ def run_dashboard(
     wishes: ScreenOptions | None = None,
     tables: Path | None = None,
 ) -> int:
-    """Shows the engine behind `socket` until the person leaves.
+    """Show the engine behind `socket` until the operator leaves.
 
     Args:
-        socket: the engine's control socket. It need not answer yet: the screen says so and goes on trying.
+        socket: the engine's control socket; while it does not answer, the screen shows that and retries.
         config_name: the pairing's name.
-        read_only: look, don't touch.
-        engine_stays: whether the engine goes on when the person leaves; False for a demo's, so that the screen says so.
+        read_only: send no commands.
+        engine_stays: False for a demo, which stops its engine when the operator leaves.
         on_ready: called once, after the first paint.
-        wishes: what the command line asks of the screen; the person's console.toml and the terminal decide the rest.
-        tables: the folder of the pipeline's tables, for the page "history"; None: there is none.
+        wishes: options of the command line; console.toml and the terminal decide the rest.
+        tables: the folder of the pipeline's tables, for the history page; None: no tables.
 
     Returns:
-        The exit status: 0, or 1 after an unexpected error, which is then in a file that one sentence on stderr names.
+        The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
-    gc.disable()  # until all is made that stays (ahead.py)
     from paired_servicebus.ui.display.crash_log import CrashLog
-    from paired_servicebus.ui.shell.startup import dashboard, screen_settings  # with the terminal library behind it
+    from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
 
-    chosen = load_preferences(config_folder())
-    look = screen_settings(wishes or ScreenOptions(), chosen)
+    preferences = load_preferences(config_folder())
+    settings = screen_settings(wishes or ScreenOptions(), preferences)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
-    app = dashboard(
+    app = build_app(
         socket,
         pairing=config_name,
         read_only=read_only,
         engine_stays=engine_stays,
         tables=tables,
-        look=look,
-        chosen=chosen,
+        settings=settings,
+        preferences=preferences,
         on_ready=on_ready,
         report=crash.report,
     )
     try:
-        status = app.run(mouse=look.mouse)
+        status = app.run(mouse=settings.mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
-    finally:
-        gc.enable()
-    if crash.said:
-        report_error(crash.said)
+    if crash.sentence:
+        report_error(crash.sentence)
         return 1
     return status or 0

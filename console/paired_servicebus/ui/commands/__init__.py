@@ -1,1 +1,1 @@
-"""What keys do: the table of actions, the consequences shown before each, and what can be copied."""
+"""The operator's commands: the table of actions, the consequences shown before each, and texts to copy."""

@@ -1,10 +1,7 @@
-r"""What can be copied out of a page: into the terminal's clipboard (OSC 52, which SSH carries), or into a new file.
+"""Texts to copy from a page into the terminal's clipboard (OSC 52, which SSH carries), or into a new file.
 
-The selected thing's name, its row, the verb that does to it what a key does, what came of the last act (the report of a
-clean-up, say), and the timeline as it is listed. Nothing in a text can move a cursor or
-end a line, and none is a secret.
-
-A clipboard is the terminal's, which says nothing back; tmux passes it on after `set -g set-clipboard on`.
+They are the selected row, its name and its command lines, the last answer, and the timeline as listed. No text can
+move a cursor, end a line or contain a secret. Terminals do not confirm OSC 52; tmux needs `set-clipboard on`.
 """
 
 from __future__ import annotations
@@ -24,23 +21,23 @@ from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import Page, View
 
-MOST: Final = 74_994
-"""Bytes that fit into a clipboard everywhere: terminals take some 100,000 of base64."""
+MAX_CLIPBOARD_BYTES: Final = 74_994
+"""Bytes that every clipboard accepts: terminals limit base64 to some 100,000."""
 
 
 class CopyItem(NamedTuple):
-    """What it is, and the text."""
+    """A label and the text."""
 
     label: str
     text: str
 
 
 Found = tuple[str, *tuple[str, ...]]
-"""A label and the text's lines: a line break within one of them is somebody else's."""
+"""A label and the text's lines; a line break within one of them is untrusted."""
 
 
 def copy_items(view: View) -> tuple[CopyItem, ...]:
-    """What there is to copy on this page now."""
+    """Return the texts to copy from this page now."""
     found = [*_selected(view), *_story(view), *_last(view)]
     return tuple(
         CopyItem(harmless(label), "\n".join(harmless(masked(line)) for line in lines)) for label, *lines in found
@@ -48,10 +45,10 @@ def copy_items(view: View) -> tuple[CopyItem, ...]:
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Writes a file that was not there before; where it is.
+    """Write a new file and return its path.
 
     Raises:
-        OSError: it is there, or cannot be written.
+        OSError: it exists, or cannot be written.
     """
     path = path.expanduser().absolute()
     with path.open("x", encoding="utf-8") as file:
@@ -60,9 +57,9 @@ def write_new(path: Path, text: str) -> Path:
 
 
 def file_name(piece: CopyItem, at: float) -> str:
-    """A name for a file of it, that sorts by time and needs no quoting."""
-    what = "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in piece.label).split()[:4])
-    return f"paired-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}-{what}.txt"
+    """Return a file name for the item that sorts by time and needs no quoting."""
+    label = "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in piece.label).split()[:4])
+    return f"paired-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}-{label}.txt"
 
 
 # -- what is selected ------------------------------------------------------------------------------------------------
@@ -78,18 +75,18 @@ def _selected(view: View) -> Iterator[Found]:
 
 
 def _entities(view: View) -> Iterator[Found]:
-    marked = view.marked if view.page is Page.PAIRING else ()  # the page of one entity is about that one
+    marked = view.marked if view.page is Page.PAIRING else ()  # the entity page ignores marks
     paths = marked or ((view.selected,) if view.selected else ())
     found = [one for path in paths if view.snapshot and (one := entity_at(view.snapshot, path)) is not None]
     if not found:
         return
-    what = found[0].path if len(found) == 1 else plural(len(found), "entity", "entities")
-    yield (f"name of {what}", shlex.join(one.path for one in found) if len(found) > 1 else found[0].path)
+    name = found[0].path if len(found) == 1 else plural(len(found), "entity", "entities")
+    yield (f"name of {name}", shlex.join(one.path for one in found) if len(found) > 1 else found[0].path)
     rows = [
         f"{one.path}: {one.state} since {_time(one.since)}; {one.route}, {rate(one.sends_per_second)}/s; {one.why}"
         for one in found
     ]
-    yield (f"row of {what}", *rows)
+    yield (f"row of {name}", *rows)
     yield from _verbs(view, Scope.ENTITY, tuple(one.path for one in found))
 
 
@@ -98,7 +95,7 @@ def _queue(view: View) -> Iterator[Found]:
     if one is None:
         return
     yield (f"name of backlog/{one.index}", one.path)
-    counts = "not known" if one.depth is None else f"{one.depth:,}, and {one.dead_lettered or 0:,} dead-lettered"
+    counts = "unknown" if one.depth is None else f"{one.depth:,}, and {one.dead_lettered or 0:,} dead-lettered"
     out = "" if one.in_rotation else f"; pulled: {one.pulled_reason}"
     read = f" (read {_time(one.read_at)})" if one.read_at is not None else ""
     yield (f"row of backlog/{one.index}", f"{one.path}: messages {counts}{read}{out}")
@@ -110,15 +107,15 @@ def _unused(view: View) -> Iterator[Found]:
     for one in queues:
         if one.path == view.unused:
             yield (f"name of unused queue {one.index}", one.path)
-            counts = "not known" if one.messages is None else f"{one.messages:,}, {one.dead_lettered or 0:,} dead"
-            active = "not known" if one.last_active is None else _time(one.last_active)
+            counts = "unknown" if one.messages is None else f"{one.messages:,}, {one.dead_lettered or 0:,} dead"
+            active = "unknown" if one.last_active is None else _time(one.last_active)
             row = f"{one.path}: messages {counts}; {one.status}; last active {active}"
             yield (f"row of unused queue {one.index}", row)
             yield from _verbs(view, Scope.UNUSED, (one.path,))
 
 
 def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found]:
-    """The command lines that do to them what keys do; none for a name that no shell should be handed."""
+    """Yield the command lines for the targets; none for a name that is unsafe in a shell."""
     if view.snapshot is None or not all(target.isprintable() for target in targets):
         return
     for order in orders.ACTIONS:
@@ -135,14 +132,14 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
 def _story(view: View) -> Iterator[Found]:
     if view.page is not Page.TIMELINE:
         return
-    shown = timeline_reader.entries(view.log, view.story.filter)
-    place = timeline_reader.place_of(shown, view.story.cursor)
+    shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+    place = timeline_reader.place_of(shown, view.timeline_position.cursor)
     if place >= 0:
-        yield ("selected event", _told(shown[place]))
-        yield (f"timeline, {plural(len(shown), 'event')} as listed", *map(_told, shown))
+        yield ("selected event", _event_line(shown[place]))
+        yield (f"timeline, {plural(len(shown), 'event')} as listed", *map(_event_line, shown))
 
 
-def _told(entry: LogEntry) -> str:
+def _event_line(entry: LogEntry) -> str:
     return f"{_time(entry.at)} {entry.sentence.subject} {entry.text}"
 
 

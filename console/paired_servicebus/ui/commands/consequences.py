@@ -1,7 +1,7 @@
-"""What a dangerous action would do, said before it is fired: a table of facts for each, from the newest snapshot.
+"""The consequences of a dangerous command, shown before it is fired: a table of facts from the newest snapshot.
 
-Rules: every fact is recomputed from each snapshot while the question is open; what is not known says so, never a guess.
-Screens and the command line's previews read the same sentences.
+A fact is recomputed from each snapshot while the dialog is open; an unknown figure is never guessed. The command line's
+previews use the same sentences.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from paired_servicebus.core.operator.action_table import Scope, entity_at, queue
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.commands.action_table import BY_ID, ActionTarget
-from paired_servicebus.ui.render.number_format import in_time, plural, rate, share
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
+from paired_servicebus.ui.render.number_format import in_time, percent, plural, rate
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.view import Neighbour
 
@@ -31,8 +31,7 @@ class Fact(NamedTuple):
     text: str
 
 
-NOT_KNOWN: Final = "not known"
-UNKNOWN: Final = "unknown"
+NOT_KNOWN: Final = "unknown"
 REACHES: Final = "Reaches"
 
 
@@ -43,24 +42,24 @@ def facts(
     keys: Keymap = DEFAULT_KEYMAP,
     others: Sequence[Neighbour] = (),
 ) -> tuple[Fact, ...]:
-    """What firing `action_id` at its targets would mean now, and how to undo it with the keys in force.
+    """Return the consequences of `action_id` for its targets now, and how to undo it with the keys in force.
 
     Args:
-        others: engines it is for besides the one of the snapshot.
+        others: engines that also receive it.
 
     Raises:
-        KeyError: the action is none that is armed.
+        KeyError: the action is never armed.
     """
     table = _FACTS[action_id]
     if snapshot is None or not _all_there(snapshot, aim):
         return tuple(Fact(label, NOT_KNOWN) for label in (*(label for label, _ in table), "Undo"))
-    by, say = _UNDO[action_id]
-    undo = BY_ID[by] if by else None
+    by, more = _UNDO[action_id]
+    undo = CONSOLE_BY_ID[by] if by else None
     key = f"key {keys.label(undo)}, {undo.label}" if undo else ""
-    said = (Fact(label, one(snapshot, aim)) for label, one in table)
+    found = (Fact(label, one(snapshot, aim)) for label, one in table)
     if others:
-        said = (Fact(it.label, _reaches_all(snapshot, others, aim)) if it.label == REACHES else it for it in said)
-    return (*said, Fact("Undo", key + say(snapshot, aim)))
+        found = (Fact(it.label, _reaches_all(snapshot, others, aim)) if it.label == REACHES else it for it in found)
+    return (*found, Fact("Undo", key + more(snapshot, aim)))
 
 
 def _all_there(snapshot: Snapshot, aim: ActionTarget) -> bool:
@@ -99,7 +98,7 @@ def _named(entities: list[EntityView]) -> str:
 
 
 def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarget, pairing: str) -> str:
-    """The question's first line: the act, its targets, and whom it does not reach."""
+    """Return the dialog's first line: the command, its targets, and the senders that it does not reach."""
     asked = f"{label}: {str(aim) or pairing}"
     missed = not_reached(action_id, _entities(snapshot, aim)) if snapshot is not None else ""
     return f"{asked} — {missed}" if missed else asked
@@ -109,31 +108,31 @@ def _carried(entities: Sequence[EntityView]) -> list[EntityView]:
     return [one for one in entities if carries(one)]
 
 
-def _for_carried(action_id: str, say: Say) -> Say:
-    """The sentence for the entities that this engine sends to, and that it reaches no sender of the others."""
+def _for_carried(action_id: str, text: Text) -> Text:
+    """Limit a sentence to the entities that this engine sends to, and add the senders that it does not reach."""
 
-    def said(snapshot: Snapshot, aim: ActionTarget) -> str:
+    def of_carried(snapshot: Snapshot, aim: ActionTarget) -> str:
         entities = _entities(snapshot, aim)
         missed = not_reached(action_id, entities)
         if not missed:
-            return say(snapshot, aim)
+            return text(snapshot, aim)
         carried = _carried(entities)
-        parts = [say(snapshot, ActionTarget(aim.scope, tuple(one.path for one in carried)))] if carried else []
+        parts = [text(snapshot, ActionTarget(aim.scope, tuple(one.path for one in carried)))] if carried else []
         return "; ".join([*parts, missed])
 
-    return said
+    return of_carried
 
 
 def _force_room(snapshot: Snapshot, aim: ActionTarget) -> str:
-    """Where no sender is diverted, what forcing does to parked messages."""
+    """Return the effect of a force on parked messages, if no sender here is diverted."""
     entities = _entities(snapshot, aim)
     if _carried(entities):
         return _room(snapshot, aim)
     if snapshot.syphon.status is SyphonStatus.OFF:
         return "this engine parks nothing, and runs no syphon"
     return (
-        f"this engine parks nothing; its syphon leaves what is parked for {_named(entities)} until release, even if "
-        "the primary is well"
+        f"this engine parks nothing; its syphon leaves messages parked for {_named(entities)} until release, even if "
+        "the primary is healthy"
     )
 
 
@@ -146,13 +145,13 @@ def _force_cost(snapshot: Snapshot, aim: ActionTarget) -> str:
 def _force_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     sends = _sends(snapshot, aim)
     if not any(queue.in_rotation for queue in snapshot.queues):
-        return f"{sends}, go to a backlog that takes nothing now: no queue of {snapshot.secondary} is in rotation"
+        return f"{sends}, go to a backlog that accepts nothing now: no queue of {snapshot.secondary} is in rotation"
     return f"{sends}, go to the backlog on {snapshot.secondary}; nothing is sent to {snapshot.primary}"
 
 
 def _pin_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     away = [one for one in _entities(snapshot, aim) if one.state in (State.FAILED_OVER, State.FORCED)]
-    back = f"; {_named(away)} comes back to it at once, whatever its pings say" if away else ""
+    back = f"; {_named(away)} returns to it immediately, regardless of pings" if away else ""
     return f"{_sends(snapshot, aim)}, go to {snapshot.primary} even while it fails: callers then get the errors{back}"
 
 
@@ -163,12 +162,12 @@ def _release_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
 def _released(snapshot: Snapshot, aim: ActionTarget, entity: EntityView) -> str:
     sends = _sends(snapshot, ActionTarget(aim.scope, (entity.path,)))
     if entity.state is State.PINNED:
-        return f"{sends}, fail over by themselves again; at once, if {snapshot.primary} refused the last one"
+        return f"{sends}, fail over by themselves again; immediately, if {snapshot.primary} refused the last one"
     if entity.state is State.FORCED and not entity.last_ping_good:
         return f"{entity.path} stays failed over, since no ping was accepted; it fails back by itself after one is"
     if entity.last_ping_good:
-        return f"{sends}, go to {snapshot.primary} at once; it accepted the last ping"
-    return f"{sends}, go to {snapshot.primary} at once, although it has not accepted a ping"
+        return f"{sends}, go to {snapshot.primary} immediately; it accepted the last ping"
+    return f"{sends}, go to {snapshot.primary} immediately, although it has not accepted a ping"
 
 
 def _now(snapshot: Snapshot, aim: ActionTarget) -> str:
@@ -213,34 +212,31 @@ def _ms(seconds: float | None) -> str:
 def _reaches(snapshot: Snapshot, _aim: ActionTarget) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
-        f"senders elsewhere are not affected; their state is {UNKNOWN}"
+        f"senders elsewhere are not affected; their state is {NOT_KNOWN}"
     )
 
 
 def _reaches_syphon(snapshot: Snapshot, _aim: ActionTarget) -> str:
     return (
         f"one engine: {snapshot.engine} (process {snapshot.pid}) of the pairing {snapshot.pairing}; "
-        "engines elsewhere, unknown here, go on as before"
+        "engines elsewhere, unknown here, continue as before"
     )
 
 
 def _reaches_queue(snapshot: Snapshot, _aim: ActionTarget) -> str:
-    return (
-        f"the queue in {snapshot.secondary}, for whoever uses it, anywhere; only engines of this machine are asked "
-        "before"
-    )
+    return f"the queue in {snapshot.secondary}, for all its users; only engines on this machine are asked before"
 
 
 def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: ActionTarget) -> str:
-    """The engines, and what is affected at each and in all."""
+    """Return the engines, and the affected sends at each and in total."""
     engines = [(snapshot.pairing, snapshot), *((one.name, one.snapshot) for one in others)]
     reached = [(name, found) for name, found in engines if found is not None]
     if aim.scope is not Scope.ENTITY:
         return f"{_of(len(reached), len(engines))}: {', '.join(name for name, _ in reached)}"
     rates = [(name, sum(one.sends_per_second for one in _entities(found, aim))) for name, found in reached]
     each = ", ".join(f"{name} {rate(per_second)}/s" for name, per_second in rates)
-    in_all = f"{_of(len(reached), len(engines))}, {rate(sum(one for _, one in rates))} messages/s in all"
-    return f"{in_all}: {each}; senders elsewhere are not affected; their state is {UNKNOWN}"
+    total = f"{_of(len(reached), len(engines))}, {rate(sum(one for _, one in rates))} messages/s total"
+    return f"{total}: {each}; senders elsewhere are not affected; their state is {NOT_KNOWN}"
 
 
 def _of(number: int, of: int) -> str:
@@ -254,8 +250,9 @@ def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
 
 
 def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
-    """How full the queues in rotation are, and when they are full if all goes on as now, and these sends come on top;
-    nothing where it is not known how large they are."""
+    """Return how full the queues in rotation are, and when they are full at this rate with these sends added; empty if
+    their size is unknown.
+    """
     queues = [queue for queue in snapshot.queues if queue.in_rotation]
     used, limit = _total(queue.size_bytes for queue in queues), _total(queue.limit_bytes for queue in queues)
     if used is None or not limit:
@@ -264,9 +261,9 @@ def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
     more = sum(one.sends_per_second for one in _entities(snapshot, aim) if one.state not in DIVERTING)
     messages = _total(queue.depth for queue in queues)
     if growth is None or (more and not messages):
-        return f", {share(used, limit)} full (when all is: {NOT_KNOWN})"
+        return f", {percent(used, limit)} full (when all is: {NOT_KNOWN})"
     left = seconds_until(used, limit, growth + (more * used / messages if messages else 0.0))
-    return f", {share(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
+    return f", {percent(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
 
 
 def _total(values: Iterable[float | None]) -> float | None:
@@ -275,7 +272,7 @@ def _total(values: Iterable[float | None]) -> float | None:
 
 
 def _parked(snapshot: Snapshot) -> str:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if not sums.known or sums.read_at is None:
         return f"parked messages: {NOT_KNOWN}"
     unread = "" if sums.known == sums.queues else f" in the {sums.known} queues that could be read"
@@ -289,12 +286,12 @@ def _waiting(snapshot: Snapshot, _aim: ActionTarget) -> str:
 def _syphon(snapshot: Snapshot) -> str:
     status = snapshot.syphon.status
     if status is SyphonStatus.OFF:
-        return f"this engine runs no syphon, so what is parked waits for one elsewhere: {_elsewhere(snapshot)}"
+        return f"this engine runs no syphon, so parked messages wait for one elsewhere: {_elsewhere(snapshot)}"
     if status is SyphonStatus.PAUSED:
         return f"the syphon is {PAUSED_HERE}"
     if status is SyphonStatus.STUCK:
-        return f"the syphon is {status}, so what is parked waits"
-    return "the syphon moves what is parked once its destination accepts; order may change"
+        return f"the syphon is {status}, so parked messages wait"
+    return "the syphon moves parked messages once their destination accepts; order may change"
 
 
 def _elsewhere(snapshot: Snapshot) -> str:
@@ -306,7 +303,7 @@ def _redriven(snapshot: Snapshot, aim: ActionTarget) -> str:
     known = [count for count in counts if count is not None]
     letters = plural(sum(known), "dead letter") if len(known) == len(counts) else f"dead letters ({NOT_KNOWN} how many)"
     where = ", ".join(f"backlog/{index}" for index in aim.targets)
-    return f"{letters} of {where} are put back to work; what made them dead may do so again"
+    return f"{letters} of {where} are re-driven; their cause may dead-letter them again"
 
 
 def _redrive_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
@@ -319,8 +316,8 @@ def _redrive_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
 def _cleaned(snapshot: Snapshot, aim: ActionTarget) -> str:
     one = "it is" if len(aim.targets) == 1 else "each is"
     return (
-        f"{one} closed to senders, waited for, and looked into with peek, dead letters too; deleted if nothing is "
-        "there, else opened again"
+        f"{one} closed to senders, waited for, and checked with a peek, dead letters too; deleted if empty, else "
+        "reopened"
     )
 
 
@@ -330,7 +327,7 @@ def _unused_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
 
 def _unused_line(one: UnusedQueue) -> str:
     active = clock(one.last_active) if one.last_active is not None else NOT_KNOWN
-    counts = "counts not known" if one.messages is None else f"{one.messages:,} + {one.dead_lettered or 0:,} dead"
+    counts = "counts unknown" if one.messages is None else f"{one.messages:,} + {one.dead_lettered or 0:,} dead"
     different = f"; {', '.join(one.differences)}" if one.differences else ""
     return f"…/{one.index}: {counts}, last active {active}{different}"
 
@@ -345,7 +342,7 @@ def _moved(snapshot: Snapshot, aim: ActionTarget) -> str:
 # -- money, and the way back -----------------------------------------------------------------------------------------
 
 
-def _always(text: str) -> Say:
+def _always(text: str) -> Text:
     return lambda snapshot, aim: text
 
 
@@ -355,7 +352,7 @@ def _and_parked(snapshot: Snapshot, _aim: ActionTarget) -> str:
 
 def _drained(snapshot: Snapshot, _aim: ActionTarget) -> str:
     place = snapshot.drain.place if snapshot.drain is not None else NOT_KNOWN
-    return f"processes of Spark ({place}) move what is parked to {snapshot.primary}; order may change"
+    return f"processes of Spark ({place}) move parked messages to {snapshot.primary}; order may change"
 
 
 def _queues_parked(snapshot: Snapshot, _aim: ActionTarget) -> str:
@@ -365,16 +362,16 @@ def _queues_parked(snapshot: Snapshot, _aim: ActionTarget) -> str:
 def _beside(snapshot: Snapshot, _aim: ActionTarget) -> str:
     status = snapshot.syphon.status
     here = "runs no syphon" if status is SyphonStatus.OFF else f"has its syphon {status}"
-    return f"this engine {here}; a drain beside a syphon that is known here is refused"
+    return f"this engine {here}; a drain beside a known syphon is refused"
 
 
 def _writable(snapshot: Snapshot, _aim: ActionTarget) -> str:
-    return f"everybody who may reach {snapshot.engine} can order it again; it was made read-only for a reason"
+    return f"all users with access to {snapshot.engine} can command it again; it was made read-only for a reason"
 
 
-Say = Callable[[Snapshot, ActionTarget], str]
+Text = Callable[[Snapshot, ActionTarget], str]
 
-_FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
+_FACTS: Final[dict[str, tuple[tuple[str, Text], ...]]] = {
     "force": (
         ("From now on", _for_carried("force", _force_from_now)),
         (REACHES, _reaches),
@@ -389,7 +386,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Now", _now),
         ("Evidence", _evidence),
         ("Parked", _waiting),
-        ("Cost", _always("none of its own; messages parked so far cost 2 operations more each")),
+        ("Cost", _always("none now; each parked message adds 2 operations")),
     ),
     "pin": (
         ("From now on", _for_carried("pin", _pin_from_now)),
@@ -397,7 +394,7 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         ("Now", _now),
         ("Evidence", _evidence),
         ("Parked", _waiting),
-        ("Cost", _always("none of its own")),
+        ("Cost", _always("none")),
     ),
     "clean-up": (
         ("From now on", _cleaned),
@@ -424,23 +421,20 @@ _FACTS: Final[dict[str, tuple[tuple[str, Say], ...]]] = {
         (REACHES, _reaches_syphon),
         ("Parked", _queues_parked),
         ("Beside", _beside),
-        ("Cost", _always("as by the syphon: 2 billed operations more for each parked message; and Java, some 1 GB")),
+        ("Cost", _always("each parked message adds 2 operations, as with the syphon; Java needs some 1 GB")),
     ),
-    "read-write": (
-        ("From now on", _writable),
-        (REACHES, _reaches_syphon),
-    ),
+    "read-write": (("From now on", _writable), (REACHES, _reaches_syphon)),
 }
-_UNDO: Final[dict[str, tuple[str, Say]]] = {
+_UNDO: Final[dict[str, tuple[str, Text]]] = {
     "force": ("release", _and_parked),
     "release": ("force", _always("")),
     "pin": ("release", _always("")),
-    "clean-up": ("", _always("none: a deleted queue is gone; pairing makes one anew if it needs it")),
-    "redrive": ("pause-syphon", _always(", leaves them parked; what cannot be delivered dies again")),
-    "move-stranded": ("", _always("none: what a destination accepted stays there; order may change")),
-    "drain": ("end-drain", _always(", in order; what was moved stays moved")),
+    "clean-up": ("", _always("none: a deleted queue is gone; the pairing creates it again if needed")),
+    "redrive": ("pause-syphon", _always(", leaves them parked; undeliverable ones are dead-lettered again")),
+    "move-stranded": ("", _always("none: accepted messages stay at their destination; order may change")),
+    "drain": ("end-drain", _always(", cleanly; moved messages stay moved")),
     "read-write": ("read-only", _always("")),
 }
-"""The action that undoes it, if one does, and what else there is to say of that."""
+"""The action that undoes it, if one does, and a remark."""
 ARMABLE: Final = frozenset(_FACTS)
-"""Ids of the actions that have their consequences written down."""
+"""Ids of the actions with consequences."""

@@ -1,7 +1,7 @@
-"""Filters between what is drawn and what is written: without colours, and in ASCII alone.
+"""Filters between painting and writing: no colours, and ASCII only.
 
-Every sign of ours has one of ASCII, one cell each, so that nothing moves; the six of the states stay six. What is left
-of other alphabets is a question mark a cell, since such a terminal would show rubbish or lose count of its columns.
+Each of our signs has a distinct ASCII sign of one cell, so that nothing moves. Other letters become a question mark a
+cell, since such a terminal would show rubbish or lose count of its columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-SIGNS: Final[dict[str, str]] = {
+ASCII_SIGNS: Final[dict[str, str]] = {
     "●": "o",
     "○": "-",
     "◐": "!",
@@ -47,12 +47,12 @@ SIGNS: Final[dict[str, str]] = {
     "▊": "|",
     "▎": "|",
 }
-_TABLE: Final = str.maketrans(SIGNS)
+_TABLE: Final = str.maketrans(ASCII_SIGNS)
 
 
 @lru_cache(maxsize=4096)
 def to_ascii(text: str) -> str:
-    """The text in ASCII, as wide as before."""
+    """Return the text in ASCII, in the same width."""
     if text.isascii():
         return text
     known = text.translate(_TABLE)
@@ -60,16 +60,16 @@ def to_ascii(text: str) -> str:
 
 
 class NoColourFilter(LineFilter):
-    """Bold and reversed text stay; the terminal's own colours do."""
+    """Drops colours; bold and reversed text stay."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same text in the terminal's own colours."""
+        """Return the text in the terminal's own colours."""
         return [Segment(text, style.without_color if style else None, control) for text, style, control in segments]
 
 
 class AsciiFilter(LineFilter):
-    """Signs of ASCII alone."""
+    """Replaces every sign by ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same cells, in ASCII."""
+        """Return the same cells in ASCII."""
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]

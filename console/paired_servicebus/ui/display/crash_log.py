@@ -1,6 +1,6 @@
-"""Where the dashboard's own trouble goes: a file in the pairing's state folder, never the screen.
+"""The dashboard's own errors: logged to a file in the pairing's state folder, never to the screen.
 
-Without locals, since a local may hold what nobody should read, and masked, since a sentence may quote it.
+Tracebacks have no locals, which may contain secrets, and are masked, since a message may quote one.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ NAME: Final = "dashboard.log"
 
 
 class _Masked(logging.Formatter):
-    """Masks the whole record, its traceback included; no second line of it poses as a record."""
+    """Masks a record and its traceback, and indents its further lines, which cannot pose as records."""
 
     def format(self, record: logging.LogRecord) -> str:
         return masked(indent_lines(super().format(record)))
 
 
 class CrashLog:
-    """The file; made when there is something to write."""
+    """The log file, which is created when it is first written."""
 
     def __init__(self, pairing: str) -> None:
         self._path = engine_paths(pairing).logs / NAME
-        self.said = ""
-        """The one sentence for the terminal; empty while nothing happened."""
+        self.sentence = ""
+        """The sentence for the terminal; empty without an error."""
 
     def quiet_libraries(self) -> None:
-        """Sends what libraries log from now on to the file instead of the terminal."""
+        """Redirect the libraries' log records from the terminal to the file."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handler: logging.Handler = logging.FileHandler(self._path, encoding="utf-8", delay=True)
-        except OSError:  # no folder: then nowhere, but not on the screen
+        except OSError:  # no folder: drop them, the screen stays clean
             handler = logging.NullHandler()
         handler.setLevel(logging.WARNING)
         handler.setFormatter(_Masked("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
 
     def report(self, error: BaseException) -> None:
-        """Writes the exception down and keeps the sentence about it."""
-        what = f"the dashboard ended on an unexpected error ({type(error).__name__}); the engine goes on"
+        """Log the exception and store the sentence about it."""
+        sentence = f"the dashboard ended on an unexpected error ({type(error).__name__}); the engine keeps running"
         try:
             self._append(masked(indent_lines("".join(traceback.format_exception(error)))))
-            self.said = f"{what}. What happened is in {self._path}"
+            self.sentence = f"{sentence}. The traceback is in {self._path}"
         except OSError as trouble:
-            self.said = f"{what}. It could not be written to {self._path}: {trouble.strerror or trouble}"
+            self.sentence = f"{sentence}. It could not be written to {self._path}: {trouble.strerror or trouble}"
 
     def _append(self, text: str) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

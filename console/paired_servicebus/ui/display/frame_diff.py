@@ -1,9 +1,7 @@
-"""What stands on the terminal, cell by cell, so that only cells that look different are written.
+"""The content of the terminal by cells, so that only changed cells are written.
 
-The terminal library repaints a widget's row from its left edge, and a whole screen when a dialog opens or closes. Over
-a slow link that is most of what is sent, and most of it stands there already. `ScreenBuffer` compares each frame with the
-one before it and makes an update of the difference. It holds one copy of the screen; `forget` is for moments when the
-terminal may show something else.
+Textual repaints a widget's row from its left edge, and a whole screen when a dialog opens or closes; most of that is on
+the terminal already, and a slow link pays for it. `ScreenBuffer` keeps one copy of the screen and writes differences.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from rich.style import Style
 from textual._compositor import CompositorUpdate
 from textual.strip import Strip
 
-GAP: Final = 6
-"""Cells that are written again rather than jumped over: a jump costs some eight bytes."""
+MAX_GAP_CELLS: Final = 6
+"""Unchanged cells that are rewritten rather than skipped: a jump costs some eight bytes."""
 
 
 class Ink(NamedTuple):
-    """How a cell is written: `sgr` in all, and `ground` as far as a space shows it."""
+    """The style of a cell: `sgr` in full, and `ground`, its part that a space shows."""
 
     sgr: str
     ground: str
@@ -42,17 +40,15 @@ NO_INK: Final = Ink("", "")
 
 
 class Difference(CompositorUpdate):
-    """Text that turns the screen before into the screen now."""
+    """Text that turns the previous screen into the present one."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def render_segments(self, _console: Console) -> str:
-        """The text."""
         return self.text
 
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
-        """The text, as the base class wants it."""
         yield Segment(self.text)
 
 
@@ -64,12 +60,12 @@ class ScreenBuffer:
         self._rows: list[list[Cell]] = []
 
     def forget(self) -> None:
-        """Takes nothing on the terminal for known: the next difference is everything."""
+        """Drop the copy: the next difference is the whole screen."""
         self._strips.clear()
         self._rows.clear()
 
     def difference(self, strips: Sequence[Strip], console: Console) -> Difference | None:
-        """What has to be written so that the terminal shows `strips`; None if it does."""
+        """Return the text that makes the terminal show `strips`; None if it shows them already."""
         system = COLOR_SYSTEMS[console.color_system or "standard"]
         parts: list[str] = []
         if [strip.cell_length for strip in strips] != [strip.cell_length for strip in self._strips]:
@@ -81,7 +77,7 @@ class ScreenBuffer:
                 continue
             row = _cells(strip, system)
             for start, end in _changes(self._rows[y], row):
-                text, ink = _written(row[start:end], ink)
+                text, ink = _to_text(row[start:end], ink)
                 parts += (f"\x1b[{y + 1};{start + 1}H", text)
             self._strips[y], self._rows[y] = strip, row
         if ink.sgr:
@@ -89,7 +85,7 @@ class ScreenBuffer:
         return Difference("".join(parts)) if parts else None
 
     def _start(self, strips: Sequence[Strip]) -> None:
-        """A terminal that was just cleared."""
+        """Reset to a cleared terminal."""
         self._strips = [Strip([], strip.cell_length) for strip in strips]
         self._rows = [[Cell(" ", NO_INK)] * strip.cell_length for strip in strips]
 
@@ -128,12 +124,12 @@ def _same(before: Cell, after: Cell) -> bool:
 
 
 def _changes(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """The stretches of `after` to write, as start and end; short gaps between them are included."""
+    """Yield the ranges of `after` to write, as start and end; short gaps between them are included."""
     start = end = -1
     for x, cell in enumerate(after):
         if x < len(before) and _same(before[x], cell):
             continue
-        if start >= 0 and x - end > GAP:
+        if start >= 0 and x - end > MAX_GAP_CELLS:
             yield start, _past_wide(after, end)
             start = -1
         if start < 0:
@@ -144,12 +140,12 @@ def _changes(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[tuple[in
 
 
 def _past_wide(row: Sequence[Cell], end: int) -> int:
-    """A stretch ends behind a wide character, never inside it."""
+    """Return the end of a range behind a wide character, never inside it."""
     return end + 1 if end < len(row) and not row[end].glyph else end
 
 
-def _written(cells: Sequence[Cell], ink: Ink) -> tuple[str, Ink]:
-    """The cells as text for a terminal that writes in `ink`, and the ink afterwards."""
+def _to_text(cells: Sequence[Cell], ink: Ink) -> tuple[str, Ink]:
+    """Return the cells as text for a terminal that writes in `ink`, and the ink afterwards."""
     parts: list[str] = []
     for cell in cells:
         if cell.ink.sgr != ink.sgr and not (cell.glyph == " " and cell.ink.ground == ink.ground):

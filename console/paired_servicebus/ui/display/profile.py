@@ -1,7 +1,7 @@
-"""How much a terminal is asked to show: `full`, `slow` for a bad link, `plain` for one that knows only letters.
+"""Profiles of terminals: `full`, `slow` for a bad link, `plain` for one that shows only ASCII.
 
-Chosen from the terminal's own variables unless a flag or the person's console.toml says otherwise. Standard library
-only: the command line reads this without the terminal library.
+Chosen from the terminal's variables, unless a flag or console.toml names one. Standard library only: the command line
+imports this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class ProfileName(StrEnum):
-    """What `--profile` takes."""
+    """The values of `--profile`."""
 
     FULL = "full"
     SLOW = "slow"
@@ -22,17 +22,17 @@ class ProfileName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One profile. What happens is shown at once in each; a figure that only moved may wait."""
+    """One profile. Events are shown immediately in each; a changed figure may be delayed."""
 
     name: ProfileName
     figures_every: float = 0.0
-    """Seconds between two paints at least, if nothing happened but that figures moved."""
+    """Minimal seconds between two paints of changed figures."""
     clock_every: float = 1.0
     """Seconds between two paints of clock, ages and countdowns."""
     ascii: bool = False
-    """Letters and signs of ASCII alone, and no colours."""
+    """ASCII without colours."""
     mouse: bool = False
-    """Whether the mouse is the dashboard's; otherwise selecting and copying stay the terminal's."""
+    """Whether the dashboard handles the mouse; otherwise the terminal selects and copies."""
 
 
 PROFILES: Final[dict[ProfileName, Profile]] = {
@@ -41,36 +41,35 @@ PROFILES: Final[dict[ProfileName, Profile]] = {
     ProfileName.PLAIN: Profile(name=ProfileName.PLAIN, ascii=True),
 }
 LETTERS_ONLY: Final = ("dumb", "unknown", "vt52", "vt100", "vt102", "vt220", "ansi")
-"""Values of TERM that promise neither colours nor signs beyond ASCII."""
+"""Values of TERM without colours or signs beyond ASCII."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenOptions:
-    """What the command line asks of the screen; what it does not, the person's console.toml or the terminal says."""
+    """Options of the command line; console.toml or the terminal decides the rest."""
 
     profile: ProfileName | None = None
-    """How much the terminal is asked to show: full, slow for a bad link, plain for letters alone."""
+    """How much the terminal is asked to show: full, slow for a bad link, plain for ASCII only."""
     theme: str | None = None
     """The theme to begin with."""
     no_mouse: bool = False
     """Leave the mouse to the terminal, for selecting and copying."""
     no_bell: bool = False
-    """Make no sound when an entity fails over or comes back, or an alarm begins or is over."""
+    """Make no sound when an entity fails over or returns, or an alarm begins or ends."""
 
 
 def profile_for(environ: Mapping[str, str]) -> Profile:
-    """The profile for a terminal with these variables: `plain` where TERM or the locale says so, else `full`. Whether
-    a link is slow no variable tells."""
+    """Return the profile for these variables: `plain` by TERM or locale, else `full`. None reports a slow link."""
     plain = environ.get("TERM", "") in ("", *LETTERS_ONLY) or not _speaks_utf8(environ)
     return PROFILES[ProfileName.PLAIN if plain else ProfileName.FULL]
 
 
 def without_colours(environ: Mapping[str, str]) -> bool:
-    """Whether NO_COLOR asks for none (no-color.org: set, and not empty)."""
+    """Return whether NO_COLOR is set and not empty (no-color.org)."""
     return bool(environ.get("NO_COLOR"))
 
 
 def _speaks_utf8(environ: Mapping[str, str]) -> bool:
-    """By the rule of locales: the first that is set counts. None set says nothing, as in many containers."""
-    named = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "UTF-8")
-    return "utf8" in named.casefold().replace("-", "")
+    """Return whether the first locale that is set has UTF-8. Without any, as in many containers, it has."""
+    locale = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "UTF-8")
+    return "utf8" in locale.casefold().replace("-", "")

@@ -1,4 +1,4 @@
-"""The Textual app as any dashboard needs it: what is written onto the terminal, and who is told of a failure."""
+"""The Textual app without our screens: its output to the terminal and its handling of errors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _IN_ASCII: Final = AsciiFilter()
 
 
 class TerminalApp(App[int]):
-    """Writes to its terminal only what differs from what stands there, and only what it can show.
+    """Writes to its terminal only changed cells, and only signs that it can show.
 
     Args:
-        profile: how much the terminal is asked to show.
-        report: told of an unexpected exception, which then ends the app.
+        profile: the terminal's abilities.
+        report: called with an unexpected exception, which then ends the app.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "repaint", show=False, system=True)]
@@ -42,31 +42,31 @@ class TerminalApp(App[int]):
         self._pointer = "default"
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Writes what differs from what stands on the terminal (frame_diff.py), not what the library repainted."""
+        """Write the changed cells (frame_diff.py), not the ones that Textual repainted."""
         if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
             renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
         super()._display(screen, renderable)
 
     def _set_pointer_shape(self, shape: str) -> None:
-        """Writes it where it differs: the library does for every screen that is made."""
+        """Write a changed shape: Textual writes it for every new screen."""
         if shape != self._pointer:
             self._pointer = shape
             super()._set_pointer_shape(shape)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """The library's, and ours for terminals without colours or without signs."""
+        """Return Textual's filters, and ours for terminals without colours or signs."""
         bare = isinstance(self.current_theme, PairedTheme) and self.current_theme.monochrome
         if self.profile.ascii:
             return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
         return [*super().get_line_filters(), _WITHOUT_COLOURS] if bare else super().get_line_filters()
 
     def action_repaint(self) -> None:
-        """Writes everything again: the terminal may show something else than we wrote."""
+        """Write everything again: the terminal may show something else."""
         self._painted.forget()
         self.refresh()
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual's own way prints the traceback with its locals, secrets included: ours goes to `report`."""
+        """Report the error; Textual would print the traceback with its locals, secrets included."""
         self._return_code = 1
         if self._exception is None:
             self._exception = error

@@ -1,9 +1,9 @@
 """Themes: one TOML file each, checked before use; a broken one costs a notice, never the screen.
 
 A file has `name`, `dark`, `[colours]` (the fields of Textual's Theme) and `[roles]` (our own variables, see ROLES);
-with `monochrome = true` its colours are not written at all. In the wheel the files lie beside this module, in a source
-tree in `themes` at its top; a person's own lie in `themes` of the config folder and take the place of a shipped one of
-the same name. dark.toml comes first.
+with `monochrome = true` no colours are written. Shipped files are in the package's folder `themes`, in a source tree at
+its top. The operator's own, in `themes` of the config folder, replace shipped ones of the same name. dark.toml is
+first.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ ROLES: Final[dict[str, str]] = {
     "role-production": "#ff7b72",
     "ground-selected": "#24303c",
 }
-"""Our variables with their defaults, which serve a theme that leaves one out and the fallback."""
+"""Our variables with their defaults, for the fallback and for themes that omit one."""
 COLOURS: Final = frozenset(
     {"primary", "secondary", "warning", "error", "success", "accent", "foreground", "background", "surface", "panel"}
 )
 SIXTEEN: Final = "sixteen"
 """The shipped theme for terminals of 16 colours."""
 MONO: Final = "mono"
-"""The shipped theme without any."""
+"""The shipped theme without colours."""
 NEEDED: Final = frozenset({"primary", "foreground", "background", "surface", "panel"})
 
 
 _OF_16: Final = {dark: BUILTIN_THEMES[name].variables for dark, name in ((True, "ansi-dark"), (False, "ansi-light"))}
-"""Variables that the terminal library asks of a theme in the terminal's own colours."""
+"""Variables that Textual needs in a theme of the terminal's own colours."""
 _KEYS: Final = {"name", "dark", "monochrome", "colours", "roles"}
 
 
 class ThemeError(ValueError):
-    """A theme file that cannot be used; the text says where and why."""
+    """An invalid theme file; the text names the place and the reason."""
 
 
 @dataclass
@@ -61,36 +61,35 @@ class PairedTheme(Theme):
     """A theme of a file."""
 
     monochrome: bool = False
-    """Whether nothing but the terminal's own colours is written."""
+    """Whether only the terminal's own colours are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Themes:
-    """What could be loaded, never empty, and one sentence for each file that could not."""
+    """The valid themes, never empty, and one sentence for each invalid file."""
 
     themes: tuple[Theme, ...]
     notices: tuple[str, ...] = ()
 
     def named(self, name: str) -> Theme | None:
-        """The theme of that name."""
         return next((theme for theme in self.themes if theme.name == name), None)
 
     def chosen(self, name: str | None) -> tuple[Theme, str]:
-        """The theme asked for, or the first; and a sentence if there is none of that name."""
+        """Return the theme of that name, or the first; and a sentence if the name is unknown."""
         found = self.named(name) if name is not None else self.themes[0]
         if found is not None:
             return found, ""
-        return self.themes[0], f"there is no theme {name!r}; there are {', '.join(each.name for each in self.themes)}"
+        return self.themes[0], f"unknown theme {name!r}; known are {', '.join(each.name for each in self.themes)}"
 
     def after(self, name: str) -> Theme:
-        """The theme that follows the one of that name, around the corner at the end."""
+        """Return the theme after the one of that name, the first after the last."""
         names = [theme.name for theme in self.themes]
         place = names.index(name) if name in names else -1
         return self.themes[(place + 1) % len(names)]
 
 
 def theme_for(environ: Mapping[str, str], *, ascii_only: bool = False) -> str:
-    """The name of the theme for a terminal with these variables: none of its colours asked for, sixteen, or more."""
+    """Return the theme's name for a terminal with these variables: without colours, with sixteen, or with more."""
     if ascii_only or without_colours(environ):
         return MONO
     colours = Console(force_terminal=True, _environ=environ).color_system
@@ -98,15 +97,16 @@ def theme_for(environ: Mapping[str, str], *, ascii_only: bool = False) -> str:
 
 
 def folder() -> Path:
-    """Where the theme files lie."""
+    """Return the folder of the shipped themes."""
     ui = Path(__file__).resolve().parents[1]
     installed = ui / "themes"
     return installed if installed.is_dir() else ui.parents[2] / "themes"
 
 
 def load_all(*places: Path) -> Themes:
-    """Every theme file in these folders (the shipped ones' unless given), the default one first; of two with one name
-    the later."""
+    """Load every theme file in these folders (default: the shipped ones), the default first; of two with one name
+    the later.
+    """
     themes: dict[str, Theme] = {}
     notices: list[str] = []
     for path in (path for place in places or (folder(),) for path in _files(place)):
@@ -127,10 +127,10 @@ def _files(place: Path) -> list[Path]:
 
 
 def load(path: Path) -> PairedTheme:
-    """One theme, checked.
+    """Load and check one theme.
 
     Raises:
-        ThemeError: naming the file, the key and what would be right.
+        ThemeError: naming the file, the key and a correct value.
     """
     try:
         values = parse_toml(path.read_bytes())
@@ -141,7 +141,7 @@ def load(path: Path) -> PairedTheme:
     roles = _colours(path, "roles", values.get("roles", {}), allowed=ROLES.keys(), needed=())
     monochrome = values.get("monochrome", False)
     if not isinstance(values["name"], str) or not isinstance(values["dark"], bool) or not isinstance(monochrome, bool):
-        raise ThemeError(f"theme {path.name}: name is a text, dark and monochrome are true or false")
+        raise ThemeError(f"theme {path.name}: name must be a text, dark and monochrome true or false")
     ansi = all(colour.startswith("ansi_") for colour in (*colours.values(), *roles.values()))
     theme = PairedTheme(
         name=values["name"],
@@ -156,7 +156,7 @@ def load(path: Path) -> PairedTheme:
     try:
         theme.to_color_system().generate()
     except (ColorParseError, ValueError) as error:
-        raise ThemeError(f"theme {path.name} makes no set of colours: {error}") from error
+        raise ThemeError(f"theme {path.name} has invalid colours: {error}") from error
     return theme
 
 
@@ -164,7 +164,7 @@ def _colours(
     path: Path, table: str, values: object, *, allowed: Iterable[str], needed: Iterable[str]
 ) -> dict[str, str]:
     if not isinstance(values, dict):
-        raise ThemeError(f"theme {path.name}: {table} is a table of colours")
+        raise ThemeError(f"theme {path.name}: {table} must be a table of colours")
     _check_keys(path, f"{table}.", values, allowed=set(allowed), needed=set(needed))
     for key, value in values.items():
         try:

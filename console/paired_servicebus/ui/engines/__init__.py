@@ -1,1 +1,1 @@
-"""Engines: the feed of the one on screen, the others of this machine, and the health of each."""
+"""The feed of the engine on screen, the other engines on this machine, and the health of each."""

@@ -1,7 +1,7 @@
-"""Where the screen's news come from: an engine's control socket, or whatever a test makes up.
+"""The source of the screen's news: an engine's control socket, or a test.
 
-`EngineFeed` reaches its engine by itself, again and again, with growing pauses, and takes up the events where it left
-off. It tells of every loss at once; it never shows anything of its own.
+`EngineFeed` reconnects with growing pauses and continues the events where it left off. It reports every loss
+immediately.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from paired_servicebus.engine.control.protocol import Armed, Goodbye, Position, 
 from paired_servicebus.ui.render.sentences import ROUTINE
 from paired_servicebus.ui.state.view import Missed, News, Reached, Records, Unreachable
 
-PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between attempts to reach an engine; the last one repeats."""
+RETRY_DELAYS_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Between attempts to connect; the last one repeats."""
 
-Tell = Callable[[News], None]
+Emit = Callable[[News], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireRequest:
-    """How a person answered the question before a dangerous act."""
+    """The operator's answer to the question before a dangerous command."""
 
     token: str = ""
     typed: str = ""
@@ -42,11 +42,11 @@ NOT_ARMED: Final = FireRequest()
 class Feed(Protocol):
     """One engine's news, and the way to its guard."""
 
-    async def run(self, tell: Tell) -> None:
-        """Tells news until cancelled. Called once."""
+    async def run(self, emit: Emit) -> None:
+        """Send news to `emit` until cancelled. Called once."""
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Says that the dangerous `verb` is meant; what is to be typed to fire it, and until when.
+        """Arm the dangerous `verb`; return the text to type, and the deadline.
 
         Raises:
             ControlError: as `command`.
@@ -55,10 +55,10 @@ class Feed(Protocol):
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        """Orders `verb` and returns the engine's sentence about what came of it.
+        """Order `verb` and return the outcome as a sentence.
 
         Raises:
-            ControlError: the guard refused, or the engine cannot be reached; the text is a sentence.
+            ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
 
 
@@ -67,7 +67,7 @@ class EngineFeed:
 
     Args:
         socket: the engine's control socket.
-        read_only: look, don't touch; the engine is told so too, and refuses.
+        read_only: send no commands; the engine then refuses them, too.
         now: seconds since the epoch, for "unreachable since".
         sleep: waits between two attempts.
     """
@@ -90,25 +90,22 @@ class EngineFeed:
         self._failures = 0
         self._farewell = ""
 
-    async def run(self, tell: Tell) -> None:
-        """Follows the engine until cancelled."""
+    async def run(self, emit: Emit) -> None:
         while True:
-            reason = await self._until_lost(tell)
+            reason = await self._until_lost(emit)
             if self._lost_at is None:
                 self._lost_at = self._now()
-            tell(Unreachable(self._lost_at, reason))
-            pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+            emit(Unreachable(self._lost_at, reason))
+            pause = RETRY_DELAYS_SECONDS[min(self._failures, len(RETRY_DELAYS_SECONDS) - 1)]
             self._failures += 1
             await self._sleep(pause)
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Arms `verb`; see Feed."""
         return await self._reached(verb).arm(verb, scope=scope, targets=targets, by=by)
 
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        """Orders `verb`; see Feed."""
         done = await self._reached(verb).command(
             verb, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
         )
@@ -119,40 +116,40 @@ class EngineFeed:
             raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
         return self._client
 
-    async def _until_lost(self, tell: Tell) -> str:
-        """Why the engine cannot be reached now; while nothing answers, what it said when it left."""
+    async def _until_lost(self, emit: Emit) -> str:
+        """Follow the engine; return why it is unreachable now. While nothing answers, that is its farewell."""
         try:
-            self._farewell = await self._follow(tell)
+            self._farewell = await self._follow(emit)
         except EngineNotRunningError as error:
             return self._farewell or str(error)
         except ControlError as error:
             return str(error)
         return self._farewell
 
-    async def _follow(self, tell: Tell) -> str:
-        """One conversation, until it ends; returns why it did."""
+    async def _follow(self, emit: Emit) -> str:
+        """Follow one connection; return why it ended."""
         client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only)
         self._client = client
         try:
-            tell(Reached())
-            return await self._listen(client, tell)
+            emit(Reached())
+            return await self._listen(client, emit)
         finally:
             self._client = None
             self._position = client.position or self._position
             await client.close()
 
-    async def _listen(self, client: ControlClient, tell: Tell) -> str:
+    async def _listen(self, client: ControlClient, emit: Emit) -> str:
         reason = "the connection ended"
         async for update in client.updates():
             match update:
                 case Snapshot():
                     self._failures, self._lost_at = 0, None
-                    tell(update)
+                    emit(update)
                 case Record():
                     if type(update.event) not in ROUTINE:
-                        tell(Records((update,)))
+                        emit(Records((update,)))
                 case Skipped(count):
-                    tell(Missed(count))
-                case Goodbye(said):
-                    reason = said
+                    emit(Missed(count))
+                case Goodbye(farewell):
+                    reason = farewell
         return reason

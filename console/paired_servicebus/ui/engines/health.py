@@ -1,9 +1,8 @@
-"""How engines stand, without a screen: a table for people, one JSON object for programs, an exit status for both.
+"""The health of engines, without a screen: a table for people, one JSON object for programs, an exit status for both.
 
-Healthy is an engine that answers, with figures of now, and nothing that a person should look at: no alarm, no entity
-that is suspect, failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck.
-An entity that nothing was sent to is unknown, which is no illness. An engine that knows of no healthy entity is unknown
-itself. Warnings are said and degrade nothing.
+An engine is healthy if it answers with current figures and needs no attention: no alarm, no entity that is suspect,
+failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck. An entity
+without sends is unknown, which is not a fault. An engine without a healthy entity is unknown. Warnings degrade nothing.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Re
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.discovery import EngineStatus
-from paired_servicebus.ui.render.number_format import count, plural, rate, when
+from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
 from paired_servicebus.ui.render.spans import fit
-from paired_servicebus.ui.state.backlog_totals import empty_at, parked
+from paired_servicebus.ui.state.backlog_totals import empty_at, sum_backlog
 
-OLD: Final = 5.0
-"""Seconds after which a snapshot, which comes once a second, is not of now."""
+STALE_SECONDS: Final = 5.0
+"""After which a snapshot is old; an engine sends one a second."""
 WIDTH: Final = 100
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 UNKNOWN: Final = "unknown"
 
 
 class Health(IntEnum):
-    """The exit status; 2 is bad input."""
+    """The exit status; 2 is invalid input."""
 
     HEALTHY = 0
     DEGRADED = 1
@@ -42,21 +41,21 @@ class Health(IntEnum):
         return self.name.lower()
 
 
-def health(standings: Sequence[EngineStatus], now: float) -> Health:
-    """The worst of all; without any engine there is nothing that could be reached."""
-    return max((health_of(standing, now) for standing in standings), default=Health.UNREACHABLE)
+def health(engines: Sequence[EngineStatus], now: float) -> Health:
+    """Return the worst health of all; UNREACHABLE without engines."""
+    return max((health_of(engine, now) for engine in engines), default=Health.UNREACHABLE)
 
 
-def health_of(standing: EngineStatus, now: float) -> Health:
-    """How one engine is."""
-    if standing.snapshot is None:
+def health_of(engine: EngineStatus, now: float) -> Health:
+    """Return the health of one engine."""
+    if engine.snapshot is None:
         return Health.UNREACHABLE
-    return Health.DEGRADED if complaints(standing.snapshot, now) else Health.HEALTHY
+    return Health.DEGRADED if complaints(engine.snapshot, now) else Health.HEALTHY
 
 
-def word_for(standing: EngineStatus, now: float) -> str:
-    """How one engine is, in a word: "unknown" where it answers, complains of nothing and knows of no healthy entity."""
-    found, known = health_of(standing, now), standing.snapshot
+def word_for(engine: EngineStatus, now: float) -> str:
+    """Return the health in a word: "unknown" for an engine without complaints and without a healthy entity."""
+    found, known = health_of(engine, now), engine.snapshot
     if found is Health.HEALTHY and known is not None and not _healthy_entities(known):
         return UNKNOWN
     return str(found)
@@ -66,57 +65,59 @@ def _healthy_entities(snapshot: Snapshot) -> int:
     return sum(entity.state is State.HEALTHY for entity in snapshot.entities)
 
 
-def _title_word(standing: EngineStatus, snapshot: Snapshot, now: float) -> str:
-    """With the number of unknown entities beside healthy ones."""
-    word, total = word_for(standing, now), len(snapshot.entities)
+def _title_word(engine: EngineStatus, snapshot: Snapshot, now: float) -> str:
+    """Return the word, with the number of unknown entities beside healthy ones."""
+    word, total = word_for(engine, now), len(snapshot.entities)
     unknown = sum(entity.state is State.UNKNOWN for entity in snapshot.entities)
     return f"{word}, {unknown} of {total} entities unknown" if unknown and _healthy_entities(snapshot) else word
 
 
 def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
-    """What a person should look at, a sentence each; empty where all is well."""
-    old = abs(now - snapshot.at) > OLD
-    said = [f"these figures are of {clock(snapshot.at)}: the engine makes no new ones"] if old else []
-    said += snapshot.alarms
-    said += [f"{entity.path} {entity.state}: {entity.why}" for entity in snapshot.entities if entity.state not in QUIET]
-    said += [
+    """Return the states that need attention, a sentence each; empty if all is well."""
+    old = abs(now - snapshot.at) > STALE_SECONDS
+    found = [f"these figures are of {clock(snapshot.at)}: the engine sends no new ones"] if old else []
+    found += snapshot.alarms
+    found += [
+        f"{entity.path} {entity.state}: {entity.why}" for entity in snapshot.entities if entity.state not in QUIET
+    ]
+    found += [
         f"backlog/{queue.index} is out of the rotation: {queue.pulled_reason}"
         for queue in snapshot.queues
         if not queue.in_rotation
     ]
     if snapshot.syphon.status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
-        said.append(f"syphon {snapshot.syphon.status}: {snapshot.syphon.text}")
+        found.append(f"syphon {snapshot.syphon.status}: {snapshot.syphon.text}")
     if snapshot.syphon.paused_parts:
-        said.append(f"syphon {snapshot.syphon.paused_parts}")
-    return tuple(said)
+        found.append(f"syphon {snapshot.syphon.paused_parts}")
+    return tuple(found)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def as_lines(standings: Sequence[EngineStatus], now: float) -> list[str]:
-    """A block for each engine, plain text, times in UTC."""
-    if not standings:
+def as_lines(engines: Sequence[EngineStatus], now: float) -> list[str]:
+    """Return a block for each engine, plain text, times in UTC."""
+    if not engines:
         return ["no engine runs here: start one with paired up"]
-    blocks = [_block(standing, now) for standing in standings]
+    blocks = [_block(engine, now) for engine in engines]
     return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
 
 
-def _block(standing: EngineStatus, now: float) -> list[str]:
-    found = standing.snapshot
+def _block(engine: EngineStatus, now: float) -> list[str]:
+    found = engine.snapshot
     if found is None:
-        return [f"{standing.pairing}: {Health.UNREACHABLE}", *_indented(standing.trouble)]
+        return [f"{engine.pairing}: {Health.UNREACHABLE}", *_indented(engine.trouble)]
     environment = f", {found.environment}" if found.environment else ""
     read_only = ", read-only" if found.read_only else ""
-    word = _title_word(standing, found, now)
+    word = _title_word(engine, found, now)
     title = f"{found.engine}: {word} ({found.primary} with {found.secondary}{environment}{read_only})"
     lines = [f"{title}, {clock(found.at)}"]
     for complaint in complaints(found, now):
         lines += _indented(f"! {complaint}")
     for warning in found.warnings:
         lines += _indented(f"? {warning}")
-    said = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
-    return [*lines, *_entities(found, now), *(f"  {line}" for line in said)]
+    rows = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
+    return [*lines, *_entities(found, now), *(f"  {line}" for line in rows)]
 
 
 def _indented(sentence: str) -> list[str]:
@@ -128,7 +129,7 @@ def _indented(sentence: str) -> list[str]:
 
 _COLUMNS: Final = (("state", 11), ("since", 8), ("route", 10), ("send/s", 7), ("accepted", 11), ("diverted", 11))
 _NUMBERS: Final = 3
-"""Of the columns, those at the right are numbers."""
+"""Columns of numbers, on the right."""
 
 
 def _entities(snapshot: Snapshot, now: float) -> list[str]:
@@ -141,7 +142,7 @@ def _entities(snapshot: Snapshot, now: float) -> list[str]:
 
 def _cells(entity: EntityView, now: float) -> tuple[str, ...]:
     sent = (rate(entity.sends_per_second), count(entity.accepted), count(entity.diverted))
-    return (entity.state, when(entity.since, now), entity.route, *sent)
+    return (entity.state, time_or_day(entity.since, now), entity.route, *sent)
 
 
 def _row(first: str, cells: Sequence[str], width: int) -> str:
@@ -153,9 +154,9 @@ def _row(first: str, cells: Sequence[str], width: int) -> str:
 
 
 def _backlog(snapshot: Snapshot) -> str:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if not sums.is_known:
-        return f"backlog   {plural(sums.queues, 'queue')}, parked messages not known"
+        return f"backlog   {plural(sums.queues, 'queue')}, parked messages unknown"
     if not sums.known:
         return f"backlog   at least {count(sums.messages)} parked in {plural(sums.queues, 'queue')}, not read yet"
     of = f"{sums.known} of {plural(sums.queues, 'queue')}" if sums.known < sums.queues else plural(sums.queues, "queue")
@@ -165,14 +166,14 @@ def _backlog(snapshot: Snapshot) -> str:
 
 
 def _oldest(snapshot: Snapshot, now: float) -> list[str]:
-    """The message that waits longest, by the latest peeks."""
+    """Return the message that waits longest, by the latest peeks."""
     filled = [queue for queue in snapshot.queues if queue.depth != 0]
     waiting = [(at, queue.index) for queue in filled if (at := queue.oldest.enqueued_at) is not None]
-    return [f"oldest    parked since {when(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
+    return [f"oldest    parked since {time_or_day(at, now)} in backlog/{index}" for at, index in sorted(waiting)[:1]]
 
 
 def _dead(snapshot: Snapshot) -> list[str]:
-    """Why dead letters are dead, by the latest peeks."""
+    """Return the reasons for dead letters, by the latest peeks."""
     return [
         f"dead      backlog/{each.index}: " + ", ".join(f"{number:,} {harmless(why)}" for why, number in reasons)
         for each in snapshot.queues
@@ -192,37 +193,40 @@ def _syphon(snapshot: Snapshot) -> str:
 def _ready(snapshot: Snapshot) -> str:
     found = snapshot.readiness
     if found is None:
-        return "failover  not looked yet whether it would work"
+        return "failover  not checked yet"
     notes = [f"{number} {words}" for number, words in _notes(found) if number]
     answer = "would work" if found.ready else "would NOT work"
-    return f"failover  {answer}{', ' if notes else ''}{', '.join(notes)}, looked {clock(found.at)} (paired check)"
+    return f"failover  {answer}{', ' if notes else ''}{', '.join(notes)}, checked {clock(found.at)} (paired check)"
 
 
 def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
-    return (len(found.of(FindingVerdict.WARN)), "to look at"), (len(found.of(FindingVerdict.UNKNOWN)), "not known")
+    return (len(found.of(FindingVerdict.WARN)), "to check"), (len(found.of(FindingVerdict.UNKNOWN)), "unknown")
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def as_json(standings: Sequence[EngineStatus], now: float) -> str:
-    """One object. `status` and `exit` are the worst of all; each engine has its own `status`, `complaints`, the sums of
-    its backlog, and its whole snapshot, whose names are those of paired_servicebus.core.model.snapshot and only grow. Times are seconds
-    since the epoch; null is not known."""
-    worst = health(standings, now)
-    words = [word_for(each, now) for each in standings]
+def as_json(engines: Sequence[EngineStatus], now: float) -> str:
+    """Return one object. `status` and `exit` are the worst of all engines.
+
+    Each engine has its `status`, `complaints`, the sums of its backlog, and its snapshot (core.model.snapshot), whose
+    names
+    only grow. Times are seconds since the epoch; null is unknown.
+    """
+    worst = health(engines, now)
+    words = [word_for(each, now) for each in engines]
     word = UNKNOWN if worst is Health.HEALTHY and UNKNOWN in words else str(worst)
-    said = {"status": word, "exit": int(worst), "at": now, "engines": [_object(each, now) for each in standings]}
-    return msgspec.json.encode(said).decode()
+    report = {"status": word, "exit": int(worst), "at": now, "engines": [_object(each, now) for each in engines]}
+    return msgspec.json.encode(report).decode()
 
 
-def _object(standing: EngineStatus, now: float) -> dict[str, Any]:
-    found = standing.snapshot
-    said: dict[str, Any] = {"pairing": standing.pairing, "status": word_for(standing, now)}
+def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
+    found = engine.snapshot
+    head: dict[str, Any] = {"pairing": engine.pairing, "status": word_for(engine, now)}
     if found is None:
-        no = {"engine": None, "complaints": [standing.trouble], "warnings": (), "backlog": None, "snapshot": None}
-        return said | no
-    return said | {
+        no = {"engine": None, "complaints": [engine.trouble], "warnings": (), "backlog": None, "snapshot": None}
+        return head | no
+    return head | {
         "engine": found.engine,
         "complaints": complaints(found, now),
         "warnings": found.warnings,
@@ -232,7 +236,7 @@ def _object(standing: EngineStatus, now: float) -> dict[str, Any]:
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     return {
         "parked": sums.messages if sums.is_known else None,
         "dead_lettered": sums.dead_lettered if sums.known else None,

@@ -1,7 +1,7 @@
-"""The other engines of this machine, beside the news of the one that is shown: how they stand, and orders for them.
+"""The other engines on this machine: their state, and commands for them.
 
-Looked at slowly. An order for several engines goes to each one's own guard, which arms and fires it by itself; what
-came of it is said engine by engine, and one that cannot be reached holds no other up.
+They are polled slowly. A command for several engines goes to the guard of each, which arms and fires it; each
+answer is reported separately, and an unreachable engine delays no other.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.engines.feed import NOT_ARMED, EngineFeed, FireRequest, Tell
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, EngineFeed, FireRequest
 from paired_servicebus.ui.engines.health import Health, health_of
 from paired_servicebus.ui.state.view import Neighbour, Neighbours
 
-EVERY: Final = 10.0
-"""Seconds between two looks."""
+POLL_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReply:
-    """What one other engine said to an order, or to its arming. `armed`: how it can be fired there."""
+    """The answer of one other engine to a command or its arming. `armed`: how to fire it there."""
 
     name: str
     ok: bool
@@ -36,33 +35,33 @@ class EngineReply:
 
 
 class OtherEngines(Protocol):
-    """The engines beside the one that is shown."""
+    """The engines beside the one on screen."""
 
     async def attend(self, name: str) -> None:
-        """Has the feed tell of that engine from now on, and of the one before as a neighbour.
+        """Let the feed follow that engine, and the present one become a neighbour.
 
         Raises:
-            EngineNotRunningError: none of that name runs here.
+            EngineNotRunningError: no engine of that name runs here.
         """
 
     async def arm_at(
         self, names: Sequence[str], verb: str, *, targets: tuple[str, ...], scope: str, by: str
     ) -> tuple[EngineReply, ...]:
-        """Arms the dangerous `verb` at each of them, at the same time; what each said. Never raises for one's sake."""
+        """Arm the dangerous `verb` at each concurrently; return each answer. Never raises for one engine."""
 
     async def command_at(
         self, ready: Sequence[EngineReply], verb: str, *, targets: tuple[str, ...], scope: str, by: str, why: str = ""
     ) -> tuple[EngineReply, ...]:
-        """Orders `verb` from each of them, fired with what it wants typed; one that was not armed stays as it is."""
+        """Order `verb` from each, fired with its own text; one that is not armed is skipped."""
 
 
 class MultiEngineFeed:
-    """A feed that tells of the engines beside its own, too, and can take another for its own.
+    """A feed that also reports the other engines, and can follow another one.
 
     Args:
-        feed: the news of the engine that is shown.
+        feed: the news of the engine on screen.
         socket: that engine's.
-        read_only: look, don't touch.
+        read_only: send no commands.
         now: seconds since the epoch.
     """
 
@@ -74,29 +73,25 @@ class MultiEngineFeed:
         self._read_only = read_only
         self._now = now
         self._turning: asyncio.Future[None] | None = None
-        """Set while another engine is taken; done when nothing more comes from the one before."""
+        """Set while it changes the engine; done after the last news of the one before."""
         self._wake = asyncio.Event()
         self._soon = asyncio.Event()
-        """Set when something was done at a neighbour, which shows how it stands then."""
+        """Set after a command at a neighbour, to poll its new state."""
 
-    async def run(self, tell: Tell) -> None:
-        """Tells both until cancelled."""
+    async def run(self, emit: Emit) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(tell))
-            tasks.create_task(self._look_around(tell))
+            tasks.create_task(self._follow(emit))
+            tasks.create_task(self._poll_neighbours(emit))
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Arms `verb`; see Feed."""
         return await self._feed.arm(verb, targets=targets, scope=scope, by=by)
 
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        """Orders `verb`; see Feed."""
         return await self._feed.command(verb, targets=targets, scope=scope, by=by, fired=fired)
 
     async def attend(self, name: str) -> None:
-        """Takes that engine for its own; see OtherEngines."""
         self._socket = _socket_of(name)
         self._feed = EngineFeed(self._socket, read_only=self._read_only, now=self._now)
         self._turning = asyncio.get_running_loop().create_future()
@@ -106,8 +101,6 @@ class MultiEngineFeed:
     async def arm_at(
         self, names: Sequence[str], verb: str, *, targets: tuple[str, ...], scope: str, by: str
     ) -> tuple[EngineReply, ...]:
-        """Arms at the others; see OtherEngines."""
-
         async def arm(client: ControlClient, name: str) -> EngineReply:
             armed = await client.arm(verb, targets=targets, scope=scope, by=by)
             return EngineReply(name=name, ok=True, text="armed", armed=armed)
@@ -117,8 +110,6 @@ class MultiEngineFeed:
     async def command_at(
         self, ready: Sequence[EngineReply], verb: str, *, targets: tuple[str, ...], scope: str, by: str, why: str = ""
     ) -> tuple[EngineReply, ...]:
-        """Orders from the others; see OtherEngines."""
-
         async def command(one: EngineReply, client: ControlClient) -> EngineReply:
             token, typed = (one.armed.token, one.armed.to_type) if one.armed is not None else ("", "")
             done = await client.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
@@ -140,11 +131,11 @@ class MultiEngineFeed:
         except ControlError as error:
             return EngineReply(name=name, ok=False, text=str(error))
 
-    async def _follow(self, tell: Tell) -> None:
+    async def _follow(self, emit: Emit) -> None:
         while True:
             self._wake.clear()
-            following = asyncio.create_task(self._feed.run(tell), name="the news of the engine that is shown")
-            turned = asyncio.create_task(self._wake.wait(), name="whether another engine is wanted")
+            following = asyncio.create_task(self._feed.run(emit), name="news of the engine on screen")
+            turned = asyncio.create_task(self._wake.wait(), name="change of engine")
             try:
                 await asyncio.wait((following, turned), return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
@@ -157,25 +148,25 @@ class MultiEngineFeed:
                 self._turning.set_result(None)
             self._soon.set()
 
-    async def _look_around(self, tell: Tell) -> None:
-        told = Neighbours(())
+    async def _poll_neighbours(self, emit: Emit) -> None:
+        reported = Neighbours(())
         while True:
             self._soon.clear()
             others = [places for places in local_engines() if find_socket(places) not in (self._socket, None)]
-            found = Neighbours(tuple(self._neighbour(standing) for standing in await query_engines(others)))
-            if found != told:
-                told = found
-                tell(found)
+            found = Neighbours(tuple(self._neighbour(engine) for engine in await query_engines(others)))
+            if found != reported:
+                reported = found
+                emit(found)
             try:
-                async with asyncio.timeout(EVERY):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._soon.wait()
             except TimeoutError:
                 continue
 
-    def _neighbour(self, standing: EngineStatus) -> Neighbour:
-        health = health_of(standing, self._now())
+    def _neighbour(self, engine: EngineStatus) -> Neighbour:
+        health = health_of(engine, self._now())
         trouble = "" if health is Health.HEALTHY else str(health)
-        return Neighbour(standing.pairing, trouble, standing.snapshot, standing.trouble)
+        return Neighbour(engine.pairing, trouble, engine.snapshot, engine.trouble)
 
 
 def _socket_of(name: str) -> Path:

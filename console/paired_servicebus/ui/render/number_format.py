@@ -1,4 +1,4 @@
-"""Numbers and times as a person reads them, each in a known number of cells."""
+"""Numbers and times for the screen, each in a known number of cells."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def when(at: float | None, now: float) -> str:
-    """A clock time (UTC) in 8 cells, or the day if it is older than a day; a dash if there is none, or it is none."""
+def time_or_day(at: float | None, now: float) -> str:
+    """Return a clock time (UTC) in 8 cells, or the day if it is over a day old; a dash if it is unknown or invalid."""
     if at is None or not is_possible(at):
         return NOT_KNOWN
     if abs(now - at) < DAY:
@@ -23,12 +23,12 @@ def when(at: float | None, now: float) -> str:
 
 
 def count(number: int | None) -> str:
-    """With thousands separated; a dash if it is not known."""
+    """Return a number with separated thousands; a dash if it is unknown."""
     return NOT_KNOWN if number is None else f"{number:,}"
 
 
-def short(number: int | None, width: int) -> str:
-    """In at most `width` cells (4 or more): in full if that fits, else in thousands, millions, …"""
+def short_count(number: int | None, width: int) -> str:
+    """Return a number in at most `width` cells (4 or more): in full if it fits, else in thousands, millions, …"""
     full = count(number)
     if number is None or len(full) <= width:
         return full
@@ -42,14 +42,14 @@ def short(number: int | None, width: int) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate: whole from 10 on, one decimal below, so that a slow trickle is told from nothing."""
+    """Return a rate: whole from 10 on, one decimal below, so that a trickle differs from 0."""
     if per_second >= 9.95:
         return f"{per_second:,.0f}"
     return "0" if per_second < 0.05 else f"{per_second:.1f}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units: "3 min 12 s"."""
+    """Return a length of time in its two largest units: "3 min 12 s"."""
     whole = round(seconds)
     if seconds < 10 and seconds != whole:
         return f"{seconds:.1f} s"
@@ -61,20 +61,20 @@ def duration(seconds: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A length of time that is only guessed: in days from two days on, in years it is "years"."""
+    """Return an estimated length of time: in days from two days on, "years" from 1,000 days on."""
     days = seconds / DAY
     return duration(seconds) if days < 2 else f"{days:.0f} days" if days < 1000 else "years"
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A short time: `12 ms`, `1.2 s`; a dash if it is not known."""
+    """Return a short time: `12 ms`, `1.2 s`; a dash if it is unknown."""
     if seconds is None:
         return NOT_KNOWN
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
 
 
-def share(part: float | None, whole: float | None) -> str:
-    """A part of a whole in percent, with more digits where it is small; a dash if either is not known."""
+def percent(part: float | None, whole: float | None) -> str:
+    """Return a percentage, with a decimal where it is small; a dash if it is unknown."""
     if part is None or not whole:
         return NOT_KNOWN
     percent = 100 * part / whole
@@ -82,7 +82,7 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def size(number: float | None) -> str:
-    """Bytes: `1.2 GB`, in powers of 1024; a dash if it is not known."""
+    """Return bytes in powers of 1024: `1.2 GB`; a dash if the number is unknown."""
     if number is None:
         return NOT_KNOWN
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
@@ -91,8 +91,8 @@ def size(number: float | None) -> str:
     return f"{number:.0f} B"
 
 
-def ahead(seconds: float | None, now: float) -> str:
-    """A time to come, after so many seconds: a clock time, from a day on how long; a dash if it is not known."""
+def time_from_now(seconds: float | None, now: float) -> str:
+    """Return the time after `seconds`: a clock time, from a day on "in 3 d"; a dash if it is unknown."""
     if seconds is None:
         return NOT_KNOWN
     if seconds < DAY:
@@ -102,13 +102,12 @@ def ahead(seconds: float | None, now: float) -> str:
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """`1 message`, `2 messages`; `many` where an s is not enough."""
+    """Return `1 message`, `2 messages`; `many` is an irregular plural."""
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last `width` values as bars, newest on the right. Nothing known is blank, nothing moved is the lowest bar,
-    and whatever moved stands above it."""
+    """Return the last `width` values as bars, newest on the right. Zero is the lowest bar, all else is above it."""
     shown = values[-width:] if width > 0 else ()
     top = max(shown, default=0.0)
     bars = (BARS[0] if value <= 0 else BARS[max(1, round(value / top * (len(BARS) - 1)))] for value in shown)

@@ -1,6 +1,6 @@
-"""Parts of a line that fit a width whole: a part has shorter wordings, and a sentence is never cut where one is left.
+"""Fits the parts of a line to a width: a part has shorter wordings, so that no sentence is cut while one fits.
 
-Rules: the last part is shortened first and dropped first; an empty wording is a part that may be left out.
+The last part is shortened first and dropped first; an empty wording makes a part optional.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.spans import fit
 
 BETWEEN: Final = " · "
-MOST_NAMES: Final = 8
+MAX_NAMES: Final = 8
 SHORTEST_NAME: Final = 12
-"""Cells that a single name keeps."""
+"""Cells of a single name at least."""
 SHORTEST_TEXT: Final = 20
 STEP: Final = 4
 
@@ -41,22 +41,22 @@ def _joined(parts: Sequence[Part], chosen: Sequence[int]) -> str:
     return BETWEEN.join(text for text in texts if text)
 
 
-def elastic(text: str, *, least: int = SHORTEST_TEXT, after: str = "") -> Part:
-    """Return a text of strangers in many lengths, each followed by `after`, which is never cut."""
+def shortenable(text: str, *, least: int = SHORTEST_TEXT, after: str = "") -> Part:
+    """Return an untrusted text in many lengths, each followed by `after`, which is never cut."""
     text = harmless(text)
     lengths = range(cell_len(text) - STEP, least - 1, -STEP)
     return (text + after, *(fit(text, length).rstrip() + after for length in lengths))
 
 
-def named(paths: Sequence[str], *, before: str = "") -> Part:
+def name_list(paths: Sequence[str], *, before: str = "") -> Part:
     """Return the names in as many wordings as there is room for: all, then fewer and the number of the others."""
     paths = [harmless(path) for path in paths]
-    told = [_listed(paths, number) for number in range(min(len(paths), MOST_NAMES), 0, -1)]
-    if not told:
+    listed = [_listed(paths, number) for number in range(min(len(paths), MAX_NAMES), 0, -1)]
+    if not listed:
         return (before,)
     rest = f" and {len(paths) - 1} more" if paths[1:] else ""
-    shorter = elastic(paths[0], least=SHORTEST_NAME, after=rest)[1:]
-    return tuple(before + text for text in (*told, *shorter))
+    shorter = shortenable(paths[0], least=SHORTEST_NAME, after=rest)[1:]
+    return tuple(before + text for text in (*listed, *shorter))
 
 
 def _listed(paths: Sequence[str], number: int) -> str:

@@ -1,7 +1,7 @@
-"""An event as a sentence for a person: whom it is about, and what happened. Screen and headless output share them.
+"""Events as sentences: a subject, and what happened. Screen and headless output share them.
 
-Every journalled kind has its sentence. ROUTINE names those that a person following along does not read one by one:
-receipts, counts, and the second half of what another event already tells.
+Every journalled kind has its sentence. ROUTINE are kinds that the screen omits: receipts, counts, and repetitions of
+another event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paired_servicebus.ui.render.state_looks import LOOKS
 
 
 class Sentence(NamedTuple):
-    """`subject` is an entity, a queue, or who spoke; `text` goes on from there."""
+    """`subject` is an entity, a queue or the source; `text` continues the sentence."""
 
     subject: str
     text: str
@@ -40,7 +40,7 @@ ROUTINE: Final[frozenset[type[e.Event]]] = frozenset(
         e.FailuresCounted,
         e.OperationsCounted,
         e.QueueRead,
-        e.Forced,  # the change of state says it, with who and why
+        e.Forced,  # StateChanged contains it
         e.Pinned,
         e.Released,
     }
@@ -48,7 +48,7 @@ ROUTINE: Final[frozenset[type[e.Event]]] = frozenset(
 
 
 def sentence(event: e.Event) -> Sentence:
-    """What happened, in words.
+    """Return the event as a sentence.
 
     Raises:
         KeyError: the event is not of a journalled kind.
@@ -56,8 +56,8 @@ def sentence(event: e.Event) -> Sentence:
     return _SENTENCES[type(event)](event)
 
 
-def role(event: e.Event) -> Role:
-    """How loudly the sentence is shown."""
+def event_role(event: e.Event) -> Role:
+    """Return the role of the event's sentence."""
     if isinstance(event, e.StateChanged):
         state = next((state for state in State if state == event.now), State.UNKNOWN)
         return LOOKS[state].role
@@ -104,7 +104,7 @@ def _counted(event: e.SendsCounted) -> Sentence:
 
 
 def _part(event: e.SyphonPaused | e.SyphonResumed) -> str:
-    """Which queue or destination, where not all of it is meant."""
+    """Return the queue or destination, unless the whole syphon is meant."""
     part = f"backlog/{event.queue}" if event.queue is not None else event.destination
     return f"{part}: " if part else ""
 
@@ -142,9 +142,9 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
         it.entity, f"message {it.message_id} dead-lettered in {_queue(it.queue)}: {it.reason}"
     ),
     e.DestinationFailed: lambda it: Sentence(
-        it.entity, f"takes nothing from the syphon: {it.reason}; tried again {clock(it.retry_at)}"
+        it.entity, f"accepts nothing from the syphon: {it.reason}; retried {clock(it.retry_at)}"
     ),
-    e.DestinationHealed: lambda it: Sentence(it.entity, "takes messages from the syphon again"),
+    e.DestinationHealed: lambda it: Sentence(it.entity, "accepts messages from the syphon again"),
     e.PumpStopped: lambda it: Sentence(
         _queue(it.queue), f"pump stopped: {it.reason}; starts again {clock(it.retry_at)}"
     ),

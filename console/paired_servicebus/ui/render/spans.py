@@ -1,8 +1,7 @@
-"""What the screen is made of: a line is spans of plain text, and each span has a role.
+"""Lines of the screen: spans of plain text, each with a role.
 
-Rules: a role says what a text means, a theme says how that looks (widgets/lines.py joins the two); colour only repeats
-what words and glyphs say. Text is measured in cells. Whatever text goes into a span is made harmless there, in that
-one place: names, errors and sentences from outside are shown as they are, never as markup or control sequences.
+A role is a meaning; a theme gives it colours (frame/lines_widget.py). Colour only repeats words and glyphs. Width is
+measured in cells. A span neutralises markup and control sequences in its text: no other place needs to.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from paired_servicebus.core.text.untrusted_text import harmless
 
 ELLIPSIS: Final = "…"
 RULE: Final = "─"
-MOST_IN_A_CELL: Final = 8
-"""Characters that may be drawn into one cell: a letter and what stands above and below it."""
+MAX_CHARACTERS_PER_CELL: Final = 8
+"""Characters that may be drawn into one cell: a letter and its combining marks."""
 
 
 class Role(StrEnum):
-    """What a span, or the ground of a whole line, means."""
+    """The meaning of a span, or of a whole line's ground."""
 
     TEXT = "text"
     MUTED = "muted"
-    """Less important, not available now, or old."""
+    """Less important, unavailable now, or old."""
     TITLE = "title"
     KEY = "key"
     ENVIRONMENT = "environment"
@@ -41,7 +40,7 @@ class Role(StrEnum):
     SELECTED = "selected"
     """Ground of the selected row."""
     STATEMENT = "statement"
-    """Ground of a full-width statement that nobody may overlook."""
+    """Ground of a full-width statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Spans from left to right, on a ground that fills the whole line when there is one."""
+    """Spans from left to right, on a ground that fills the whole line if there is one."""
 
     spans: tuple[Span, ...] = ()
     ground: Role | None = None
@@ -74,11 +73,11 @@ class Line:
 
     @property
     def text(self) -> str:
-        """What a reader without colours sees."""
+        """The line without colours."""
         return "".join(span.text for span in self.spans)
 
     def greyed(self) -> Line:
-        """The same words, as something old."""
+        """Return the same words, muted."""
         return Line(tuple(Span(span.text, Role.MUTED) for span in self.spans), self.ground)
 
 
@@ -86,13 +85,13 @@ BLANK: Final = Line()
 
 
 def line(*spans: Span | str, ground: Role | None = None) -> Line:
-    """A line of spans; a bare string is plain text."""
+    """Return a line of spans; a bare string is plain text."""
     return Line(tuple(span if isinstance(span, Span) else Span(span) for span in spans), ground)
 
 
 def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
-    """The text in exactly `width` cells, cut with an ellipsis or padded."""
-    longest = width * MOST_IN_A_CELL
+    """Return the text in exactly `width` cells, cut with an ellipsis or padded."""
+    longest = width * MAX_CHARACTERS_PER_CELL
     text = harmless(text if len(text) <= longest else text[:longest] + ELLIPSIS)
     size = cell_len(text)
     if size > width:
@@ -102,12 +101,12 @@ def fit(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
 
 
 def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
-    """As much of the spans as `width` cells hold, an ellipsis at the end if something is missing."""
+    """Return the part of the spans that fits into `width` cells, with an ellipsis if something is missing."""
     kept: list[Span] = []
     room = width
     for span in spans:
         if span.width > room:
-            if room == 0 and kept:  # the ellipsis takes the place of the last character kept
+            if room == 0 and kept:  # the ellipsis replaces the last character kept
                 span = kept.pop()
                 room = span.width
                 span = Span(span.text + ELLIPSIS, span.role)
@@ -120,8 +119,7 @@ def cut(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
 
 
 def shorten(text: str, width: int) -> str:
-    """A sentence in at most `width` cells. Its last clause, which says what comes next, is kept if there is room for it
-    and some of the rest."""
+    """Return a sentence in at most `width` cells, with its last clause, the next step, if there is room."""
     text = harmless(text)
     if cell_len(text) <= width:
         return text
@@ -132,7 +130,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: Role | None = None) -> Line:
-    """Left and right apart in `width` cells; the right side is whole, the left is cut if it must be."""
+    """Return left and right apart in `width` cells; the left is cut if necessary, the right never."""
     right = tuple(right)
     room = max(0, width - sum(span.width for span in right))
     kept = cut(left, room - 1)
@@ -141,7 +139,7 @@ def spread(left: Iterable[Span], right: Iterable[Span], width: int, *, ground: R
 
 
 def rule(title: str, width: int, *, note: Span | None = None) -> Line:
-    """A rule across the screen with a title on its left and, if there is one, a note on its right."""
+    """Return a rule across the screen with a title on its left and an optional note on its right."""
     left = (Span(f"{RULE * 2} ", Role.MUTED), Span(title, Role.TITLE), Span(" ", Role.MUTED))
     used = sum(span.width for span in left)
     if note is None:
@@ -154,7 +152,7 @@ def rule(title: str, width: int, *, note: Span | None = None) -> Line:
 
 
 def wrap(text: str, width: int, *, lines: int) -> list[str]:
-    """The text in exactly `lines` lines of at most `width` cells, broken at spaces; what is too much is cut."""
+    """Return the text in exactly `lines` lines of at most `width` cells, broken at spaces, and cut at the end."""
     words = harmless(text).split(" ")
     wrapped: list[str] = []
     while len(wrapped) < lines - 1:

@@ -1,4 +1,4 @@
-"""How each state of an entity looks: glyph, role and what it means, as one table."""
+"""The look of each state: glyph, role and meaning, as one table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paired_servicebus.ui.render.spans import Role, Span
 
 @dataclass(frozen=True, slots=True)
 class StateLook:
-    """A state for the eye. The greater `weight`, the earlier it is named."""
+    """A look. The greater `weight`, the earlier the state is named."""
 
     glyph: str
     role: Role
@@ -22,8 +22,8 @@ class StateLook:
 
 LOOKS: Final[dict[State, StateLook]] = {
     State.HEALTHY: StateLook("●", Role.HEALTHY, 0, "sends go to the primary"),
-    State.UNKNOWN: StateLook("○", Role.UNKNOWN, 1, "nothing sent by this engine, or not for long: not known"),
-    State.PINNED: StateLook("◆", Role.PINNED, 2, "held on the primary by hand, whatever fails"),
+    State.UNKNOWN: StateLook("○", Role.UNKNOWN, 1, "no recent send by this engine: state unknown"),
+    State.PINNED: StateLook("◆", Role.PINNED, 2, "held on the primary by hand, even if it fails"),
     State.SUSPECT: StateLook("◐", Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
     State.FORCED: StateLook("■", Role.FORCED, 4, "sends go to the backlog by hand, until released"),
     State.FAILED_OVER: StateLook("▲", Role.FAILED_OVER, 5, "sends go to the backlog until a ping is accepted"),
@@ -32,7 +32,7 @@ LOOKS: Final[dict[State, StateLook]] = {
 SYPHON_LOOKS: Final[dict[SyphonStatus, StateLook]] = {
     SyphonStatus.RUNNING: StateLook("●", Role.HEALTHY, 0, "messages move from the backlog to their destinations"),
     SyphonStatus.IDLE: StateLook("○", Role.TEXT, 0, "nothing to move"),
-    SyphonStatus.WAITING: StateLook("◐", Role.SUSPECT, 3, "parked messages wait for destinations that take none now"),
+    SyphonStatus.WAITING: StateLook("◐", Role.SUSPECT, 3, "parked messages wait for unavailable destinations"),
     SyphonStatus.PAUSED: StateLook("■", Role.FORCED, 4, "paused; parked messages wait"),
     SyphonStatus.STUCK: StateLook("▲", Role.FAILED_OVER, 5, "messages wait and none moves"),
     SyphonStatus.OFF: StateLook("–", Role.MUTED, 0, "this engine runs no syphon"),
@@ -40,7 +40,7 @@ SYPHON_LOOKS: Final[dict[SyphonStatus, StateLook]] = {
 
 
 def ping_mark(good: bool | None) -> Span:
-    """A ping's outcome: a tick, a cross, or a dash if there is none."""
+    """Return a ping's outcome: a tick, a cross, or a dash if there is none."""
     if good is None:
         return Span("–", Role.MUTED)
     return Span("✓", Role.HEALTHY) if good else Span("✗", Role.FAILED_OVER)

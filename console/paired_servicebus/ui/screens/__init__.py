@@ -1,1 +1,1 @@
-"""What fills the terminal: the dashboard, and the dialogs over it."""
+"""The screens: the pages of the console, and the dialogs over them."""

@@ -1,8 +1,8 @@
-"""The question before a dangerous act: what it would do, from the newest snapshot, and Cancel in focus.
+"""The dialog before a dangerous command: its consequences from the newest snapshot, with Cancel in focus.
 
-The engine armed it before the question was shown; it is fired by typing what the engine asks for, until its time is
-over. The data behind stay alive: every line is recomputed from each view, and an act that became impossible meanwhile
-cannot be fired. In a small terminal the facts scroll; title, what is to be typed, and both answers stay in sight.
+The engine armed the command before the dialog opened; the operator fires it with the text that the engine asks for,
+until its time is over. Every line is recomputed from each view, and a command that became impossible cannot be fired.
+In a small terminal the facts scroll; the title, the text to type and both answers stay in sight.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from paired_servicebus.core.operator.action_table import typed_right
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.consequences import facts, title
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, spread, wrap
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import EngineLink, Neighbour, View
+from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 13
 ROWS_EACH: Final = 2
-"""Lines kept for each fact, so that nothing moves when its text grows."""
+"""Lines of each fact, so that nothing moves when its text grows."""
 NARROW: Final = 70
-"""In fewer columns a fact takes as many lines as it needs, so that nothing of it is cut."""
-MOST_ROWS: Final = 6
+"""In fewer columns a fact has as many lines as it needs, so that nothing is cut."""
+MAX_ROWS: Final = 6
 
 
 ARM_CSS: Final = """
@@ -52,18 +51,18 @@ ARM_CSS: Final = """
     ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
     ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
 """
-"""The app's own, since some of it says otherwise than what the library's buttons and fields say of themselves."""
+"""In the app's CSS, since it overrides Textual's buttons and inputs."""
 
 
 class ArmDialog(ModalScreen[FireRequest | None]):
-    """Armed, not fired. Ends with how it was fired, or with None.
+    """Armed, not fired. Returns how it was fired, or None.
 
     Args:
-        action: what would be done.
-        aim: what it would be done to.
-        armed: what the engine wants typed, and until when.
-        newest: gives the newest view.
-        others: what the other engines said that it is for, too; empty: it is for the one that is shown.
+        action: the command.
+        aim: its targets.
+        armed: the text to type, and the deadline.
+        newest: returns the newest view.
+        others: the answers of the other engines; empty: it is for the one on screen.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -74,16 +73,16 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         Binding("pagedown", "scroll(6)", show=False),
         Binding("pageup", "scroll(-6)", show=False),
     ]
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - declared so by Textual
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - declared so by Textual
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - as Textual declares it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - as Textual declares it
     AUTO_FOCUS = "#cancel"
 
     def __init__(
-        self, action: Action, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
+        self, action: ConsoleAction, aim: ActionTarget, armed: Armed, newest: Newest, others: Sequence[EngineReply] = ()
     ) -> None:
         super().__init__()
         self.others = tuple(others)
-        self.to_type = asked_for(armed, others)
+        self.to_type = text_to_type(armed, others)
         self.act = action
         self.aim = aim
         self.armed = armed
@@ -92,10 +91,9 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         self._over = False
 
     def compose(self) -> ComposeResult:
-        """Facts, then what is to be typed, then the two answers."""
         with Vertical(id="box"):
             yield Title(self)
-            if unreached(self.others):
+            if unreached_statement(self.others):
                 yield Unreached(self)
             yield Facts(self)
             yield Armament(self)
@@ -109,7 +107,6 @@ class ArmDialog(ModalScreen[FireRequest | None]):
                 yield Button("Fire", id="fire", compact=True)
 
     def on_mount(self) -> None:
-        """Shows what is known already; the time it is armed for runs by a clock that does not jump."""
         for field in self.query(Input):
             field.cursor_blink = False  # each blink costs bytes on a slow link
         self.set_timer(self.armed.seconds, self._time_over)
@@ -117,11 +114,11 @@ class ArmDialog(ModalScreen[FireRequest | None]):
 
     @property
     def needs_reason(self) -> bool:
-        """Whether the engine takes no act without a reason."""
+        """Whether the engine requires a reason."""
         return self._view.snapshot is not None and self._view.snapshot.require_reason
 
     def show(self, view: View) -> None:
-        """Recomputes everything from the view; its aim stays, whatever is selected behind."""
+        """Recompute everything from the view; the targets stay, regardless of the selection."""
         self._view = view
         for lines in self.query(Lines):
             lines.show(view)
@@ -131,19 +128,19 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         fire.disabled = bool(self.why_not())
 
     def why_not(self) -> str:
-        """Why it cannot be fired now; empty if it can."""
+        """Return why it cannot be fired now; empty if it can."""
         return self.impossible() or self._not_typed()
 
     def impossible(self) -> str:
-        """Why it could not be fired whatever is typed."""
+        """Return why it cannot be fired, apart from the typed text."""
         if self._over:
-            return f"its {self.armed.seconds:g} s are over; cancel, and arm it again"
+            return f"its {self.armed.seconds:g} s are over; cancel and arm it again"
         return self.act.why_not(self._view, self.aim)
 
     def _not_typed(self) -> str:
         if not typed_right(self.query_one("#typed", Input).value, self.to_type):
             return f"type {self.to_type}"
-        return "say why" if self.needs_reason and not self._why() else ""
+        return "type a reason" if self.needs_reason and not self._why() else ""
 
     def _why(self) -> str:
         return self.query_one("#why", Input).value.strip() if self.needs_reason else ""
@@ -153,7 +150,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         self.show(self._view)
 
     def on_key(self, event: events.Key) -> None:
-        """What is typed while a button is in focus goes where it is wanted."""
+        """Pass printable keys from a focused button to the input."""
         if isinstance(self.focused, Button) and event.is_printable and event.character:
             field = self.query_one("#typed", Input)
             field.focus()
@@ -161,55 +158,53 @@ class ArmDialog(ModalScreen[FireRequest | None]):
             event.stop()
 
     def action_cancel(self) -> None:
-        """Nothing is done."""
         self.dismiss(None)
 
     def action_other_button(self) -> None:
-        """Moves the focus to the other answer."""
+        """Move the focus to the other answer."""
         self.focus_next("Button")
 
     def action_scroll(self, rows: int) -> None:
-        """To the facts that have no room."""
+        """Scroll the facts."""
         self.query_one(Facts).scroll_relative(y=rows, animate=False)
 
     @on(Input.Changed)
-    def typing(self) -> None:
-        """Fire is possible from the last right letter on."""
+    def enable_fire(self) -> None:
+        """Enable Fire after the last correct letter."""
         self.show(self._view)
 
     @on(Button.Pressed, "#cancel")
-    def cancelled(self) -> None:
-        """Nothing is done."""
+    def cancel(self) -> None:
         self.dismiss(None)
 
     @on(Button.Pressed, "#fire")
     @on(Input.Submitted)
-    def fired(self) -> None:
-        """It is done, unless it is impossible or not typed yet."""
+    def fire(self) -> None:
+        """Fire, unless it is impossible or not typed yet."""
         if not self.why_not():
             typed = self.query_one("#typed", Input).value
-            alone = self.to_type == self.armed.to_type
+            own_text = self.to_type == self.armed.to_type
             self.dismiss(
-                FireRequest(token=self.armed.token, typed=typed if alone else self.armed.to_type, why=self._why())
+                FireRequest(token=self.armed.token, typed=typed if own_text else self.armed.to_type, why=self._why())
             )
 
 
-def asked_for(armed: Armed, others: Sequence[EngineReply]) -> str:
-    """What a person types: what every engine asks for where that is the same, else how many engines there are."""
+def text_to_type(armed: Armed, others: Sequence[EngineReply]) -> str:
+    """Return the text to type: the one that every engine asks for, or else the number of engines."""
     wanted = {armed.to_type, *(one.armed.to_type for one in others if one.armed is not None)}
     return armed.to_type if len(wanted) == 1 else str(1 + sum(one.armed is not None for one in others))
 
 
-def unreached(others: Sequence[EngineReply]) -> str:
-    """The full-width statement about the engines that it does not reach; empty if it reaches all."""
+def unreached_statement(others: Sequence[EngineReply]) -> str:
+    """Return the full-width statement about unreachable engines; empty if it reaches all."""
     missing = [f"{one.name}: {one.text}" for one in others if one.armed is None]
     return f" ✗ {len(missing)} of {1 + len(others)} engines not reached: {'; '.join(missing)}" if missing else ""
 
 
 class ArmPart(Lines):
-    """A part of the question."""
+    """A part of the dialog."""
 
-    ages: ClassVar[bool] = False  # it says by itself how old its figures are
+    ages: ClassVar[bool] = False  # its text contains the age of its figures
 
     def __init__(self, dialog: ArmDialog) -> None:
         super().__init__()
@@ -217,10 +212,9 @@ class ArmPart(Lines):
 
 
 class Title(ArmPart):
-    """The act, and what it is done to."""
+    """The command and its targets."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         dialog = self.dialog
         asked = f" {title(dialog.act.id, dialog.act.label.capitalize(), view.snapshot, dialog.aim, view.pairing)}"
         hidden = self.dialog.query_one(Facts).max_scroll_y > 0
@@ -228,30 +222,28 @@ class Title(ArmPart):
 
 
 class Unreached(ArmPart):
-    """Which of the engines that it is for it does not reach."""
+    """The engines that it does not reach."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line, that nobody may overlook."""
-        return (line(fit(unreached(self.dialog.others), width), ground=Role.STATEMENT),)
+        return (line(fit(unreached_statement(self.dialog.others), width), ground=Role.STATEMENT),)
 
 
 class Facts(ArmPart):
-    """What it would mean. They scroll where they have no room."""
+    """The consequences. They scroll if they have no room."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines each; in a narrow terminal as many as it takes."""
-        told = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys, self._others(view))
+        table = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys, self._others(view))
         wide = width >= NARROW
-        bar = 0 if wide and len(told) * ROWS_EACH <= height else 1
+        bar = 0 if wide and len(table) * ROWS_EACH <= height else 1
         lines: list[Line] = []
-        for label, text in told:
-            for number, part in enumerate(wrap(text, width - LABEL - 1 - bar, lines=ROWS_EACH if wide else MOST_ROWS)):
+        for label, text in table:
+            for number, part in enumerate(wrap(text, width - LABEL - 1 - bar, lines=ROWS_EACH if wide else MAX_ROWS)):
                 if number == 0 or part or wide:
                     lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
         return lines
 
     def _others(self, view: View) -> list[Neighbour]:
-        """As they stand now; those that did not arm it have no part in it."""
+        """Return the present neighbours; those that did not arm it are excluded."""
         now = {one.name: one for one in view.neighbours}
         return [
             now.get(one.name, Neighbour(one.name, "gone")) if one.armed is not None else Neighbour(one.name, one.text)
@@ -260,14 +252,13 @@ class Facts(ArmPart):
 
 
 class Armament(ArmPart):
-    """What is to be typed and until when, or why it cannot be fired."""
+    """The text to type, or why it cannot be fired."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One sentence."""
-        text, role = self._said(view)
+        text, role = self._sentence(view)
         return [line(Span(f" {part}", role)) for part in wrap(text, width - 2, lines=height)]
 
-    def _said(self, view: View) -> tuple[str, Role]:
+    def _sentence(self, view: View) -> tuple[str, Role]:
         reason = self.dialog.impossible()
         if reason:
             return f"Cannot be fired now: {reason}.", Role.FAILED_OVER

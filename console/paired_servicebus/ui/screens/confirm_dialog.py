@@ -1,4 +1,4 @@
-"""The question before an act that stops something: what stops, and Cancel in focus. No letter answers it with yes."""
+"""The dialog before a command that stops something: the consequences, and Cancel in focus. No letter confirms it."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.confirmations import Choice, Question, question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 ROWS_EACH = 2
-"""Lines kept for a sentence."""
+"""Lines of a sentence."""
 LONGEST_LABEL = 24
 
 
 class ConfirmResult(NamedTuple):
-    """What is ordered, and why."""
+    """The chosen targets, and the reason."""
 
     aim: ActionTarget
     why: str
 
 
 class ConfirmDialog(ModalScreen[ConfirmResult | None]):
-    """Ends with what was chosen, or with None.
+    """Returns the chosen targets, or None.
 
     Args:
-        action: what would be done.
-        aim: what it would be done to.
-        newest: gives the newest view.
+        action: the command.
+        aim: its targets.
+        newest: returns the newest view.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,22 +60,21 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
     """
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, action: Action, aim: ActionTarget, newest: Newest) -> None:
+    def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest) -> None:
         super().__init__()
         self.act = action
         self.aim = aim
         self._newest = newest
         self._view = newest()
-        self._choices: Sequence[Choice] = self.asked().choices
+        self._choices: Sequence[Choice] = self.question().choices
 
-    def asked(self) -> Question:
-        """Return the question as things stand now."""
+    def question(self) -> Question:
+        """Return the question for the present view."""
         snapshot = self._view.snapshot
         assert snapshot is not None, "without one no command is possible"
         return question(self.act, self.aim, snapshot, self._view.keys)
 
     def compose(self) -> ComposeResult:
-        """What stops, the reason, and the answers."""
         needed = self._view.snapshot is not None and self._view.snapshot.require_reason
         with Vertical(id="box"):
             yield ConfirmText(self)
@@ -87,12 +85,11 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
                     yield Button(harmless(choice.label)[:LONGEST_LABEL], id=f"choice-{number}", compact=True)
 
     def on_mount(self) -> None:
-        """Shows what is known already."""
         self.query_one(Input).cursor_blink = False  # each blink costs bytes on a slow link
         self.show(self._newest())
 
     def show(self, view: View) -> None:
-        """Recomputes everything from the view; what it is for stays."""
+        """Recompute everything from the view; the targets stay."""
         self._view = view
         for lines in self.query(Lines):
             lines.show(view)
@@ -112,29 +109,27 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
         return self.query_one("#why", Input).value.strip()
 
     def action_other_button(self, way: int) -> None:
-        """Moves the focus to the next answer, or to the one before."""
+        """Move the focus to the next or the previous answer."""
         if way > 0:
             self.focus_next("Button")
         else:
             self.focus_previous("Button")
 
     def action_cancel(self) -> None:
-        """Nothing is done."""
         self.dismiss(None)
 
     @on(Input.Changed)
-    def typing(self) -> None:
-        """A reason that is required makes the answers possible."""
+    def enable_answers(self) -> None:
+        """Enable the answers once a required reason is typed."""
         self.show(self._view)
 
     @on(Input.Submitted)
-    def typed(self) -> None:
-        """Enter in the field leads to the answers; it is none."""
+    def focus_answers(self) -> None:
+        """Move the focus to the answers."""
         self.focus_next("Button")
 
     @on(Button.Pressed)
-    def answered(self, event: Button.Pressed) -> None:
-        """Cancel, or one of the choices."""
+    def choose(self, event: Button.Pressed) -> None:
         number = next((n for n, _ in enumerate(self._choices) if event.button.id == f"choice-{n}"), None)
         if number is None:
             self.dismiss(None)
@@ -152,11 +147,11 @@ class ConfirmText(Lines):
         self.dialog = dialog
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """As many lines whatever the sentences are."""
-        asked = self.dialog.asked()
+        """Return the same number of lines for all sentences."""
+        asked = self.dialog.question()
         impossible = self.dialog.act.why_not(view, self.dialog.aim)
-        said = [line(Span(f" {asked.title}?", Role.SUSPECT))]
+        shown = [line(Span(f" {asked.title}?", Role.SUSPECT))]
         for text in asked.sentences:
-            said += [line(Span(f" {part}")) for part in wrap(text, width - 2, lines=ROWS_EACH)]
-        said.append(line(Span(f" Not possible now: {impossible}." if impossible else "", Role.FAILED_OVER)))
-        return said
+            shown += [line(Span(f" {part}")) for part in wrap(text, width - 2, lines=ROWS_EACH)]
+        shown.append(line(Span(f" Not possible now: {impossible}." if impossible else "", Role.FAILED_OVER)))
+        return shown

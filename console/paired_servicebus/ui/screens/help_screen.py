@@ -1,4 +1,4 @@
-"""The help: keys from the table of actions, states from the table of looks. Nothing in it is written twice."""
+"""The help: keys from the table of actions, states from the table of looks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from paired_servicebus.ui.commands.action_table import Action, by_key
+from paired_servicebus.ui.commands.action_table import ConsoleAction, by_key
 from paired_servicebus.ui.commands.confirmations import ASKED
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 KEY: Final = 6
@@ -44,23 +43,19 @@ class HelpScreen(ModalScreen[None]):
         self._newest = newest
 
     def compose(self) -> ComposeResult:
-        """The text."""
         yield HelpText()
 
     def on_mount(self) -> None:
-        """Shows what is known already."""
         self.show(self._newest())
 
     def show(self, view: View) -> None:
-        """Which keys work now may have changed."""
+        """Show the keys that work now."""
         self.query_one(HelpText).show(view)
 
     def action_close(self) -> None:
-        """Back to the dashboard."""
         self.dismiss(None)
 
     def action_scroll(self, lines: int) -> None:
-        """Up or down."""
         self.query_one(HelpText).scroll_relative(y=lines, animate=False)
 
 
@@ -70,7 +65,7 @@ class HelpText(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Keys, then states; a column is left to the scroll bar."""
+        """Return keys, then states; the scroll bar has a column."""
         width -= 1
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
         return [
@@ -80,7 +75,7 @@ class HelpText(Lines):
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],
             BLANK,
-            Line(cut([Span(" Times are UTC. Grey figures are old. – means not known.", Role.MUTED)], width)),
+            Line(cut([Span(" Times are UTC. Grey figures are old. – means unknown.", Role.MUTED)], width)),
         ]
 
 
@@ -88,8 +83,8 @@ def _heading(text: str) -> Line:
     return Line((Span(text, Role.TITLE),))
 
 
-def _key(action: Action, view: View, width: int) -> list[Line]:
-    """What the key does, or why it cannot now; on a second line what has no room on the first."""
+def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
+    """Return the key's help, or why it is not possible, in one or two lines."""
     reason = action.why_not(view)
     about = f"{action.help}; asks first" if action.dangerous or action.id in ASKED else action.help
     first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)

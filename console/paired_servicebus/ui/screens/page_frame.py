@@ -1,22 +1,19 @@
-"""What every page shares: on top whether anything is wrong, at the bottom answer and keys, between them its own.
+"""The frame of every page: summary on top, answer and keys at the bottom, the page's own widgets between them.
 
-Pages differ in their body alone, so that no figure of the frame moves when a person turns from one to the next. The
-layout depends on the terminal's size alone, so that nothing moves its place when data come.
+The layout depends only on the terminal's size, so that nothing moves with the page or with new data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from paired_servicebus.ui.screens.view_protocol import Newest
-from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.answer_line import AnswerLine
 from paired_servicebus.ui.widgets.frame.header_line import HeaderLine
 from paired_servicebus.ui.widgets.frame.key_line import KeyLine
@@ -25,17 +22,17 @@ from paired_servicebus.ui.widgets.frame.summary_lines import SummaryLines
 from paired_servicebus.ui.widgets.frame.too_small import TooSmall
 
 LEAST: Final = Size(60, 20)
-"""The smallest terminal in which pages can be read, and what a dangerous act would do can be shown."""
+"""The smallest terminal that fits a page and the consequences of a dangerous command."""
 ROOMY: Final = Size(80, 24)
-"""From this size on everything has its place."""
+"""From this size on everything fits."""
 TALL: Final = 32
-"""From so many rows on, there is room for more about each thing."""
+"""From this number of rows on, there is room for more about each thing."""
 
 
 class PageScreen(Screen[None]):
-    """One page. Subclasses say what stands in the middle."""
+    """One page. Subclasses set PARTS."""
 
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - declared so by Textual
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - as Textual declares it
     DEFAULT_CSS = """
     PageScreen { background: $background; }
     PageScreen TooSmall { display: none; }
@@ -45,38 +42,35 @@ class PageScreen(Screen[None]):
     PageScreen.-small TooSmall { display: block; }
     """
 
+    PARTS: ClassVar[tuple[type[Widget], ...]] = ()
+    """The widgets between summary and answer, from top to bottom."""
+
     def __init__(self, newest: Newest) -> None:
         super().__init__()
         self._newest = newest
 
-    def body(self) -> Iterable[Widget]:
-        """The middle, from top to bottom."""
-        raise NotImplementedError
-
     def compose(self) -> ComposeResult:
-        """From the first line to the last."""
         yield TooSmall()
         yield HeaderLine()
         yield SummaryLines()
-        yield from self.body()
+        yield from (part() for part in self.PARTS)
         yield AnswerLine()
         yield KeyLine()
 
     def on_mount(self) -> None:
-        """Shows what is known already."""
         self.show(self._newest())
 
     def on_screen_resume(self) -> None:
-        """Turned to again: news came meanwhile."""
+        """Show the news that arrived meanwhile."""
         self.show(self._newest())
 
     def show(self, view: View) -> None:
-        """Hands the view to every part."""
+        """Pass the view to every part."""
         self.set_class(not view.legible, "-small")
         for lines in self.query(Lines):
             lines.show(view)
 
 
-def sized(view: View, size: Size) -> View:
-    """The view in a terminal of that size."""
+def with_size(view: View, size: Size) -> View:
+    """Return the view in a terminal of that size."""
     return replace(view, legible=size.width >= LEAST.width and size.height >= LEAST.height)

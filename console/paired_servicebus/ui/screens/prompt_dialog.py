@@ -1,4 +1,4 @@
-"""One line to type into, over the answer line: words of a filter, a time. The page behind stays alive and in sight."""
+"""An input over the answer line, for words of a filter or a time. The page behind stays alive and in sight."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Changed = Callable[[str], None]
 
 
 class Prompt(ModalScreen[str | None]):
-    """Ends with what was typed at enter, and with None at escape.
+    """Returns the typed text at enter, and None at escape.
 
     Args:
-        label: what is asked for.
-        value: what stands there to begin with.
-        changed: told each change while it is typed.
+        label: the name of the input.
+        value: the initial text.
+        changed: called with each change.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
@@ -40,33 +40,29 @@ class Prompt(ModalScreen[str | None]):
         self._changed = changed
 
     def compose(self) -> ComposeResult:
-        """The label and the field."""
         with Horizontal():
             yield Static(self._label, markup=False)
             yield Input(self._value, compact=True)
 
     def on_mount(self) -> None:
-        """A cursor that blinks would cost bytes all the time."""
+        """Stop the blinking cursor, which costs bytes."""
         self.query_one(Input).cursor_blink = False
 
     def on_key(self, event: events.Key) -> None:
-        """What was typed before the field was there is typed into it now."""
+        """Insert a key that was typed before the input existed."""
         if event.is_printable and event.character:
             event.stop()
             self.query_one(Input).insert_text_at_cursor(event.character)
 
     def action_leave(self) -> None:
-        """As it was before."""
         self.dismiss(None)
 
     @on(Input.Changed)
-    def typed(self, event: Input.Changed) -> None:
-        """Passes it on."""
+    def report_change(self, event: Input.Changed) -> None:
         if event.value != self._value:
             self._value = event.value
             self._changed(event.value)
 
     @on(Input.Submitted)
-    def entered(self, event: Input.Submitted) -> None:
-        """That is it."""
+    def submit(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)

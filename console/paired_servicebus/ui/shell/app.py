@@ -18,7 +18,7 @@ from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.commands.confirmations import ASKED
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
@@ -27,75 +27,66 @@ from paired_servicebus.ui.engines.feed import Feed
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
-from paired_servicebus.ui.screens.backlog_page import BacklogScreen
-from paired_servicebus.ui.screens.cost_page import CostScreen
-from paired_servicebus.ui.screens.dashboard_page import DashboardScreen
-from paired_servicebus.ui.screens.engines_page import EnginesScreen
-from paired_servicebus.ui.screens.entity_page import EntityScreen
 from paired_servicebus.ui.screens.help_screen import HelpScreen
-from paired_servicebus.ui.screens.history_page import HistoryScreen
-from paired_servicebus.ui.screens.page_frame import PageScreen, sized
-from paired_servicebus.ui.screens.timeline_page import TimelineScreen
-from paired_servicebus.ui.screens.view_protocol import ShowsView
+from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
+from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.bell import rings
+from paired_servicebus.ui.state.bell import should_ring
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
-from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, Silent, View
+from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
-SILENT_AFTER: Final = 3.0
-"""Seconds without a snapshot until it is said: twice an engine's second, and one for a slow link."""
-CHECK_EVERY: Final = 0.5
-NO_TABLES: Final = "this dashboard was not told where the pipeline's tables are"
+SILENT_AFTER_SECONDS: Final = 3.0
+"""Seconds without a snapshot: an engine sends one a second; the rest is for a slow link."""
+SILENCE_CHECK_SECONDS: Final = 0.5
+NO_TABLES: Final = "the folder of the pipeline's tables is unknown"
 
 ReadPast = Callable[[str, str], HistoryNews]
-"""What the tables of this pairing hold, with the report of the incident of this episode, or of the latest; blocks."""
+"""Reads the tables of a pairing, with the report of this episode, or else of the latest; blocks."""
 
 
 def no_tables(_pairing: str, _chosen: str) -> HistoryNews:
-    """For a dashboard that knows of none."""
+    """Return the news of a dashboard without tables."""
     return HistoryNews(None, NO_TABLES)
 
 
 class NewsArrived(Message):
-    """There are news to fold into the view."""
+    """News wait for the view."""
 
 
 class PairedApp(TerminalApp):
     """The dashboard of one engine.
 
     Args:
-        feed: where news come from and commands go.
-        others: the other engines of this machine; None: commands are for the one that is shown alone.
-        pairing: the pairing's name, known before the engine says it.
-        by: who commands are given by.
-        read_only: look, don't touch.
-        engine_stays: whether the engine goes on when the person leaves.
-        themes: the ones to choose from; the shipped ones unless given.
-        theme: the one to begin with; the first unless given.
-        profile: how much the terminal is asked to show.
-        bell: ring the terminal's bell when a person should hear of something.
-        notices: what could not be used of a person's own files; the first is shown.
+        feed: the source of news and the sink of commands.
+        others: the other engines on this machine; None: commands are for the engine on screen only.
+        pairing: the pairing's name.
+        by: the operator's name, sent with commands.
+        read_only: send no commands.
+        engine_stays: whether the engine keeps running when the operator leaves.
+        themes: the themes to choose from; default: the shipped ones.
+        theme: the initial theme; default: the first.
+        profile: the terminal's abilities.
+        bell: ring the terminal's bell for notifications.
+        notices: errors in the operator's own files; the first is shown.
         keys: the keys in force.
-        price: what operations cost, for the page "cost".
-        past: reads the pipeline's tables, for the page "history".
+        price: the price of operations, for the cost page.
+        past: reads the pipeline's tables, for the history page.
         now: seconds since the epoch.
         monotonic: seconds, for ages.
-        report: told of an unexpected exception, which then ends the app.
+        report: called with an unexpected exception, which then ends the app.
     """
 
-    ENABLE_COMMAND_PALETTE = False  # the library's own: ours is an action like others
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "say_how_to_quit", show=False, system=True),
-    ]
+    ENABLE_COMMAND_PALETTE = False  # ours is an action
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "show_quit_key", show=False, system=True)]
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
     DEFAULT_CSS = ROLE_CSS
-    CSS = ARM_CSS  # a dialog's own would have every style read again when it first opens
+    CSS = ARM_CSS  # in the dialog, it would reparse every style at its first opening
 
     def __init__(
         self,
@@ -124,7 +115,7 @@ class PairedApp(TerminalApp):
         self._others = others
         self.now = now
         self.monotonic = monotonic
-        self._ordering = CommandDispatch(self, feed, others, by=by)
+        self._dispatch = CommandDispatch(self, feed, others, by=by)
         self._on_ready = on_ready
         self._bell = bell
         self._past = past
@@ -133,17 +124,12 @@ class PairedApp(TerminalApp):
         self._themes = themes or load_all()
         self._shown_at = monotonic()
         self._later: Timer | None = None
-        """Set while figures wait for their turn."""
+        """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
-        said = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
-        answer = CommandAnswer(_one_notice(said), good=False, at=now()) if said else None
-        self.view = View(
-            pairing=pairing,
-            viewer=read_only,
-            engine_stays=engine_stays,
-            answer=answer,
-            price=price,
-            keys=keys,
+        trouble = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
+        answer = CommandAnswer(_first_notice(trouble), good=False, at=now()) if trouble else None
+        self.view: View = View(
+            pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
         for each in self._themes.themes:
             self.register_theme(each)
@@ -152,45 +138,42 @@ class PairedApp(TerminalApp):
     # -- from the engine to the screen ---------------------------------------------------------------------------
 
     def get_default_screen(self) -> DashboardScreen:
-        """The dashboard."""
         return DashboardScreen(self.newest)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our roles' colours, for themes that don't name them."""
+        """Return our roles' colours, for themes without them."""
         return ROLES
 
     def on_mount(self) -> None:
-        """Shows the empty view at once, then starts listening."""
-        self.show(sized(self.view, self.size))
-        self.run_worker(self._feed.run(self.tell), name="feed", group="feed")
-        self.set_interval(CHECK_EVERY, self._check_silence)
+        self.show(with_size(self.view, self.size))
+        self.run_worker(self._feed.run(self.receive), name="feed", group="feed")
+        self.set_interval(SILENCE_CHECK_SECONDS, self._check_silence)
         self.set_interval(self.profile.clock_every, self._tick)
-        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote in between
+        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())  # the shell wrote meanwhile
         self.call_after_refresh(self._on_ready or (lambda: None))
 
     def on_resize(self, event: events.Resize) -> None:
-        """A terminal that became too small is told so, and one that grew is used."""
         self.action_repaint()
-        self.show(sized(self.view, event.size))
+        self.show(with_size(self.view, event.size))
 
-    def tell(self, news: News) -> None:
-        """Takes news, from the feed; a burst of them is shown once."""
+    def receive(self, news: News) -> None:
+        """Queue news from the feed; a burst is painted once."""
         if not self._news:
             self.post_message(NewsArrived())
         self._news.append(news)
 
     def on_news_arrived(self) -> None:
-        """Folds what came into the view."""
+        """Fold the queued news into the view; paint events immediately, figures at the profile's interval."""
         news, self._news = self._news, []
         if any(isinstance(item, Snapshot) for item in news):
             self._snapshot_came = self.monotonic()
         folded = self.view
-        for item in _together(news):
-            folded = view.told(folded, item)
-        if self._bell and rings(self.view, folded):
+        for item in _join_records(news):
+            folded = view.apply_news(folded, item)
+        if self._bell and should_ring(self.view, folded):
             self.bell()
         waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
-        if waits <= 0 or view.happened(self.view, folded):
+        if waits <= 0 or view.needs_paint_now(self.view, folded):
             self.show(folded)
             return
         self.view = folded
@@ -199,28 +182,27 @@ class PairedApp(TerminalApp):
 
     def _check_silence(self) -> None:
         silent_for = self.monotonic() - self._snapshot_came
-        if silent_for > SILENT_AFTER and self.view.fresh:
-            self.show(view.told(self.view, Silent(self.now() - silent_for)))
+        if silent_for > SILENT_AFTER_SECONDS and self.view.fresh:
+            self.show(view.apply_news(self.view, Silent(self.now() - silent_for)))
 
     def newest(self) -> View:
-        """What is shown, or is about to be."""
         return self.view
 
-    def timed(self, view: View) -> View:
-        """The view at the present moment, by the time of day and the age of its snapshot."""
+    def with_time(self, view: View) -> View:
+        """Return the view with the present time and the age of its snapshot."""
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
     def _tick(self) -> None:
-        if self._later is None:  # otherwise a paint with figures comes soon
+        if self._later is None:  # otherwise a paint is due soon
             self.show(self.view)
 
     def _show_newest(self) -> None:
         self.show(self.view)
 
     def show(self, new: View) -> None:
-        """From now on this is what is shown."""
+        """Make this view the present one and paint it."""
         self._shown_at = self.monotonic()
-        new = self.view = self._ordering.watched(self.timed(new))
+        new = self.view = self._dispatch.drop_stale_question(self.with_time(new))
         if self._later is not None:
             self._later.stop()
             self._later = None
@@ -231,100 +213,97 @@ class PairedApp(TerminalApp):
     # -- from keys to the engine -----------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """A page's keys are done here, before the next one is looked at: what is typed ahead, or comes at once over
-        a slow link, is for what the key before it opened. What is pasted is no key at all."""
+        """Handle a page's keys here, one by one: a key typed ahead goes to the screen that the one before it opened.
+
+        A pasted text is no key.
+        """
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
-        if isinstance(event, events.Key) and typed and action_table.stands_for(event.key, self.view):
+        if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
         else:
             await super().on_event(event)
 
     def press(self, key: str) -> None:
-        """Does what the key stands for, or says why not."""
+        """Run the key's action, or show why it is not possible."""
         self.do(action_table.for_key(key, self.view))
 
-    def do(self, action: Action, aim: ActionTarget | None = None) -> None:
-        """Does an action, or says why not; what is dangerous is armed first, what stops something asks first. `aim`:
-        what for, where that is not what is selected. The way in for keys, palette and mouse alike."""
+    def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None:
+        """Run an action, or show why it is not possible. `aim`: its targets; default: the selection.
+
+        Keys, palette and mouse all end here. A dangerous action is armed first, one that stops something asks first.
+        """
         aim = aim or action.aim(self.view)
         reason = action.why_not(self.view, aim)
         if reason:
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
-            self._ordering.arm(action, aim)
+            self._dispatch.arm(action, aim)
         elif action.id in ASKED:
-            self._ordering.ask(action, aim)
+            self._dispatch.ask(action, aim)
         elif action.order:
-            self._ordering.order(action, aim)
+            self._dispatch.order(action, aim)
         else:
             _LOCAL[action.id](self)
 
-    def action_say_how_to_quit(self) -> None:
-        """Ctrl+C is too easily hit to leave by."""
-        self.answer(f"{self.view.keys.label(action_table.BY_ID['quit'])} quits the dashboard", good=True)
+    def action_show_quit_key(self) -> None:
+        """Show the key that quits: Ctrl+C is too easily hit."""
+        self.answer(f"{self.view.keys.label(action_table.CONSOLE_BY_ID['quit'])} quits the dashboard", good=True)
 
     def answer(self, text: str, *, good: bool) -> None:
-        """Says what came of something, in the line for that."""
+        """Show the outcome of a command in the answer line."""
         self.show(replace(self.view, answer=CommandAnswer(text, good, self.now())))
 
     # -- from keys to what is shown ----------------------------------------------------------------------------------
 
     def select(self, steps: int) -> None:
-        """Moves the selection down by `steps`."""
-        self.show(selection.moved(self.view, steps))
+        """Move the selection down by `steps`."""
+        self.show(selection.move_selection(self.view, steps))
         if self.view.page is Page.HISTORY:
             self._read_tables()
 
-    def leaf(self, pages: int) -> None:
-        """Moves the selection down by so many screens of rows."""
+    def move_pages(self, pages: int) -> None:
+        """Move the selection down by this many screens of rows."""
         self.select(pages * max(1, self.size.height // 2))
 
     def turn_to(self, page: Page) -> None:
-        """Shows a page."""
-        self.show(selection.turned_to(self.view, page))
+        self.show(selection.turn_to_page(self.view, page))
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if page is not Page.PAIRING:
-            self.push_screen(self._kept(page))
+            self.push_screen(self._page_screen(page))
         if page is Page.HISTORY:
             self._read_tables()
 
-    def _kept(self, page: Page) -> str:
-        """The page's screen by its name: made when it is first turned to, and kept, since making one takes longest."""
+    def _page_screen(self, page: Page) -> str:
+        """Return the name of the page's screen, which is made when it is first opened, and kept."""
         if not self.is_screen_installed(page.value):
-            self.install_screen(_PAGES[page](self.newest), page.value)
+            self.install_screen(PAGES[page](self.newest), page.value)
         return page.value
 
-    def make_page(self, page: Page) -> None:
-        """Makes a page that nobody turned to yet; it is not shown."""
-        if page is not Page.PAIRING:
-            self._get_screen(self._kept(page))
-
     def go_back(self) -> None:
-        """Back to the first page; there, all entities are listed again and none is marked. First of all, no longer
-        waiting for a question."""
+        """Cancel a pending question; else return to the first page; there, remove filter and marks."""
         if self.view.asking:
-            self._ordering.forget()
+            self._dispatch.cancel_question()
         elif self.view.page is Page.PAIRING:
-            self.show(selection.unmarked(selection.filtered(self.view, "")))
+            self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
         else:
             self.turn_to(Page.PAIRING)
 
     def _read_tables(self) -> None:
-        """Has the tables read in a thread of its own; a later wish overtakes this one."""
+        """Read the tables in a thread; a later call supersedes this one."""
         past = self.view.past
         chosen = past.history.chosen if past and past.history else ""
-        reading = partial(self._tell_of_tables, self.view.pairing, chosen)
+        reading = partial(self._report_tables, self.view.pairing, chosen)
         self.run_worker(reading, name="tables", group="tables", thread=True, exclusive=True)
 
-    def _tell_of_tables(self, pairing: str, chosen: str) -> None:
+    def _report_tables(self, pairing: str, chosen: str) -> None:
         worker = get_current_worker()
         past = self._past(pairing, chosen)
         if not worker.is_cancelled:
-            self.call_from_thread(self.tell, past)
+            self.call_from_thread(self.receive, past)
 
     def show_details(self) -> None:
-        """The selected entity in full; on the page of engines, the selected engine in place of this one."""
+        """Show the selected entity in full; on the engines page, show the selected engine."""
         if self.view.page is Page.ENGINES:
             self.run_worker(self._attend(self.view.engine), group="attending", exclusive=True)
         else:
@@ -341,32 +320,28 @@ class PairedApp(TerminalApp):
         self._news.clear()
         self.workers.cancel_group(self, "tables")  # of the engine before
         self._snapshot_came = self.monotonic()
-        self.show(view.attended(self.view, name))
+        self.show(view.view_of_engine(self.view, name))
         self.turn_to(Page.PAIRING)
 
     def choose(self, change: Callable[[View], View]) -> None:
-        """Shows what a choice makes of the view."""
+        """Show the changed view."""
         self.show(change(self.view))
 
     def show_help(self) -> None:
-        """Opens the help."""
         self.push_screen(HelpScreen(self.newest))
 
     def show_palette(self) -> None:
-        """Opens the palette."""
         self.push_screen(Palette(ActionProvider, "an action's name"))
 
     def show_copies(self) -> None:
-        """Opens the list of what there is to copy."""
         self.push_screen(Palette(CopyProvider, "what to copy"))
 
     def next_theme(self) -> None:
-        """Uses the theme after this one."""
         self.theme = self._themes.after(self.theme).name
 
 
-def _together(news: list[News]) -> list[News]:
-    """The same news with events that follow each other as one item: a history of thousands is folded in once."""
+def _join_records(news: list[News]) -> list[News]:
+    """Join consecutive records: a history of thousands is folded in once."""
     joined: list[News] = []
     for item in news:
         before = joined[-1] if joined else None
@@ -377,36 +352,28 @@ def _together(news: list[News]) -> list[News]:
     return joined
 
 
-_PAGES: Final[dict[Page, type[PageScreen]]] = {
-    Page.ENTITY: EntityScreen,
-    Page.BACKLOG: BacklogScreen,
-    Page.TIMELINE: TimelineScreen,
-    Page.COST: CostScreen,
-    Page.HISTORY: HistoryScreen,
-    Page.ENGINES: EnginesScreen,
-}
-MANY: Final = 1_000_000
-"""Rows, so that the selection stops at the end."""
+ALL_ROWS: Final = 1_000_000
+"""Steps beyond any list's end."""
 
 _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     **{page.value: partial(PairedApp.turn_to, page=page) for page in Page},
     "details": PairedApp.show_details,
     "back": PairedApp.go_back,
     "filter": prompts.ask_filter,
-    "sort": lambda app: app.choose(selection.sorted_next),
-    "mark": lambda app: app.choose(selection.marked),
-    "mark-all": lambda app: app.choose(selection.marked_all),
-    "unmark": lambda app: app.choose(selection.unmarked),
+    "sort": lambda app: app.choose(selection.next_sort_order),
+    "mark": lambda app: app.choose(selection.mark),
+    "mark-all": lambda app: app.choose(selection.mark_all),
+    "unmark": lambda app: app.choose(selection.unmark_all),
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
     "find": prompts.ask_find,
-    "find-older": lambda app: prompts.find(app, app.view.story.find, newer=False),
-    "find-newer": lambda app: prompts.find(app, app.view.story.find, newer=True),
+    "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
+    "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),
     "go-to-time": prompts.ask_time,
-    "page-up": lambda app: app.leaf(-1),
-    "page-down": lambda app: app.leaf(1),
-    "first": lambda app: app.select(-MANY),
-    "last": lambda app: app.select(MANY),
+    "page-up": lambda app: app.move_pages(-1),
+    "page-down": lambda app: app.move_pages(1),
+    "first": lambda app: app.select(-ALL_ROWS),
+    "last": lambda app: app.select(ALL_ROWS),
     "select-previous": lambda app: app.select(-1),
     "select-next": lambda app: app.select(1),
     "next-theme": PairedApp.next_theme,
@@ -416,6 +383,6 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
 }
 
 
-def _one_notice(said: Sequence[str]) -> str:
-    """The first notice, and how many there are besides."""
-    return said[0] + (f" (and {plural(len(said) - 1, 'more notice')})" if said[1:] else "")
+def _first_notice(notices: Sequence[str]) -> str:
+    """Return the first notice, and the number of others."""
+    return notices[0] + (f" (and {plural(len(notices) - 1, 'more notice')})" if notices[1:] else "")

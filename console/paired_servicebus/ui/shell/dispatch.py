@@ -1,4 +1,4 @@
-"""From an action to the engines: armed where it is dangerous, ordered, and what came of it."""
+"""Sends an action to the engines: arms it where it is dangerous, orders it, and shows the outcome."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
-from paired_servicebus.ui.commands.action_table import Action, ActionTarget
+from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog, ConfirmResult
 from paired_servicebus.ui.screens.page_frame import PageScreen
+from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View
 
-if TYPE_CHECKING:
-    from paired_servicebus.ui.shell.app import PairedApp
-
 
 class PendingQuestion(NamedTuple):
-    """A question that the engine was asked for: from which place on the screen."""
+    """A dialog that waits for the engine, and the operator's place on the screen at the time."""
 
     asked: str
     place: tuple[object, ...]
@@ -34,52 +32,52 @@ class PendingQuestion(NamedTuple):
 
 
 def _place(view: View) -> tuple[object, ...]:
-    """What a person is at; a question asked from elsewhere is not theirs any more."""
+    """Return the operator's place on the screen; a question of another place is dropped."""
     return (view.page, view.selected, view.queue, view.unused, view.on_unused, view.marks, view.chosen)
 
 
 class CommandDispatch:
-    """What the dashboard orders.
+    """The dashboard's commands.
 
     Args:
-        feed: the engine that is shown.
-        others: the other engines of this machine; None: the one that is shown alone.
-        by: who commands are given by.
+        feed: the engine on screen.
+        others: the other engines on this machine; None: only the one on screen.
+        by: the operator's name.
     """
 
-    def __init__(self, app: PairedApp, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
+    def __init__(self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
         self._app = app
         self._feed = feed
         self._others = others
         self._by = by
         self._waiting: PendingQuestion | None = None
 
-    def ask(self, action: Action, aim: ActionTarget) -> None:
-        """Asks yes or no; what is answered is ordered."""
+    def ask(self, action: ConsoleAction, aim: ActionTarget) -> None:
+        """Ask yes or no, then order it."""
         self._app.push_screen(ConfirmDialog(action, aim, self._app.newest), partial(self._chosen, action))
 
-    def _chosen(self, action: Action, chosen: ConfirmResult | None) -> None:
+    def _chosen(self, action: ConsoleAction, chosen: ConfirmResult | None) -> None:
         if chosen is not None:
             self.order(action, chosen.aim, FireRequest(why=chosen.why))
 
-    def arm(self, action: Action, aim: ActionTarget) -> None:
-        """Says that the engine is asked, then asks it; the question opens when it answers."""
+    def arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
+        """Show that the engine is asked, then ask it; the dialog opens when it answers."""
         asked = f"{action.label} {aim}".rstrip()
         worker = self._app.run_worker(self._arm(action, aim), name=action.id, group="arming", exclusive=True)
         self._waiting = PendingQuestion(asked, _place(self._app.view), worker)
         self._app.show(replace(self._app.view, asking=asked, answer=None))
 
-    def watched(self, view: View) -> View:
-        """The view, which waits for no question any more once the person turned to something else."""
+    def drop_stale_question(self, view: View) -> View:
+        """Return the view; drop the pending question if the operator's place changed."""
         waiting = self._waiting
         if waiting is None or not view.asking or waiting.place == _place(view):
             return view
         self._stop_waiting()
-        text = f"{waiting.asked}: not asked any more, since the selection changed"
+        text = f"{waiting.asked}: cancelled, since the selection changed"
         return replace(view, asking="", answer=CommandAnswer(text, good=False, at=self._app.now()))
 
-    def forget(self) -> None:
-        """Waits for no question any more."""
+    def cancel_question(self) -> None:
+        """Cancel the pending question."""
         waiting = self._waiting
         self._stop_waiting()
         asked = waiting.asked if waiting is not None else self._app.view.asking
@@ -92,14 +90,14 @@ class CommandDispatch:
             self._waiting = None
 
     def _still_wanted(self) -> bool:
-        """Whether the question may open: nothing else was turned to or opened meanwhile."""
+        """Return whether the dialog may open: the operator opened nothing else meanwhile."""
         wanted = bool(self._app.view.asking) and isinstance(self._app.screen, PageScreen)
         self._waiting = None
         self._app.show(replace(self._app.view, asking=""))
         return wanted
 
-    async def _arm(self, action: Action, aim: ActionTarget) -> None:
-        """Has the engines ready, then asks; what is answered is ordered."""
+    async def _arm(self, action: ConsoleAction, aim: ActionTarget) -> None:
+        """Arm the engines, then open the dialog."""
         began, names = self._app.monotonic(), sorted(self._app.view.chosen)
         order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
         try:
@@ -120,20 +118,24 @@ class CommandDispatch:
         return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
 
     def _answered(
-        self, action: Action, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
+        self, action: ConsoleAction, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
     ) -> None:
         if fired is not None:
             self.order(action, aim, fired, ready)
-            self._app.choose(partial(selection.spent, targets=aim.targets))
+            self._app.choose(partial(selection.drop_marks, targets=aim.targets))
 
     def order(
-        self, action: Action, aim: ActionTarget, fired: FireRequest = NOT_ARMED, ready: tuple[EngineReply, ...] = ()
+        self,
+        action: ConsoleAction,
+        aim: ActionTarget,
+        fired: FireRequest = NOT_ARMED,
+        ready: tuple[EngineReply, ...] = (),
     ) -> None:
-        """Orders it of the engine, and of the others that are ready; what they say is shown when it comes."""
+        """Order it from the engine, and from the others that are ready; show the answers when they arrive."""
         slow = action.order is not None and action.order.slow
         asked = f"{action.label} {aim}".rstrip()
-        if slow:  # others may be ordered meanwhile: the timeline says what comes of it
-            self._app.answer(f"{asked}: ordered; its end is said here and in the timeline", good=True)
+        if slow:  # it blocks no other command: the timeline shows its outcome
+            self._app.answer(f"{asked}: ordered; its end is shown here and in the timeline", good=True)
         else:
             self._app.show(replace(self._app.view, waiting_for=asked, answer=None))
         if not action.dangerous:
@@ -141,7 +143,7 @@ class CommandDispatch:
         self._app.run_worker(self._command(action, aim, fired, ready, slow), name=action.id, group="command")
 
     async def _command(
-        self, action: Action, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
+        self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...], slow: bool
     ) -> None:
         order = self._own(action, aim, fired)
         if self._others is not None and ready:
@@ -153,19 +155,19 @@ class CommandDispatch:
             own, others = await order, ()
         answers = [(one.name, CommandAnswer(one.text, one.ok, self._app.now())) for one in (own, *others)]
         waiting_for = self._app.view.waiting_for if slow else ""
-        answer = _summed_up(f"{action.label} {aim}".rstrip(), answers)
+        answer = _sum_answers(f"{action.label} {aim}".rstrip(), answers)
         self._app.show(replace(self._app.view, waiting_for=waiting_for, answer=answer, outcomes=tuple(answers)))
 
-    async def _own(self, action: Action, aim: ActionTarget, fired: FireRequest) -> EngineReply:
+    async def _own(self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest) -> EngineReply:
         try:
-            said = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
+            text = await self._feed.command(action.id, scope=aim.scope, targets=aim.targets, by=self._by, fired=fired)
         except ControlError as error:
             return EngineReply(name=self._app.view.pairing, ok=False, text=str(error))
-        return EngineReply(name=self._app.view.pairing, ok=True, text=said)
+        return EngineReply(name=self._app.view.pairing, ok=True, text=text)
 
 
-def _summed_up(asked: str, answers: Sequence[tuple[str, CommandAnswer]]) -> CommandAnswer:
-    """One answer of one engine, or of several: those first where it went wrong."""
+def _sum_answers(asked: str, answers: Sequence[tuple[str, CommandAnswer]]) -> CommandAnswer:
+    """Return the answer of one engine, or the sum of several: failures first."""
     if len(answers) == 1:
         return replace(answers[0][1], text=f"{asked}: {answers[0][1].text}")
     good = sum(answer.good for _, answer in answers)

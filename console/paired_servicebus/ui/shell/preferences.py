@@ -1,17 +1,16 @@
-"""A person's own choices for the screen, from console.toml in the config folder; every key may be left out:
+"""The operator's preferences, from console.toml in the config folder; every key is optional:
 
     theme = "light"
-    profile = "slow"        # full, slow or plain; else what the terminal's variables say
+    profile = "slow"        # full, slow or plain; default: by the terminal's variables
     mouse = false
-    bell = false            # no sound when an entity fails over or comes back, or an alarm begins or is over
-    [prices]                # for the page "cost"; without it, operations are shown and no money
+    bell = false            # no sound when an entity fails over or returns, or an alarm begins or ends
+    [prices]                # for the cost page, which otherwise shows no money
     million_operations = 0.80
     currency = "USD"
-    [keys]                  # actions as the help calls them, and other keys for them (keys.py)
+    [keys]                  # actions as the help names them, and other keys for them (keymap.py)
     "force failover" = "F"
 
-What cannot be used is left out and said in one notice: no mistake in it keeps anybody from the screen. A flag goes
-before it. Not here: what a theme looks like (theme.py), which actions there are (action_table.py).
+Invalid entries are ignored and reported in one notice. A command line option overrides the file.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices", "keys")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What console.toml says; None: nothing."""
+    """The content of console.toml; None: no entry."""
 
     theme: str | None = None
     profile: ProfileName | None = None
@@ -44,17 +43,17 @@ class Preferences:
     price: Price | None = None
     keys: Keymap = DEFAULT_KEYMAP
     notice: str = ""
-    """What is wrong with the file, as one sentence; empty if nothing is."""
+    """The file's errors as one sentence; empty if there are none."""
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """$XDG_CONFIG_HOME/paired, or ~/.config/paired."""
+    """Return $XDG_CONFIG_HOME/paired, or ~/.config/paired."""
     given = Path(environ.get("XDG_CONFIG_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".config") / "paired"
 
 
 def load_preferences(folder: Path) -> Preferences:
-    """What the folder's console.toml says, as far as it can be used."""
+    """Return the valid entries of the folder's console.toml."""
     path = folder / NAME
     try:
         values = parse_toml(path.read_bytes())
@@ -62,13 +61,13 @@ def load_preferences(folder: Path) -> Preferences:
         return Preferences()
     except (OSError, UnreadableError) as error:
         return Preferences(notice=f"{path} cannot be read: {error}")
-    wrong: list[str] = [f"{repeated(key)} is no setting" for key in values if key not in _KNOWN]
+    wrong: list[str] = [f"unknown setting {repeated(key)}" for key in values if key not in _KNOWN]
     theme, profile = values.get("theme"), values.get("profile")
     if theme is not None and not isinstance(theme, str):
-        wrong.append("theme is the name of one")
+        wrong.append("theme is not a name")
         theme = None
     if profile is not None and profile not in list(ProfileName):
-        wrong.append(f"profile is one of {', '.join(ProfileName)}")
+        wrong.append(f"profile is not one of {', '.join(ProfileName)}")
         profile = None
     return Preferences(
         theme=theme,
@@ -85,14 +84,14 @@ def _flag(values: Mapping[str, object], key: str, wrong: list[str]) -> bool | No
     value = values.get(key)
     if value is None or isinstance(value, bool):
         return value
-    wrong.append(f"{key} is true or false")
+    wrong.append(f"{key} is neither true nor false")
     return None
 
 
 def _keys(values: object, wrong: list[str]) -> Keymap:
-    from paired_servicebus.ui.commands.action_table import ACTIONS  # with what measures text behind it
+    from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS  # imports Rich
 
-    keymap, unusable = keymap_of(values, ACTIONS)
+    keymap, unusable = keymap_of(values, CONSOLE_ACTIONS)
     wrong.extend(f"[keys] {text}" for text in unusable)
     return keymap
 

@@ -1,4 +1,4 @@
-"""What a person is asked to type, and what is done with it: words to list by and to find, a time, a file's name."""
+"""Prompts for a filter, words to find, a time, or a file's name, and their effects."""
 
 from __future__ import annotations
 
@@ -6,90 +6,91 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from paired_servicebus.ui.commands.clipboard import MOST, CopyItem, file_name, write_new
+from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, file_name, write_new
 from paired_servicebus.ui.screens.prompt_dialog import Prompt
+from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection, timeline_reader
 from paired_servicebus.ui.state.view import Page
 
-if TYPE_CHECKING:
-    from paired_servicebus.ui.shell.app import PairedApp
 
-
-def ask_filter(app: PairedApp) -> None:
-    """Asks for the words to list by, and lists by them while they are typed."""
+def ask_filter(app: Console) -> None:
+    """Ask for the words of the filter, and apply them while they are typed."""
     page = app.view.page
     if page not in (Page.PAIRING, Page.TIMELINE):
         app.turn_to(Page.PAIRING)
-    before = app.view.story.filter if page is Page.TIMELINE else app.view.filter
+    before = app.view.timeline_position.filter if page is Page.TIMELINE else app.view.filter
 
     def typed(words: str | None) -> None:
-        app.show(selection.filtered(app.view, before if words is None else words))
+        app.show(selection.apply_filter(app.view, before if words is None else words))
 
     app.push_screen(Prompt("filter", before, changed=typed), typed)
 
 
-def ask_find(app: PairedApp) -> None:
-    """Asks for words and goes to the next older event that has them."""
-    app.push_screen(Prompt("find", app.view.story.find), partial(find, app, newer=False))
+def ask_find(app: Console) -> None:
+    """Ask for words and select the next older event with them."""
+    app.push_screen(Prompt("find", app.view.timeline_position.find), partial(find, app, newer=False))
 
 
-def find(app: PairedApp, words: str | None, *, newer: bool) -> None:
-    """Goes to the next event with the words; says so where there is none."""
+def find(app: Console, words: str | None, *, newer: bool) -> None:
+    """Select the next event with the words; report if there is none."""
     if not words:
         return
-    story = timeline_reader.found(app.view.log, app.view.story, words, newer=newer)
-    if story is None:
+    position = timeline_reader.find_event(app.view.log, app.view.timeline_position, words, newer=newer)
+    if position is None:
         side = "newer" if newer else "older"
-        app.show(replace(app.view, story=replace(app.view.story, find=words)))
+        app.show(replace(app.view, timeline_position=replace(app.view.timeline_position, find=words)))
         app.answer(f"no {side} event has “{words}”", good=False)
     else:
-        app.show(replace(app.view, story=story))
+        app.show(replace(app.view, timeline_position=position))
 
 
-def ask_time(app: PairedApp) -> None:
-    """Asks for a time and goes to the first event from then on."""
+def ask_time(app: Console) -> None:
+    """Ask for a time and select the first event from then on."""
 
     def typed(text: str | None) -> None:
         if not text:
             return
-        at = timeline_reader.moment(text, app.now())
+        at = timeline_reader.parse_time(text, app.now())
         if at is None:
-            app.answer(f"“{text}” is no time: write 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
+            app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
         else:
-            app.show(replace(app.view, story=timeline_reader.at_time(app.view.log, app.view.story, at)))
+            app.show(
+                replace(
+                    app.view, timeline_position=timeline_reader.go_to_time(app.view.log, app.view.timeline_position, at)
+                )
+            )
 
     app.push_screen(Prompt("go to time (UTC)", ""), typed)
 
 
-def copy(app: PairedApp, piece: CopyItem) -> None:
-    """Hands it to the terminal's clipboard; whether that takes it no terminal says."""
-    size = len(piece.text.encode())
-    if size > MOST:
-        app.answer(f"{piece.label}: {size:,} bytes are too many for a clipboard; copy it to a file", good=False)
+def copy(app: Console, item: CopyItem) -> None:
+    """Send it to the terminal's clipboard, which does not confirm it."""
+    size = len(item.text.encode())
+    if size > MAX_CLIPBOARD_BYTES:
+        app.answer(f"{item.label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
         return
-    app.copy_to_clipboard(piece.text)
-    app.answer(f"{piece.label}: {size:,} bytes handed to the terminal's clipboard", good=True)
+    app.copy_to_clipboard(item.text)
+    app.answer(f"{item.label}: {size:,} bytes sent to the terminal's clipboard", good=True)
 
 
-def ask_file(app: PairedApp, piece: CopyItem) -> None:
-    """Asks for a file that is not there yet, and writes it."""
+def ask_file(app: Console, item: CopyItem) -> None:
+    """Ask for a new file's name, and write the file."""
 
     def typed(name: str | None) -> None:
         if name and name.strip():
-            app.run_worker(_write(app, piece, Path(name.strip())), name="write", group="write")
+            app.run_worker(_write(app, item, Path(name.strip())), name="write", group="write")
 
-    app.push_screen(Prompt("write to the new file", file_name(piece, app.now())), typed)
+    app.push_screen(Prompt("new file", file_name(item, app.now())), typed)
 
 
-async def _write(app: PairedApp, piece: CopyItem, path: Path) -> None:
+async def _write(app: Console, item: CopyItem, path: Path) -> None:
     try:
-        written = await asyncio.to_thread(write_new, path, piece.text)
+        written = await asyncio.to_thread(write_new, path, item.text)
     except FileExistsError:
-        app.answer(f"{path} is there already, and was left as it is", good=False)
+        app.answer(f"{path} exists; it was not changed", good=False)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         app.answer(f"{path} cannot be written: {reason or error}", good=False)
     else:
-        app.answer(f"{piece.label}: written to {written}", good=True)
+        app.answer(f"{item.label}: written to {written}", good=True)

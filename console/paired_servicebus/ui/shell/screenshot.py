@@ -1,4 +1,4 @@
-"""The dashboard as a picture, without a terminal: the same app over a feed that says what it is given and no more."""
+"""The dashboard as a picture, without a terminal: the same app over a fixed feed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.display.theme import load_all
-from paired_servicebus.ui.engines.feed import NOT_ARMED, FireRequest, Tell
+from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.view import Records
 
-ARMED: Final = 30.0
-"""Seconds that a question is open, as the engine's guard has it."""
+ARMED_SECONDS: Final = 30.0
+"""As the engine's guard has it."""
 
 
 class SnapshotFeed:
@@ -32,30 +32,29 @@ class SnapshotFeed:
         self._snapshot = snapshot
         self._records = records
 
-    async def run(self, tell: Tell) -> None:
-        """Tells it."""
-        tell(Records(self._records))
-        tell(self._snapshot)
+    async def run(self, emit: Emit) -> None:
+        emit(Records(self._records))
+        emit(self._snapshot)
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """As an engine would, so that the question can be shown; nothing is behind it."""
+        """Return the answer of an engine, so that the dialog opens."""
         to_type = to_fire(BY_ID[verb], self._snapshot, Scope(scope) if scope else BY_ID[verb].scope, targets)
-        return Armed(id=0, token="", to_type=to_type, seconds=ARMED, until=self._snapshot.at + ARMED)
+        return Armed(id=0, token="", to_type=to_type, seconds=ARMED_SECONDS, until=self._snapshot.at + ARMED_SECONDS)
 
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        """Nothing is behind a picture."""
-        raise NotImplementedError(f"a picture takes no {verb}")
+        """Raise: there is no engine."""
+        raise NotImplementedError(f"a picture has no engine for {verb}")
 
 
 _SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')
 _CELL: Final = 12.2
-"""Width of a cell in the pictures that the terminal library makes."""
+"""Width of a cell in Textual's pictures."""
 
 
 def _without_leading_spaces(svg: str) -> str:
-    """The same picture with every text starting at its first letter: librsvg and others drop the spaces before it."""
+    """Return the picture with every text at its first letter: librsvg and others drop leading spaces."""
 
     def moved(match: re.Match[str]) -> str:
         x, y, length, rest, spaces = match.groups()
@@ -75,11 +74,14 @@ async def draw_svg(
     press: Sequence[str] = (),
     past: HistoryNews | None = None,
 ) -> str:
-    """Like `render_svg`, inside a running event loop; after the keys of `press`, by Textual's names, were pressed.
-    `past`: what the pipeline's tables hold; None: there are none."""
+    """Return the picture as `render_svg` does, inside a running event loop, after the keys of `press` (Textual's
+    names).
+
+    `past`: the content of the pipeline's tables; None: no tables.
+    """
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
-        raise ValueError(f"there is no theme {theme!r}; there are {', '.join(known)}")
+        raise ValueError(f"unknown theme {theme!r}; known are {', '.join(known)}")
     app = PairedApp(
         SnapshotFeed(snapshot, records),
         pairing=snapshot.pairing,
@@ -102,47 +104,48 @@ async def draw_svg(
 
 
 def render_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tuple[int, int], theme: str) -> str:
-    """The dashboard that shows `snapshot` and `records`, as SVG.
+    """Return the dashboard of `snapshot` and `records` as SVG.
 
     Args:
-        snapshot: what to show.
         records: the engine's events, oldest first.
         size: columns and rows.
         theme: a theme's name.
 
     Raises:
-        ValueError: there is no such theme.
-        RuntimeError: called inside a running event loop; `draw_svg` is for there.
+        ValueError: unknown theme.
+        RuntimeError: called inside a running event loop; use `draw_svg` there.
     """
     return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme))
 
 
 SIZE: Final = (140, 40)
-STORY: Final = 5.0
-"""Seconds that an engine has to tell how it stands and how it came to that."""
+FIRST_SNAPSHOT_TIMEOUT_SECONDS: Final = 5.0
+"""For the snapshot and the history."""
 
 
 async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "dark") -> str:
-    """The dashboard on the engine behind `socket`, as SVG.
+    """Return the dashboard of the engine behind `socket` as SVG.
 
     Raises:
-        ControlError: the engine cannot be reached, or says nothing.
+        ControlError: the engine is unreachable or silent.
     """
     client = await ControlClient.connect(socket)
     try:
-        snapshot, records = await _story(client, socket)
+        snapshot, records = await _read_snapshot(client, socket)
     finally:
         await client.close()
     return await draw_svg(snapshot, records, size=size, theme=theme)
 
 
-async def _story(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
-    """The second snapshot, or a later one with depths of now, and the events before it: the engine tells its history
-    after the first."""
+async def _read_snapshot(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
+    """Return the second snapshot, or a later one with current depths, and the events before it.
+
+    The engine sends its history after the first.
+    """
     found: Snapshot | None = None
     records: list[Record] = []
     try:
-        async with asyncio.timeout(STORY):
+        async with asyncio.timeout(FIRST_SNAPSHOT_TIMEOUT_SECONDS):
             async for update in client.updates():
                 if isinstance(update, Record):
                     records.append(update)
@@ -151,7 +154,9 @@ async def _story(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequenc
                         return update, records
                     found = update
     except TimeoutError:
-        pass  # an engine that makes no second one: the first has its time on it
+        pass  # no second one: the first shows its time
     if found is None:
-        raise EngineNotRunningError(f"the engine at {socket} did not say within {STORY:g} s how it stands")
+        raise EngineNotRunningError(
+            f"the engine at {socket} sent no snapshot within {FIRST_SNAPSHOT_TIMEOUT_SECONDS:g} s"
+        )
     return found, records

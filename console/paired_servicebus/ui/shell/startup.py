@@ -1,6 +1,6 @@
-"""The dashboard put together: what a person chose, one engine's feed and its neighbours', and the app on top.
+"""Builds the app from preferences, the engine's feed and its neighbours'.
 
-Imports the terminal library: only `paired_servicebus.ui.run_dashboard` does this, once the library's variables are set.
+Imports Textual: only `paired_servicebus.ui.run_dashboard` imports this, after it set Textual's variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paired_servicebus.ui.state.incident_history import HistoryNews
 
 @dataclass(frozen=True, slots=True)
 class ScreenSettings:
-    """How the screen begins."""
+    """The initial settings of the screen."""
 
     theme: str
     profile: Profile
@@ -34,44 +34,43 @@ class ScreenSettings:
     bell: bool
 
 
-def screen_settings(wishes: ScreenOptions, chosen: Preferences) -> ScreenSettings:
-    """What a flag says goes before the person's file, and that before the terminal's variables."""
-    asked = wishes.profile or chosen.profile
-    profile = PROFILES[asked] if asked else profile_for(os.environ)
-    theme = wishes.theme or chosen.theme or theme_for(os.environ, ascii_only=profile.ascii)
-    os.environ.pop("NO_COLOR", None)  # ours to obey, by a theme: the library would send greys
+def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenSettings:
+    """Return the settings: options override console.toml, which overrides the terminal's variables."""
+    name = options.profile or preferences.profile
+    profile = PROFILES[name] if name else profile_for(os.environ)
+    theme = options.theme or preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,
         profile,
-        mouse=not wishes.no_mouse and (profile.mouse if chosen.mouse is None else chosen.mouse),
-        bell=not wishes.no_bell and chosen.bell is not False,
+        mouse=not options.no_mouse and (profile.mouse if preferences.mouse is None else preferences.mouse),
+        bell=not options.no_bell and preferences.bell is not False,
     )
 
 
 def _past(shown_first: str, its_tables: Path, pairing: str, chosen: str) -> HistoryNews:
-    """What the tables of the engine that is shown hold; those of others are where they are looked for."""
-    return incident_history.read(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
+    """Read the tables of the engine on screen; other engines have theirs in their default folder."""
+    return incident_history.read_history(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
 
 
-def dashboard(
+def build_app(
     socket: Path,
     *,
     pairing: str,
     read_only: bool,
     engine_stays: bool,
     tables: Path | None,
-    look: ScreenSettings,
-    chosen: Preferences,
+    settings: ScreenSettings,
+    preferences: Preferences,
     on_ready: Callable[[], None],
     report: Report,
 ) -> PairedApp:
-    """The app on the engine behind `socket`, not yet running. What each is: PairedApp."""
-
+    """Build the app for the engine behind `socket`. See PairedApp."""
     feed = EngineFeed(socket, read_only=read_only)
-    around = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
-    app = PairedApp(
-        around or feed,
-        others=around,
+    neighbours = MultiEngineFeed(feed, socket, read_only=read_only) if engine_stays else None
+    return PairedApp(
+        neighbours or feed,
+        others=neighbours,
         pairing=pairing,
         by=user_name(),
         read_only=read_only,
@@ -79,12 +78,11 @@ def dashboard(
         report=report,
         on_ready=on_ready,
         themes=load_all(folder(), config_folder() / "themes"),
-        theme=look.theme,
-        profile=look.profile,
-        bell=look.bell,
-        notices=[chosen.notice] if chosen.notice else [],
-        price=chosen.price,
+        theme=settings.theme,
+        profile=settings.profile,
+        bell=settings.bell,
+        notices=[preferences.notice] if preferences.notice else [],
+        price=preferences.price,
         past=partial(_past, pairing, tables) if tables is not None else no_tables,
-        keys=chosen.keys,
+        keys=preferences.keys,
     )
-    return app

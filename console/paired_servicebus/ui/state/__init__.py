@@ -1,1 +1,1 @@
-"""What the console knows, as frozen values: View, rows of each page, the verdict in words. No Textual."""
+"""The console's state as frozen values: View, the rows of each page, the summary in words. No Textual."""

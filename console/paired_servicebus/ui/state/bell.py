@@ -1,6 +1,6 @@
-"""When the terminal's bell rings: for what calls a person (paired_servicebus.core.operator.notifications), and when the engine is lost.
+"""When the terminal's bell rings: for notifications (core.operator.notifications), and when the engine is lost.
 
-Two views are compared, so that a history that is told at once rings for nothing. A pure function.
+Only two views are compared, so that a replayed history rings for nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.ui.state.view import EngineLink, View
 
 
-def rings(before: View, after: View) -> bool:
-    """Whether something happened between the two that a person should hear of."""
+def should_ring(before: View, after: View) -> bool:
+    """Return whether the operator needs to be alerted to the difference."""
     if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
         return True
     was, now = before.snapshot, after.snapshot

@@ -1,7 +1,6 @@
-"""What the page "history" shows: the incidents that the pipeline's tables hold, and the report of the selected one.
+"""The history page's data: the incidents in the pipeline's tables, and the report of the selected one.
 
-`read` asks the tables and blocks: it is called in a thread of its own. The tables' library is loaded there, the first
-time somebody turns to the page. What it gives is a value, and the words on the screen are made from that alone.
+`read_history` blocks and imports the tables' library, so it runs in a thread when the page is first opened.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from paired_servicebus.ui.render.number_format import plural
 if TYPE_CHECKING:
     from paired_servicebus.pipeline.report.incident import IncidentEpisode, Report
 
-MOST: Final = 50
-"""Incidents that are listed, the newest first."""
+MAX_INCIDENTS: Final = 50
+"""Incidents in the list, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One line of the list."""
+    """One row of the list."""
 
     episode: str
-    """Names it, for `paired report`."""
+    """The id that `paired report` takes."""
     began_at: float
     lasted: float | None
-    """Seconds; None: it is not over."""
+    """Seconds; None: the incident is not over."""
     entities: tuple[str, ...]
     parked: int
 
@@ -44,27 +43,27 @@ class IncidentHistory:
     read_at: float
     incidents: tuple[Incident, ...]
     report: tuple[str, ...] = ()
-    """Of the chosen incident, in sentences."""
+    """The chosen incident's report in sentences."""
     chosen: str = ""
-    """Its episode."""
+    """The chosen incident's episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryNews:
-    """News of the tables: what they hold, or why they cannot be read."""
+    """The content of the tables, or the reason why they cannot be read."""
 
     history: IncidentHistory | None
     trouble: str = ""
 
 
-def read(folder: Path, chosen: str) -> HistoryNews:
-    """What the tables in `folder` hold, with the report of the chosen incident, or of the latest."""
+def read_history(folder: Path, chosen: str) -> HistoryNews:
+    """Read the tables in `folder`, with the report of the chosen incident, or else of the latest."""
     from paired_servicebus.pipeline.report.report_queries import read_incidents, report_of
     from paired_servicebus.pipeline.table_store.table_reader import Tables
 
     try:
         with Tables.open(folder) as tables:
-            chains = read_incidents(tables)[-MOST:][::-1]
+            chains = read_incidents(tables)[-MAX_INCIDENTS:][::-1]
             incidents = tuple(_incident(chain) for chain in chains)
             known = [one.episode for one in incidents]
             chosen = chosen if chosen in known else next(iter(known), "")
@@ -96,7 +95,7 @@ def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
 
 
 def _sentences(report: Report) -> Iterator[str]:
-    """The report without its tables' width: a paragraph each."""
+    """Yield the report as paragraphs, without the width of its tables."""
     from paired_servicebus.pipeline.report.markdown_report import percent, seconds, sentences
 
     yield from (sentence.replace("**", "") for sentence in sentences(report))

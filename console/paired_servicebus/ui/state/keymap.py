@@ -1,13 +1,13 @@
-"""Keys of a person's own, in place of those of the table of actions.
+"""The operator's own keys, in place of those of the table of actions.
 
-    [keys]                  # in console.toml: an action as the help calls it, and a key
+    [keys]                  # in console.toml: an action as the help names it, and a key
     filter = "ctrl+g"
     "force failover" = "F"
 
-What is no action, what is no key, what the terminal or every dialog needs, and what would stand for two actions at once
-stays as it was, and is said. Actions that share a key, of which one is possible at a time, go together.
+An unknown action, an invalid or reserved key, and a key for two actions are ignored and reported. Actions that share
+a key, of which one is possible at a time, change their key together.
 
-Not here: which actions there are (action_table.py).
+Not here: the actions (action_table.py).
 """
 
 from __future__ import annotations
@@ -18,28 +18,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-SIGNS: Final = {
+KEY_SIGNS: Final = {
     "/": "slash", "?": "question_mark", ":": "colon", ".": "full_stop", ",": "comma", ";": "semicolon",
     "-": "minus", "+": "plus", "*": "asterisk", "=": "equals_sign", "!": "exclamation_mark", "_": "underscore",
     "<": "less_than_sign", ">": "greater_than_sign", "#": "number_sign", "@": "at", "&": "ampersand",
     "'": "apostrophe", '"': "quotation_mark", "(": "left_parenthesis", ")": "right_parenthesis",
     "[": "left_square_bracket", "]": "right_square_bracket", "~": "tilde", "|": "vertical_line",
 }  # fmt: skip
-"""What the terminal library calls them."""
+"""Textual's names of signs."""
 NAMED: Final = {
     "space": "space", "up": "↑", "down": "↓", "left": "←", "right": "→", "home": "home", "end": "end",
     "pageup": "PgUp", "pagedown": "PgDn", "insert": "ins", "delete": "del", "backspace": "bksp",
 }  # fmt: skip
-"""Keys with a name, and how it is written."""
+"""Keys with a name, and their label."""
 _OTHERS: Final = re.compile(r"[A-Za-z0-9]|f([1-9]|1[0-2])|ctrl\+[a-z]")
-RESERVED: Final = frozenset(
-    ["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")],
-)
-"""What dialogs need, what terminals take for themselves or cannot tell from another key, and how to quit is asked."""
+RESERVED: Final = frozenset(["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")])
+"""Keys of dialogs and terminals, keys that terminals cannot distinguish, and ctrl+c."""
 
 
 class HasKeys(Protocol):
-    """What has keys of its own."""
+    """An action with keys."""
 
     @property
     def id(self) -> str: ...
@@ -56,47 +54,47 @@ class HasKeys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
-    """The keys in force. `own`: the terminal library's name of a key, by the action's id."""
+    """The keys in force. `own`: Textual's name of a key, by the action's id."""
 
     own: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, action: HasKeys) -> tuple[str, ...]:
-        """The library's names; the first is the one shown."""
+        """Return Textual's names; the first is shown."""
         return (self.own[action.id],) if action.id in self.own else action.keys
 
     def label(self, action: HasKeys) -> str:
-        """The key as a person reads it."""
-        return written(self.own[action.id]) if action.id in self.own else action.key_label or action.keys[0]
+        """Return the key's label."""
+        return key_text(self.own[action.id]) if action.id in self.own else action.key_label or action.keys[0]
 
 
 DEFAULT_KEYMAP: Final = Keymap()
-"""The keys of the table of actions itself."""
+"""The keys of the table of actions."""
 
 
 def read_key(text: object) -> str:
-    """The library's name of the key that a person wrote; empty if it is none."""
+    """Return Textual's name of the key; empty if it is invalid."""
     if not isinstance(text, str):
         return ""
-    if text in SIGNS:
-        return SIGNS[text]
-    known = text in NAMED or text in SIGNS.values() or text in RESERVED or _OTHERS.fullmatch(text)
+    if text in KEY_SIGNS:
+        return KEY_SIGNS[text]
+    known = text in NAMED or text in KEY_SIGNS.values() or text in RESERVED or _OTHERS.fullmatch(text)
     return text if known else ""
 
 
-def written(key: str) -> str:
-    """A key as screens write it."""
-    sign = next((sign for sign, name in SIGNS.items() if name == key), "")
+def key_text(key: str) -> str:
+    """Return the key's label on screen."""
+    sign = next((sign for sign, name in KEY_SIGNS.items() if name == key), "")
     return sign or NAMED.get(key) or key.replace("ctrl+", "^")
 
 
 def keymap_of(values: object, actions: Sequence[HasKeys]) -> tuple[Keymap, tuple[str, ...]]:
-    """What a person's [keys] come to, and what of it cannot be used, a clause each."""
+    """Return the keymap of a [keys] section, and a clause for each entry that is ignored."""
     if not isinstance(values, dict):
-        return Keymap(), ("keys is a section, [keys], of actions and their keys",)
+        return Keymap(), ("must be a section of actions and their keys",)
     wrong: list[str] = []
     wanted: dict[str, str] = {}
     for name, text in values.items():
-        together = _together(name, actions)
+        together = _sharing_key(name, actions)
         trouble = _trouble(name, text, actions)
         if not trouble and any(wanted.get(one, read_key(text)) != read_key(text) for one in together):
             trouble = f"{name} shares its key with another action, which has a key of its own here"
@@ -104,28 +102,28 @@ def keymap_of(values: object, actions: Sequence[HasKeys]) -> tuple[Keymap, tuple
             wrong.append(trouble)
         else:
             wanted |= dict.fromkeys(together, read_key(text))
-    return Keymap(_without_doubles(wanted, actions, wrong)), tuple(wrong)
+    return Keymap(_drop_duplicates(wanted, actions, wrong)), tuple(wrong)
 
 
 def _trouble(name: str, text: object, actions: Sequence[HasKeys]) -> str:
-    """What is wrong with one line; empty if nothing is."""
-    if not _together(name, actions):
+    """Return the error of one entry; empty if it is valid."""
+    if not _sharing_key(name, actions):
         known = [one for action in actions for one in (action.id, action.label)]
         close = difflib.get_close_matches(name, known, n=1)
-        return f"there is no action {name}" + (f"; did you mean {close[0]}?" if close else "")
+        return f"unknown action {name}" + (f"; did you mean {close[0]}?" if close else "")
     if not read_key(text):
-        return f"{name}: {text!r} is no key, such as F, ctrl+g, f5 or space"
+        return f"{name}: {text!r} is not a key such as F, ctrl+g, f5 or space"
     return f"{name}: {text} is reserved" if read_key(text) in RESERVED else ""
 
 
-def _together(name: str, actions: Sequence[HasKeys]) -> tuple[str, ...]:
-    """The actions that share the key of that one, itself included."""
+def _sharing_key(name: str, actions: Sequence[HasKeys]) -> tuple[str, ...]:
+    """Return the actions that share the key of that one, itself included."""
     keys = next((action.keys for action in actions if name in (action.id, action.label)), None)
     return tuple(action.id for action in actions if keys is not None and action.keys[0] == keys[0])
 
 
-def _without_doubles(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: list[str]) -> dict[str, str]:
-    """Takes back what stands for two, until nothing does: the table itself has no doubles."""
+def _drop_duplicates(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: list[str]) -> dict[str, str]:
+    """Drop the keys of two actions, until none is left: the table itself has no duplicates."""
     while True:
         keymap = Keymap(wanted)
         holders: dict[str, set[str]] = {}
@@ -136,7 +134,7 @@ def _without_doubles(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: 
         taken = [name for name, key in wanted.items() if key in doubled]
         if not taken:
             return wanted
-        wrong.extend(f"{written(key)} would stand for {_named(key, keymap, actions)}" for key in sorted(doubled))
+        wrong.extend(f"{key_text(key)} would be the key of {_named(key, keymap, actions)}" for key in sorted(doubled))
         wanted = {name: key for name, key in wanted.items() if name not in taken}
 
 

@@ -1,7 +1,6 @@
-"""What the event log holds: the newest sentences, oldest first, made from an engine's records.
+"""The event log: the newest sentences, oldest first, made from an engine's records.
 
-Rules: routine events are left out; the same sentence again right away is counted, not repeated; an act and its outcome
-are one line. Values only: the widget that shows them is widgets/event_log.py.
+Routine events are omitted, a repeated sentence is counted, and a command and its outcome are one entry.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import CommandEnded, DeadLettered, Record
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, role, sentence
+from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 
-KEPT: Final = 5000
-"""Entries; about an hour of a busy outage. The journal has everything."""
+MAX_ENTRIES: Final = 5000
+"""Entries; about an hour of a busy outage. The journal is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One line of the log. `at` is the newest of the `times` it happened in a row."""
+    """One entry of the log. `at` is the newest of `times` equal events."""
 
     at: float
     sentence: Sentence
@@ -29,13 +28,13 @@ class LogEntry:
     times: int = 1
     kind: str = ""
     place: tuple[str, int] | None = None
-    """Boot and seq of the event, for an outcome that comes later."""
+    """Boot and seq of the event, to which a later outcome is added."""
     number: int = 0
-    """Counted from 1 in the order of arrival; the same sentence in a row keeps its first."""
+    """Counts entries from 1; an entry that repeats keeps its number."""
 
     @property
     def text(self) -> str:
-        """The sentence after its subject, with how often."""
+        """The sentence after its subject, with the number of repetitions."""
         return f"{self.sentence.text} (×{self.times:,})" if self.times > 1 else self.sentence.text
 
 
@@ -43,20 +42,20 @@ Log = tuple[LogEntry, ...]
 
 
 def append(log: Log, records: Iterable[Record]) -> Log:
-    """The log with the records that a person reads, at most KEPT entries."""
+    """Return the log with the records that are not routine, at most MAX_ENTRIES entries."""
     entries = list(log)
     for record in records:
         if isinstance(record.event, CommandEnded):
             _add_outcome(entries, record, record.event)
         elif type(record.event) not in ROUTINE:
             _add(entries, _entry(record))
-    return tuple(entries[-KEPT:])
+    return tuple(entries[-MAX_ENTRIES:])
 
 
-def skipped(log: Log, count: int, *, at: float) -> Log:
-    """The log with a line that says how many events are missing here."""
-    missing = Sentence("console", f"{plural(count, 'event')} not shown: they came too fast, or too long ago")
-    return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-KEPT:]
+def append_missed(log: Log, count: int, *, at: float) -> Log:
+    """Return the log with an entry for `count` missing events."""
+    missing = Sentence("console", f"{plural(count, 'event')} not shown: too many at a time, or too old")
+    return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-MAX_ENTRIES:]
 
 
 def _next(log: Sequence[LogEntry]) -> int:
@@ -65,10 +64,12 @@ def _next(log: Sequence[LogEntry]) -> int:
 
 def _entry(record: Record) -> LogEntry:
     event = record.event
-    said = sentence(event)
-    if isinstance(event, DeadLettered):  # the id would keep a thousand of them apart; the journal has each
-        said = Sentence(event.entity, f"dead-lettered in backlog/{event.queue}: {event.reason}")
-    return LogEntry(at=event.at, sentence=said, role=role(event), kind=event.kind, place=(record.boot, record.seq))
+    text = sentence(event)
+    if isinstance(event, DeadLettered):  # without the id, equal ones are counted; the journal has each
+        text = Sentence(event.entity, f"dead-lettered in backlog/{event.queue}: {event.reason}")
+    return LogEntry(
+        at=event.at, sentence=text, role=event_role(event), kind=event.kind, place=(record.boot, record.seq)
+    )
 
 
 def _add(entries: list[LogEntry], new: LogEntry) -> None:
@@ -84,6 +85,6 @@ def _add_outcome(entries: list[LogEntry], record: Record, event: CommandEnded) -
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if entry.place == act:
-            said = Sentence(entry.sentence.subject, f"{entry.sentence.text}: {event.outcome}")
-            entries[index] = replace(entry, sentence=said)
+            text = f"{entry.sentence.text}: {event.outcome}"
+            entries[index] = replace(entry, sentence=Sentence(entry.sentence.subject, text))
             return

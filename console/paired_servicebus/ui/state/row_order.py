@@ -1,6 +1,6 @@
-"""Which rows there are, and in which order: entities worst first unless a person sorts otherwise. Pure.
+"""Rows and their order: entities worst first unless the operator sorts otherwise.
 
-A live order follows the news. One that would move rows every second is taken once, and its title says when.
+A live order follows the news. An order that would move rows every second is frozen, and its title gives the time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ WORST_FIRST: Final = "worst first"
 NOWHERE: Final = "nowhere"
 
 
-def weight(entity: EntityView) -> tuple[bool, int]:
-    """Return how bad it is for an entity to stand so: lost sends first, then its state."""
+def severity(entity: EntityView) -> tuple[bool, int]:
+    """Return the severity of an entity's state: lost sends first, then its state."""
     lost = entity.route == NOWHERE or entity.refused_per_second > 0
     return (lost, LOOKS[entity.state].weight)
 
@@ -29,11 +29,11 @@ class SortOrder:
 
     key: Callable[[EntityView], Any] | None
     live: bool = True
-    """Whether the order follows the news; otherwise it is of the moment at which it was asked for."""
+    """Whether the order follows the news; otherwise it is frozen when the operator chooses it."""
 
 
 def _worst(entity: EntityView) -> tuple[bool, int]:
-    lost, heavy = weight(entity)
+    lost, heavy = severity(entity)
     return (not lost, -heavy)
 
 
@@ -44,11 +44,13 @@ SORTS: Final[dict[str, SortOrder]] = {
     "latest change first": SortOrder(lambda entity: -entity.since),
     "as listed": SortOrder(None),
 }
-"""In the order in which the key goes through them."""
+"""In the order in which the sort key cycles through them."""
 
 
-def listed(entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]) -> tuple[EntityView, ...]:
-    """Return the entities whose path or state has all the words, sorted; those that `order` does not name come last."""
+def list_entities(
+    entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]
+) -> tuple[EntityView, ...]:
+    """Return the entities that match the words, sorted; those not in `order` come last."""
     if words:
         wanted = words.casefold().split()
         entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
@@ -62,7 +64,7 @@ def listed(entities: Sequence[EntityView], words: str, sort: str, order: Sequenc
 
 
 def has_all(text: str, words: Sequence[str]) -> bool:
-    """Return whether a text has every word, and none of those that begin with an exclamation mark; in lower case."""
+    """Return whether a text in lower case has every word, and none of those that begin with an exclamation mark."""
     return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
 
 

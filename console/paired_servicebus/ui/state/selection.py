@@ -1,9 +1,6 @@
-"""What a person chooses on a screen: which row, which rows, in which order. Pure functions from a View to a View.
+"""The operator's choices on a screen: the selected row, marks, filter and order. Pure functions from View to View.
 
-A selection is kept by name, wherever its row goes. A filter is words; a row has to have all of them, and none that
-begins with an exclamation mark.
-
-Not here: how rows are ordered (row_order.py).
+A selection is a name, so it follows its row. Not here: the order of rows (row_order.py).
 """
 
 from __future__ import annotations
@@ -16,15 +13,15 @@ from paired_servicebus.ui.state.row_order import SORTS, unused_queues
 from paired_servicebus.ui.state.view import ROWLESS, Page, View
 
 
-def moved(view: View, steps: int) -> View:
-    """The page's selection `steps` rows further down, stopping at both ends."""
+def move_selection(view: View, steps: int) -> View:
+    """Return the view with the page's selection `steps` rows further down, between both ends."""
     if view.page in ROWLESS:
         return view
     match view.page:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
-            return replace(view, story=timeline_reader.moved(view.log, view.story, steps))
+            return replace(view, timeline_position=timeline_reader.move_cursor(view.log, view.timeline_position, steps))
         case Page.HISTORY:
             return _moved_incident(view, steps)
         case Page.ENGINES:
@@ -43,7 +40,7 @@ def _moved_entity(view: View, steps: int) -> View:
 
 
 def queue_rows(view: View) -> list[tuple[bool, str]]:
-    """The backlog page's rows: whether it is an unused queue, and its index or path."""
+    """Return the backlog page's rows: whether it is an unused queue, and its index or path."""
     if view.snapshot is None:
         return []
     unused = [(True, queue.path) for queue in unused_queues(view.snapshot)]
@@ -51,7 +48,7 @@ def queue_rows(view: View) -> list[tuple[bool, str]]:
 
 
 def _moved_incident(view: View, steps: int) -> View:
-    """Another incident; its report is read next."""
+    """Return the view with another incident, whose report is read next."""
     history = view.past.history if view.past else None
     if history is None or not history.incidents:
         return view
@@ -73,52 +70,51 @@ def _moved_queue(view: View, steps: int) -> View:
 
 
 def engine_rows(view: View) -> list[str]:
-    """The rows of the page of engines: the one that is shown, then its neighbours by name."""
+    """Return the rows of the engines page: the engine on screen, then its neighbours by name."""
     return ["", *(one.name for one in view.neighbours)]
 
 
-def turned_to(view: View, page: Page) -> View:
-    """The view on another page, with something selected there."""
+def turn_to_page(view: View, page: Page) -> View:
+    """Return the view on another page, with a row selected there."""
     view = replace(view, page=page)
     return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
 
 
-def marked(view: View) -> View:
-    """The selected entity marked, or not any more; the selection goes on, so that marking many is one key each. On the
-    page of engines: the engine, which commands are for then."""
+def mark(view: View) -> View:
+    """Toggle the mark of the selected entity and select the next. On the engines page: of the engine."""
     if view.page is Page.ENGINES:
         chosen = view.chosen ^ {view.engine} if view.engine else view.chosen
-        return moved(replace(view, chosen=chosen), 1)
+        return move_selection(replace(view, chosen=chosen), 1)
     if not view.selected:
         return view
     return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
 
 
-def marked_all(view: View) -> View:
-    """Every entity marked that is listed; on the page of engines, every engine."""
+def mark_all(view: View) -> View:
+    """Mark every listed entity; on the engines page, every engine."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset(one.name for one in view.neighbours))
     return replace(view, marks=frozenset(entity.path for entity in view.listed))
 
 
-def unmarked(view: View) -> View:
-    """Nothing marked; on the page of engines, commands are for the one that is shown alone."""
+def unmark_all(view: View) -> View:
+    """Remove all marks; on the engines page, commands then reach the engine on screen only."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset())
     return replace(view, marks=frozenset())
 
 
-def filtered(view: View, words: str) -> View:
-    """Only the rows with these words; the selection stays if it is still listed."""
+def apply_filter(view: View, words: str) -> View:
+    """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, story=timeline_reader.filtered(view.log, view.story, words))
+        return replace(view, timeline_position=timeline_reader.set_filter(view.log, view.timeline_position, words))
     view = replace(view, filter=words)
     paths = [entity.path for entity in view.listed]
     return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
 
 
-def sorted_next(view: View) -> View:
-    """Sorted in the next way; one that is not live is of this moment."""
+def next_sort_order(view: View) -> View:
+    """Return the view sorted in the next way; one that is not live is frozen now."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
     way, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
@@ -127,8 +123,8 @@ def sorted_next(view: View) -> View:
     return replace(view, sort=sort, order=order, sorted_at=view.now)
 
 
-def spent(view: View, targets: tuple[str, ...]) -> View:
-    """What was just ordered for is not marked any more, so that the next command does not hit it unnoticed."""
+def drop_marks(view: View, targets: tuple[str, ...]) -> View:
+    """Remove the marks of the last command's targets, so that the next command does not hit them unnoticed."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset())
     return replace(view, marks=view.marks - frozenset(targets))

@@ -1,7 +1,6 @@
-"""What a person in an incident asks, answered in this order: what is wrong and since when, why, whether callers fail,
-whether it heals by itself, and what to do. Each answer is a part of a line, in several wordings (packing.py).
+"""The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 
-Not here: what is said when the engine itself does not answer (summary.py).
+Each answer is a part of a line, in several wordings (packing.py). Not here: a lost engine (summary.py).
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.time_format import age, clock, until
-from paired_servicebus.ui.render.number_format import count, plural, rate, when
-from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, named
-from paired_servicebus.ui.state.backlog_totals import empty_at, parked, stranded
+from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
+from paired_servicebus.ui.render.packing import BETWEEN, Part, name_list, shortenable
+from paired_servicebus.ui.state.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.ui.state.row_order import NOWHERE
 
 Entities = Sequence[EntityView]
@@ -26,41 +25,41 @@ SHORTEST_CAUSE = 8
 # -- whose sends are lost to callers ---------------------------------------------------------------------------------
 
 
-def refused(snapshot: Snapshot) -> list[EntityView]:
-    """Return the entities whose sends end in an error at callers, and not only for what single messages are."""
+def refused_entities(snapshot: Snapshot) -> list[EntityView]:
+    """Return the entities whose sends fail at callers, except for errors of single messages."""
     return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
 
 
 def _is_refused(snapshot: Snapshot, entity: EntityView) -> bool:
-    return entity.refused_per_second > 0 or goes_nowhere(snapshot, entity)
+    return entity.refused_per_second > 0 or has_no_route(snapshot, entity)
 
 
-def goes_nowhere(snapshot: Snapshot, entity: EntityView) -> bool:
-    """Return whether a send of it can reach neither namespace."""
+def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
+    """Return whether its sends can reach neither namespace."""
     closed = bool(snapshot.queues) and not any(queue.in_rotation for queue in snapshot.queues)
     return entity.route == NOWHERE or (closed and entity.state in DIVERTING)
 
 
 def refusal(entities: Entities, total: int, now: float) -> Part:
-    """Say that sends are lost, for how long, how many, and whose."""
+    """Return the part on lost sends: since when, how many, of which entities."""
     per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
     since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
     lasted = f" for {age(now - since)}" if since is not None else ""
-    who = _who(entities, total)
+    who = _whose(entities, total)
     if per_second <= 0:
-        return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace takes {one}" for one in who)
-    said = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
-    return (*(f"{said} errors at callers, {one}" for one in who), *(f"{said} at callers, {one}" for one in who), said)
+        return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace accepts {one}" for one in who)
+    text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
+    return (*(f"{text} errors at callers, {one}" for one in who), *(f"{text} at callers, {one}" for one in who), text)
 
 
-def _who(entities: Entities, total: int) -> Part:
+def _whose(entities: Entities, total: int) -> Part:
     if len(entities) == total > 1:
         return (f"all {total} entities",)
-    return named([one.path for one in entities])
+    return name_list([one.path for one in entities])
 
 
 def callers(entities: Entities, now: float) -> Part:
-    """Say whether calls fail at callers now, and how many did."""
+    """Return the part on calls that fail at callers."""
     per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
     since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
     if per_second > 0:
@@ -68,11 +67,11 @@ def callers(entities: Entities, now: float) -> Part:
         for one in entities:
             why.update(dict(one.refusals))
         lasted = f" for {age(now - since)}" if since is not None else ""
-        said = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} in all"
+        text = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} total"
         reason = why.most_common(1)[0][0] if why else ""
-        return (*(elastic(f"{said}: {reason}", least=len(said) + 8) if reason else ()), said)
+        return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
     if since is not None:
-        return (f"callers: the last call failed, {count(number)} errors in all", f"callers: {count(number)} errors")
+        return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
     if number:
         before = f"{plural(number, 'error')} before"
         return (f"callers ok: 0 refused now, {before}", f"callers ok, {before}")
@@ -82,49 +81,51 @@ def callers(entities: Entities, now: float) -> Part:
 # -- what is wrong, since when, why ----------------------------------------------------------------------------------
 
 
-def began(entities: Entities) -> float:
-    """Return when the trouble of these entities began: with the first failure, where that is known."""
+def began_at(entities: Entities) -> float:
+    """Return when the trouble began: the first failure, if it is known."""
     return min(one.first_failure_at if one.first_failure_at is not None else one.since for one in entities)
 
 
 def how_many(state: State, entities: Entities, total: int) -> str:
-    """Count the entities of a state."""
+    """Return the count of entities in a state."""
     if len(entities) == total:
         return f"all {total} entities {state}" if total > 1 else f"{entities[0].path} {state}"
     return f"{len(entities)} of {total} {state}"
 
 
 def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
-    """Say which entities are in the worst state, and for how long."""
+    """Return the part on entities in the worst state, and for how long."""
     head = how_many(state, entities, total)
     if state is State.UNKNOWN:
         return (f"{head}: nothing sent to them, or not for long", head)
-    lasts = age(now - began(entities))
-    said = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
+    lasts = age(now - began_at(entities))
+    text = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
     if len(entities) == total:
-        return (said,)
-    return (*named([one.path for one in entities], before=f"{said}: "), said)
+        return (text,)
+    return (*name_list([one.path for one in entities], before=f"{text}: "), text)
 
 
 def cause(entities: Entities, now: float) -> Part:
-    """Say what failed first and when, as the engine words it; several causes with the most frequent first."""
+    """Return the part on the first failure; of several causes, the most frequent comes first."""
     reasons = Counter(_reason(one) for one in entities).most_common()
     known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
-    first = f"first failure {when(min(known), now)}: " if known else "why: "
+    first = f"first failure {time_or_day(min(known), now)}: " if known else "why: "
     if len(reasons) == 1:
-        return tuple(first + text for text in elastic(reasons[0][0], least=SHORTEST_CAUSE))
-    said = ", ".join(f"{reason} ({number})" for reason, number in reasons)
-    return (first + said, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
+        return tuple(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE))
+    text = ", ".join(f"{reason} ({number})" for reason, number in reasons)
+    return (first + text, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
 
 
 def primary_cause(entities: Entities, now: float) -> Part:
-    """Say what is wrong with the primary, and since when."""
+    """Return the part on the primary's failure and its start."""
     reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
-    return elastic(f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began(entities), now))
+    return shortenable(
+        f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began_at(entities), now)
+    )
 
 
 def _since(at: float, now: float) -> str:
-    return f" since {when(at, now)}"
+    return f" since {time_or_day(at, now)}"
 
 
 def _reason(entity: EntityView) -> str:
@@ -134,12 +135,12 @@ def _reason(entity: EntityView) -> str:
 
 
 def _first_clause(entity: EntityView) -> str:
-    """Return the head of its why-line, without the moment that stands beside it anyway."""
+    """Return the head of its why-line, without the time, which is shown beside it."""
     return entity.why.partition("; ")[0].removesuffix(f" {clock(entity.since)}")
 
 
 def why_now(entity: EntityView, now: float) -> str:
-    """Say why one entity is where it is, and what comes next as a countdown rather than a clock time."""
+    """Return why one entity is in its state, and the next step as a countdown."""
     first = _first_clause(entity)
     if entity.state is State.SUSPECT and entity.fails_over_at is not None:
         return f"{first}; fails over {until(entity.fails_over_at, now)} unless a send succeeds"
@@ -155,7 +156,7 @@ def why_now(entity: EntityView, now: float) -> str:
 
 
 def healing(snapshot: Snapshot, state: State, entities: Entities, now: float) -> Part:
-    """Say what ends the state, and how soon that is tried."""
+    """Return the part on the end of the state, and how soon that is tried."""
     match state:
         case State.SUSPECT:
             due = [one.fails_over_at for one in entities if one.fails_over_at is not None]
@@ -176,7 +177,7 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     ping = f"next ping {until(min(due), now)}" if due else "a ping is under way"
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
-    if any(goes_nowhere(snapshot, one) for one in entities):
+    if any(has_no_route(snapshot, one) for one in entities):
         return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}")
     return (f"heals itself: {ping}, {home}", f"heals itself, {ping}")
 
@@ -185,10 +186,10 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
 
 
 def parked_text(snapshot: Snapshot, now: float) -> str:
-    """Say how much is parked; how old that is, once it is old."""
-    sums = parked(snapshot)
+    """Return the number of parked messages, with its age once it is old."""
+    sums = sum_backlog(snapshot)
     if not sums.is_known:
-        return "parked messages not known" if sums.queues else "no backlog queue"
+        return "parked messages unknown" if sums.queues else "no backlog queue"
     if not sums.known:
         return f"at least {count(sums.messages)} parked"
     number = f"{count(sums.messages)} parked" if sums.messages else "nothing parked"
@@ -206,7 +207,7 @@ def _trend(growth: float | None) -> str:
 
 
 def syphon_text(snapshot: Snapshot, now: float) -> str:
-    """Say what the syphon does; when the backlog is empty, where that is no guess."""
+    """Return the syphon's status, and when the backlog is empty if that is known."""
     status, eta = snapshot.syphon.status, empty_at(snapshot)
     if status is SyphonStatus.OFF:
         return "syphon elsewhere" if snapshot.syphon.elsewhere else "syphon unknown"
@@ -214,8 +215,8 @@ def syphon_text(snapshot: Snapshot, now: float) -> str:
 
 
 def stranded_text(snapshot: Snapshot) -> Part:
-    """Say what is stranded in unused queues, unless an alarm of the engine says it."""
-    counts = stranded(snapshot)
+    """Return the part on messages in unused queues, unless an alarm reports them."""
+    counts = stranded_messages(snapshot)
     if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
         return ()
     where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
@@ -224,21 +225,21 @@ def stranded_text(snapshot: Snapshot) -> Part:
 
 
 def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
-    """Say which backlog queues take nothing, since when and why; nothing while all do."""
+    """Return the part on backlog queues that accept nothing; empty if all accept."""
     out = [queue for queue in snapshot.queues if not queue.in_rotation]
     if not out:
         return ()
     known = [queue.pulled_since for queue in out if queue.pulled_since is not None]
     since = _since(min(known), now) if known else ""
     which = f"all {len(out)}" if len(out) == len(snapshot.queues) else f"{len(out)} of {len(snapshot.queues)}"
-    said = f"{which} backlog queues refuse"
+    text = f"{which} backlog queues refuse"
     reason = out[0].pulled_reason
-    why = elastic(f"{said}{since} ({reason}", least=len(said + since) + 8, after=")") if reason else ()
-    return (*why, said + since, said)
+    why = shortenable(f"{text}{since} ({reason}", least=len(text + since) + 8, after=")") if reason else ()
+    return (*why, text + since, text)
 
 
 def readiness_text(snapshot: Snapshot) -> str:
-    """Say whether a failover would work now; nothing where that was not looked at."""
+    """Return whether a failover would work now; empty if that was not checked."""
     found = snapshot.readiness
     if found is None:
         return ""
@@ -254,40 +255,40 @@ def readiness_text(snapshot: Snapshot) -> str:
 
 
 def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
-    """Say what a person can do about it; the most urgent thing alone."""
+    """Return the part on the operator's most urgent action."""
     urgent = _for_callers(snapshot) or _for_readiness(snapshot) or _for_syphon(snapshot)
     if urgent:
         return urgent
     if state in (State.FORCED, State.PINNED):
-        return named([one.path for one in entities], before="do: release (b) when the work is done: ")
-    if stranded(snapshot) and state is None:
-        return _do("move what is stranded (page 3, m)")
-    if state is State.SUSPECT or refused(snapshot):
+        return name_list([one.path for one in entities], before="do: release (b) when the work is done: ")
+    if stranded_messages(snapshot) and state is None:
+        return _do("move stranded messages (page 3, m)")
+    if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
     return _do("nothing now") if state is State.FAILED_OVER else ()
 
 
 def _for_callers(snapshot: Snapshot) -> Part:
-    lost = refused(snapshot)
-    if any(goes_nowhere(snapshot, one) for one in lost):
-        return _do(f"check {snapshot.secondary} from here (paired check)", "tell senders to retry later")
+    lost = refused_entities(snapshot)
+    if any(has_no_route(snapshot, one) for one in lost):
+        return _do(f"check {snapshot.secondary} from here (paired check)", "ask senders to retry later")
     pinned = [one.path for one in lost if one.state is State.PINNED]
-    return named(pinned, before="do: release (b), so that it can fail over: ") if pinned else ()
+    return name_list(pinned, before="do: release (b), so that it can fail over: ") if pinned else ()
 
 
 def _for_readiness(snapshot: Snapshot) -> Part:
     found = snapshot.readiness.of(FindingVerdict.NO) if snapshot.readiness is not None else ()
     wanted = next((one.todo for one in found if one.todo), "")
-    return tuple(f"do: {text}" for text in elastic(wanted)) if wanted else ()
+    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ()
 
 
 def _for_syphon(snapshot: Snapshot) -> Part:
     syphon = snapshot.syphon
     if syphon.status is SyphonStatus.STUCK:
-        return _do("see the syphon's line and page 3 for what holds it")
+        return _do("see the syphon's line and page 3 for the cause")
     if syphon.status is SyphonStatus.PAUSED:
-        return _do("resume the syphon (p), or what is parked stays parked")
-    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and parked(snapshot).messages:
+        return _do("resume the syphon (p), or messages stay parked")
+    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and sum_backlog(snapshot).messages:
         return _do("check that a syphon runs elsewhere, or run one (paired up)")
     return ()
 

@@ -1,9 +1,7 @@
-"""Is anything wrong? The first lines that the eye should find: a few rows, the worst first, in any width.
+"""The summary: the first lines of every page, the worst first, in any width.
 
-Rows keep their places: what is wrong, then why and what callers see, then what heals it, then what to do. Sends that
-are refused come before everything else, and an alarm never takes the place of the states.
-
-Not here: the parts that a row is made of (situation.py), and how they fit a width (packing.py).
+Rows keep their places: the state, then its cause and failing callers, then healing, then the action. Refused sends
+come first, and an alarm never replaces the states. Not here: the parts of a row (situation.py), their fit (packing.py).
 """
 
 from __future__ import annotations
@@ -16,21 +14,21 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.render.packing import BETWEEN, Part, elastic, pack
+from paired_servicebus.ui.render.packing import BETWEEN, Part, pack, shortenable
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
-from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import by_state
 from paired_servicebus.ui.state.view import EngineLink, View
 
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 REFUSED: Final = "sends are refused"
-"""How the engine's alarm about that begins; the first row says it already."""
+"""The engine's alarm begins so; the first row contains it already."""
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """The severity."""
 
     WELL = 0
     NOTABLE = 1
@@ -38,7 +36,7 @@ class Level(IntEnum):
     LOST = 3
     """Sends end in errors at callers."""
     BLIND = 4
-    """The engine's present state is not known."""
+    """The engine's present state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class SummaryRow:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How bad it is, its glyph, and the rows."""
+    """The severity, its glyph, and the rows."""
 
     level: Level
     glyph: str
@@ -59,7 +57,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """Everything, for a reader with all the room there is."""
+        """All rows in full, for output without a screen."""
         return BETWEEN.join(part[0] for row in self.rows for part in row.parts if part and part[0])
 
     def lines(self, width: int, height: int) -> list[tuple[str, Role]]:
@@ -68,33 +66,33 @@ class Summary:
 
 
 def summary(view: View) -> Summary:
-    """Return the answer for how things stand, or that it is not known."""
+    """Return the summary of a view, or of the lost engine."""
     if view.link is EngineLink.UNREACHABLE and view.snapshot is None:
         since = clock(view.link_since)
-        return _said(Level.NOTABLE, "○", f"no engine of {view.pairing} yet, looked for since {since}")
+        return _sentence(Level.NOTABLE, "○", f"no engine of {view.pairing} yet, retrying since {since}")
     if view.link is EngineLink.UNREACHABLE:
         return _blind(view, f"engine unreachable since {clock(view.link_since)}")
     if view.link is EngineLink.SILENT:
         return _blind(view, f"no news from the engine since {clock(view.link_since)}")
     if view.snapshot is None:
-        return _said(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
+        return _sentence(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
     return _of_snapshot(view.snapshot, view.now)
 
 
-def _said(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
-    return Summary(level, glyph, (SummaryRow((elastic(text),)), *others))
+def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
+    return Summary(level, glyph, (SummaryRow((shortenable(text),)), *others))
 
 
 def _blind(view: View, lost: str) -> Summary:
-    """Why, then how old the figures are; below, what was last known, which is not the present."""
+    """Return the reason, the age of the figures, and the last known rows in grey."""
     figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
     lasted = f" ({age(view.clock - view.link_since)})" if view.clock > view.link_since else ""
-    text = f"{lost}{lasted}: {view.link_reason or 'it is connected and says nothing'}{figures}"
+    text = f"{lost}{lasted}: {view.link_reason or 'it is connected and sends nothing'}{figures}"
     if view.snapshot is None:
-        return _said(Level.BLIND, "✗", text)
+        return _sentence(Level.BLIND, "✗", text)
     before = _of_snapshot(view.snapshot, view.now)
     last, *others = (SummaryRow(row.parts, Role.MUTED) for row in before.rows)
-    return _said(
+    return _sentence(
         Level.BLIND, "✗", text, SummaryRow(((f"last known: {before.glyph}",), *last.parts), Role.MUTED), *others
     )
 
@@ -102,11 +100,11 @@ def _blind(view: View, lost: str) -> Summary:
 def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
     groups = by_state(snapshot.entities)
     worst = next(iter(groups), None)
-    if lost := situation.refused(snapshot):
+    if lost := situation.refused_entities(snapshot):
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
-    needs_eyes = snapshot.alarms or stranded(snapshot) or _errors(snapshot)
+    needs_eyes = snapshot.alarms or stranded_messages(snapshot) or _errors(snapshot)
     return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows)
 
 
@@ -115,7 +113,7 @@ def _level(snapshot: Snapshot, worst: State | None) -> Level:
     if snapshot.alarms or stuck or worst is State.FAILED_OVER:
         return Level.WRONG
     quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
-    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded(snapshot)
+    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded_messages(snapshot)
     return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
 
 
@@ -153,7 +151,7 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
 
 
 def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
-    """Rows while no entity needs a person: alarms, if there are any, are the next thing to read."""
+    """Return the rows while no entity needs the operator; alarms come next."""
     total, groups = len(snapshot.entities), by_state(snapshot.entities)
     states = [situation.how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
     backlog = [(situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")]
@@ -168,10 +166,10 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
 
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
-    """The first alarm and how many there are besides; none that the rows say already."""
-    lost = bool(situation.refused(snapshot))
+    """Return the first alarm and the number of others, without those that the rows contain."""
+    lost = bool(situation.refused_entities(snapshot))
     alarms = [alarm for alarm in snapshot.alarms if not (lost and alarm.startswith(REFUSED))]
     if not alarms:
         return []
     more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
-    return [elastic(f"! {alarms[0]}", after=more)]
+    return [shortenable(f"! {alarms[0]}", after=more)]

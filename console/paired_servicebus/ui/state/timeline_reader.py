@@ -1,7 +1,6 @@
-"""Reading in the timeline: which events are listed, which one is selected, and where a time or a word is found.
+"""Reading the timeline: the listed events, the selected one, and the search for a time or a word.
 
-Pure functions over the log, which holds the newest events an engine told of (log_entries.py). An entry is selected by its
-number, so that events that come meanwhile move nothing under the reader; without a selection the newest is followed.
+An entry is selected by its number, so that new events move nothing; without a selection the newest is followed.
 """
 
 from __future__ import annotations
@@ -15,53 +14,54 @@ from typing import Final
 
 from paired_servicebus.ui.state.log_entries import Log, LogEntry
 from paired_servicebus.ui.state.row_order import has_all
-from paired_servicebus.ui.state.view import Story
+from paired_servicebus.ui.state.view import TimelinePosition
 
 _TIME: Final = re.compile(r"(?:(\d{4}-\d{2}-\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
 def entries(log: Log, words: str) -> Sequence[LogEntry]:
-    """The entries that have all the words, oldest first."""
+    """Return the entries that have all the words, oldest first."""
     wanted = words.casefold().split()
     return [entry for entry in log if has_all(_text(entry), wanted)] if wanted else log
 
 
 def place_of(shown: Sequence[LogEntry], cursor: int | None) -> int:
-    """Where the selected entry is, or the one that took its place; -1: there is none."""
+    """Return the place of the selected entry, or of the one after it; -1 if nothing is shown."""
     if cursor is None:
         return len(shown) - 1
     return min(bisect_left(shown, cursor, key=lambda entry: entry.number), len(shown) - 1)
 
 
-def moved(log: Log, story: Story, steps: int) -> Story:
-    """The selection further down; at the end it follows what comes."""
-    shown = entries(log, story.filter)
-    return _at(story, shown, max(0, place_of(shown, story.cursor) + steps))
+def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePosition:
+    """Return the selection further down; at the end it follows the newest event."""
+    shown = entries(log, position.filter)
+    return _at(position, shown, max(0, place_of(shown, position.cursor) + steps))
 
 
-def filtered(log: Log, story: Story, words: str) -> Story:
-    """Only entries with these words; the reader stays at the same time."""
-    return replace(story, filter=words)
+def set_filter(log: Log, position: TimelinePosition, words: str) -> TimelinePosition:
+    """Return the reading with only entries with these words, at the same time."""
+    return replace(position, filter=words)
 
 
-def found(log: Log, story: Story, words: str, *, newer: bool) -> Story | None:
-    """The selection at the next entry with the words, older ones first unless `newer`; None: there is none."""
-    shown, wanted = entries(log, story.filter), words.casefold().split()
-    here = place_of(shown, story.cursor)
+def find_event(log: Log, position: TimelinePosition, words: str, *, newer: bool) -> TimelinePosition | None:
+    """Return the selection at the next entry with the words, older unless `newer`; None if there is none."""
+    shown, wanted = entries(log, position.filter), words.casefold().split()
+    here = place_of(shown, position.cursor)
     way = range(here + 1, len(shown)) if newer else range(here - 1, -1, -1)
     place = next((place for place in way if has_all(_text(shown[place]), wanted)), None)
-    return None if place is None or not wanted else _at(replace(story, find=words), shown, place)
+    return None if place is None or not wanted else _at(replace(position, find=words), shown, place)
 
 
-def at_time(log: Log, story: Story, at: float) -> Story:
-    """The selection at the first entry from that time on."""
-    shown = entries(log, story.filter)
-    return _at(story, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
+def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosition:
+    """Return the selection at the first entry from that time on."""
+    shown = entries(log, position.filter)
+    return _at(position, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
 
 
-def moment(text: str, now: float) -> float | None:
-    """A time as a person writes it (UTC): "14:02", "14:02:03", or with a day, "2026-11-20 14:02". Without one it is the
-    latest such time that is not ahead of `now`. None: it is no time."""
+def parse_time(text: str, now: float) -> float | None:
+    """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid. Without a day it is the
+    latest such time before `now`.
+    """
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
@@ -75,9 +75,9 @@ def moment(text: str, now: float) -> float | None:
     return (wanted - timedelta(days=1) if not day and wanted > today else wanted).timestamp()
 
 
-def _at(story: Story, shown: Sequence[LogEntry], place: int) -> Story:
+def _at(position: TimelinePosition, shown: Sequence[LogEntry], place: int) -> TimelinePosition:
     last = place >= len(shown) - 1
-    return replace(story, cursor=None if last else shown[place].number)
+    return replace(position, cursor=None if last else shown[place].number)
 
 
 def _text(entry: LogEntry) -> str:

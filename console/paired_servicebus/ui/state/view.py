@@ -1,16 +1,15 @@
-"""Everything the screen knows at one moment, and how news change it. Frozen values, pure functions.
+"""The state of the screen at one moment, and how news change it. Frozen values, pure functions.
 
-A feed tells Reached, Snapshot, Records, Missed and Unreachable (feed.py); the app folds each into the View and hands
-the result to whatever screens are open. Nothing here is assumed ahead of the engine: what the engine has not said is
-not shown. What the person chose on a screen (page, selection, marks, filters) is here as well, and moved by selection.py.
+A feed (feed.py) sends news; the app folds each into the View and passes the result to the open screens. The View
+holds what the engine reported, never a guess, and the operator's choices (selection.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.pairing_events import Record
@@ -19,11 +18,11 @@ from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.row_order import WORST_FIRST, listed, unused_queues
+from paired_servicebus.ui.state.row_order import WORST_FIRST, list_entities, unused_queues
 
 
 class Page(StrEnum):
-    """What fills the terminal. The values are its titles."""
+    """A page. The values are titles."""
 
     PAIRING = "pairing"
     ENTITY = "entity"
@@ -39,18 +38,18 @@ ROWLESS: Final = frozenset({Page.COST})
 
 
 class EngineLink(StrEnum):
-    """How the console stands to its engine."""
+    """The state of the connection to the engine."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     SILENT = "silent"
-    """Connected, but the snapshots stopped coming."""
+    """Connected, but without new snapshots."""
     UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The engine answers (again). Its next snapshot makes the screen live."""
+    """The engine answers; its next snapshot makes the link live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +61,21 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """So many events will never be shown here."""
+    """The number of events that are lost to this screen."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """No snapshot since `since` (seconds since the epoch), although the connection stands."""
+    """No snapshot since `since` (seconds since the epoch), although the connection is open."""
 
     since: float
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The engine cannot be reached since `since`, for this reason."""
+    """The engine is unreachable since `since`."""
 
     since: float
     reason: str
@@ -84,9 +83,9 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another engine of this machine: its pairing's name, and what is wrong with it in a word; empty if nothing is.
+    """Another engine on this machine, by its pairing's name.
 
-    snapshot: how it stood when it was last looked at. unreachable: why it could not be; commands don't reach it.
+    trouble: its state in a word; empty if it is healthy. snapshot: its latest. unreachable: the reason, if it is.
     """
 
     name: str
@@ -97,7 +96,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """All of them."""
+    """All other engines."""
 
     engines: tuple[Neighbour, ...]
 
@@ -107,132 +106,142 @@ News = Reached | Snapshot | Records | Missed | Silent | Unreachable | Neighbours
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What came of the operator's last act, or why it is not possible now."""
+    """The outcome of the operator's last command, or why it is not possible now."""
 
     text: str
     good: bool
     at: float
-    """When it was given, seconds since the epoch: it stays until the next one."""
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """Where a person reads in the timeline."""
+class TimelinePosition:
+    """The operator's place in the timeline."""
 
     filter: str = ""
-    """Words that an event has to have to be listed."""
+    """Words that a listed event contains."""
     find: str = ""
-    """Words that were last looked for."""
+    """The words of the last search."""
     cursor: int | None = None
-    """Number of the selected entry; None: the newest, whichever that is."""
+    """Number of the selected entry; None: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the screen shows."""
+    """The state of the screen."""
 
     pairing: str
     viewer: bool = False
-    """Whether this console was opened to look only."""
+    """Whether this console is read-only."""
     engine_stays: bool = True
-    """Whether the engine goes on when the person leaves; not so in a demo."""
+    """Whether the engine keeps running when the operator leaves; False in a demo."""
     link: EngineLink = EngineLink.CONNECTING
     link_since: float = 0.0
     link_reason: str = ""
     snapshot: Snapshot | None = None
     clock: float = 0.0
-    """The time of day when this was painted, seconds since the epoch, by this machine."""
+    """The time of day at this paint, seconds since the epoch, by this machine."""
     elapsed: float = 0.0
-    """Seconds since the snapshot came."""
+    """Seconds since the snapshot arrived."""
     selected: str = ""
     """Path of the entity that commands are for."""
     queue: str = ""
-    """Index of the backlog queue that commands are for, where one is selected."""
+    """Index of the selected backlog queue."""
     unused: str = ""
-    """Path of the unused backlog queue that commands are for, where one is selected."""
+    """Path of the selected unused backlog queue."""
     log: Log = ()
     answer: CommandAnswer | None = None
     asking: str = ""
-    """The act that the engine was asked to arm and has not answered; its question opens then."""
+    """The command that the engine is arming; its dialog opens when it answers."""
     waiting_for: str = ""
     """The command that the engine has not answered yet."""
     legible: bool = True
-    """Whether the terminal is large enough for any page, and to show what a dangerous act would do."""
+    """Whether the terminal is large enough for a page and for the consequences of a dangerous command."""
     page: Page = Page.PAIRING
     on_unused: bool = False
-    """Whether the backlog page's selection is among the unused queues."""
+    """Whether the backlog page's selection is an unused queue."""
     marks: frozenset[str] = frozenset()
-    """Paths of the entities that the next command is for, in place of the selected one."""
+    """Paths of the entities for the next command, in place of the selected one."""
     filter: str = ""
-    """Words that an entity's path or state has to have; see selection.py."""
+    """Words that a listed entity's path or state contains; see row_order.py."""
     sort: str = WORST_FIRST
-    """By what the entities are sorted; see row_order.py."""
+    """Name of the sort order; see row_order.py."""
     order: tuple[str, ...] = ()
-    """Paths in the order of the moment `sorted_at`, where the way of sorting is not a live one."""
+    """Paths in the order at `sorted_at`, if the sort order is not live."""
     sorted_at: float = 0.0
-    story: Story = Story()
+    timeline_position: TimelinePosition = TimelinePosition()
     neighbours: tuple[Neighbour, ...] = ()
     past: HistoryNews | None = None
-    """What the pipeline's tables hold; None: not read yet."""
+    """The content of the pipeline's tables; None: not read yet."""
     engine: str = ""
-    """The neighbour selected on the page of engines; empty: the engine that is shown."""
+    """The neighbour selected on the engines page; empty: the engine on screen."""
     chosen: frozenset[str] = frozenset()
-    """Neighbours that commands are for as well."""
+    """Neighbours that also receive commands."""
     outcomes: tuple[tuple[str, CommandAnswer], ...] = ()
-    """What came of the last command at each engine, by name, where it was for several."""
+    """The outcomes of the last command by engine, if it went to several."""
     price: Price | None = None
-    """What the person's console.toml says operations cost."""
+    """The price of operations in console.toml."""
     keys: Keymap = DEFAULT_KEYMAP
-    """What it says of keys."""
+    """The keys in console.toml."""
 
     @property
     def fresh(self) -> bool:
-        """Whether the snapshot may be read as the present."""
+        """Whether the snapshot is current."""
         return self.link is EngineLink.LIVE
 
     @property
     def now(self) -> float:
-        """The present by the engine's clock, which ages and countdowns are made by; once its news stop, the moment
-        that its figures are of."""
+        """The engine's time, for ages and countdowns; without news, the time of its last figures."""
         if self.snapshot is None:
             return self.clock
         return self.snapshot.at + (self.elapsed if self.fresh else 0.0)
 
     @property
     def read_only(self) -> bool:
-        """Whether no command may be given from here: this console, or its engine, says so."""
+        """Whether this console, or its engine, refuses commands."""
         return self.viewer or (self.snapshot is not None and self.snapshot.read_only)
 
     @property
     def listed(self) -> tuple[EntityView, ...]:
-        """The entities that the filter lets through, as they are sorted."""
-        return listed(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
+        """The entities that match the filter, sorted."""
+        return list_entities(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The marked entities that are listed, in the order of the list."""
+        """The marked entities that are listed, in their order."""
         return tuple(entity.path for entity in self.listed if entity.path in self.marks) if self.marks else ()
 
     @property
     def reach(self) -> tuple[Neighbour, ...]:
-        """The neighbours that commands are for as well; one that is gone since is there, and says so."""
+        """The neighbours that also receive commands; one that has ended is included as unreachable."""
         here = {one.name: one for one in self.neighbours}
         gone = "no engine of that name runs here now"
         return tuple(here.get(name) or Neighbour(name, "gone", None, gone) for name in sorted(self.chosen))
 
     @property
     def entity(self) -> EntityView | None:
-        """The selected entity."""
         return self.entity_at(self.selected)
 
     def entity_at(self, path: str) -> EntityView | None:
-        """The entity of that path; paths compare case-insensitively."""
+        """Return the entity of that path; paths compare case-insensitively."""
         entities = self.snapshot.entities if self.snapshot else ()
         return next((entity for entity in entities if entity.path.casefold() == path.casefold()), None)
 
 
-def told(view: View, news: News) -> View:
-    """The view after the news."""
+Newest = Callable[[], View]
+"""Returns the newest view; a screen calls it when it is mounted."""
+
+
+@runtime_checkable
+class ShowsView(Protocol):
+    """A screen that follows the engine while it is open."""
+
+    def show(self, view: View) -> None:
+        """Show the view."""
+
+
+def apply_news(view: View, news: News) -> View:
+    """Return the view after the news."""
     match news:
         case Snapshot():
             return _with_snapshot(view, news)
@@ -240,7 +249,7 @@ def told(view: View, news: News) -> View:
             return replace(view, log=event_log.append(view.log, records))
         case Missed(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
-            return replace(view, log=event_log.skipped(view.log, count, at=at))
+            return replace(view, log=event_log.append_missed(view.log, count, at=at))
         case Reached():
             return view
         case Silent(since):
@@ -256,8 +265,8 @@ def told(view: View, news: News) -> View:
             return replace(view, link=EngineLink.UNREACHABLE, link_since=since, link_reason=reason)
 
 
-def attended(view: View, name: str) -> View:
-    """The view of another engine, of which nothing is known yet; who looks and how stays."""
+def view_of_engine(view: View, name: str) -> View:
+    """Return the view of another engine, without its state yet; the operator's settings stay."""
     return View(
         pairing=name,
         viewer=view.viewer,
@@ -269,8 +278,8 @@ def attended(view: View, name: str) -> View:
     )
 
 
-def happened(before: View, after: View) -> bool:
-    """Whether something happened between the two that nobody should wait for; figures that moved are no such thing."""
+def needs_paint_now(before: View, after: View) -> bool:
+    """Return whether something happened that must be painted immediately, not only changed figures."""
     return _events(before) != _events(after)
 
 
@@ -288,7 +297,7 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    paths = [entity.path for entity in listed(snapshot.entities, view.filter, view.sort, view.order)]
+    paths = [entity.path for entity in list_entities(snapshot.entities, view.filter, view.sort, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     unused = [queue.path for queue in unused_queues(snapshot)]
     marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)

@@ -1,1 +1,1 @@
-"""The dashboard's parts, a file each. Every one draws lines from a View and repaints only what changed."""
+"""The parts of pages, a file each. Each computes lines from a View and repaints only changes."""

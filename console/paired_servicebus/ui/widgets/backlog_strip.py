@@ -1,4 +1,4 @@
-"""The backlog queues side by side: what is parked in each, whether senders may pick it, and when that was read."""
+"""The backlog queues side by side: parked messages, dead letters, moves and rotation of each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import duration, short
+from paired_servicebus.ui.render.number_format import duration, short_count
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, rule
-from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, parked, parked_in
+from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -25,11 +25,11 @@ Sum = Callable[[Sequence[QueueView], int], str]
 class BacklogStrip(Lines):
     """A rule with the newest trouble and the time of reading, then a table with a column a queue.
 
-    Queues that have no room for a column of their own are summed up in the last one.
+    Queues without room for a column are summed up in the last one.
     """
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The rule and `height` - 1 rows."""
+        """Return the rule and `height` - 1 rows."""
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), *[BLANK] * (height - 1)]
@@ -40,7 +40,7 @@ class BacklogStrip(Lines):
 
 
 def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueView], Sequence[QueueView], int]:
-    """The queues with a column, those without, and the columns' width."""
+    """Return the queues with a column, those without, and the columns' width."""
     room = width - LABEL - TOTAL - MARGIN
     fitting = max(1, room // CELL)
     if len(queues) > fitting:
@@ -49,9 +49,9 @@ def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueVie
 
 
 def _note(snapshot: Snapshot, now: float) -> Span:
-    """When the depths were read, and the newest trouble with a queue."""
+    """Return the newest trouble with a queue, or the age of the depths."""
     pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     read = _read(snapshot.queues, sums, now)
     if not pulled:
         return Span(read, Role.SUSPECT if sums.old else Role.MUTED)
@@ -63,7 +63,7 @@ def _note(snapshot: Snapshot, now: float) -> Span:
 
 
 def _read(queues: Sequence[QueueView], sums: BacklogTotals, now: float) -> str:
-    """How old the depths are, where they are old; otherwise how often they are read, which does not tick."""
+    """Return the age of old depths; otherwise the interval of reading, which does not tick."""
     if sums.read_at is None:
         return "not read yet"
     slowest = max(queue.read_every for queue in queues)
@@ -87,8 +87,8 @@ def _row(
         text = f"+{len(hidden)}" if draw is _index else total(hidden, CELL)
         spans.append(Span(fit(text, CELL, "right"), Role.MUTED))
     muted = draw is _index or (draw in _READ and any(is_old(queue, snapshot.at) for queue in snapshot.queues))
-    sums = parked(snapshot)  # one figure for what is parked, whatever each depth was when it was read
-    text = short(sums.messages, TOTAL - 1) if draw is _depth and sums.is_known else total(snapshot.queues, TOTAL)
+    sums = sum_backlog(snapshot)  # the same figure as on other pages
+    text = short_count(sums.messages, TOTAL - 1) if draw is _depth and sums.is_known else total(snapshot.queues, TOTAL)
     spans.append(Span(fit(text, TOTAL, "right"), Role.MUTED if muted else Role.TITLE))
     return Line(cut(spans, width))
 
@@ -98,20 +98,20 @@ def _index(queue: QueueView, _snapshot: Snapshot, _width: int) -> Span:
 
 
 def _depth(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
-    number = parked_in(queue)
+    number = messages_in(queue)
     if number is None:
-        return Span(short(None, width), Role.MUTED)
+        return Span(short_count(None, width), Role.MUTED)
     old = is_old(queue, snapshot.at)
-    return Span(short(number, width), Role.MUTED if old else Role.TITLE if number else Role.TEXT)
+    return Span(short_count(number, width), Role.MUTED if old else Role.TITLE if number else Role.TEXT)
 
 
 def _dead(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
     role = Role.MUTED if is_old(queue, snapshot.at) else Role.SUSPECT if queue.dead_lettered else Role.TEXT
-    return Span(short(queue.dead_lettered, width), role)
+    return Span(short_count(queue.dead_lettered, width), role)
 
 
 def _moved(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
-    return Span(short(queue.moved, width))
+    return Span(short_count(queue.moved, width))
 
 
 def _rotation(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
@@ -123,7 +123,7 @@ def _rotation(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
 def _sum_of(value: Callable[[QueueView], int | None]) -> Sum:
     def total(queues: Sequence[QueueView], width: int) -> str:
         known = [number for queue in queues if (number := value(queue)) is not None]
-        return short(sum(known) if known else None, width - 1)
+        return short_count(sum(known) if known else None, width - 1)
 
     return total
 
@@ -135,11 +135,11 @@ def _sum_in(queues: Sequence[QueueView], width: int) -> str:
 
 _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("queue", _index, lambda _queues, _width: "all"),
-    ("parked", _depth, _sum_of(parked_in)),
+    ("parked", _depth, _sum_of(messages_in)),
     ("rotation", _rotation, _sum_in),
 )
 _READ: Final = (_depth, _dead)
-"""Read from the namespace, now and then: a sum is as old as the oldest figure in it."""
+"""Read from the namespace at intervals: a sum is as old as its oldest figure."""
 _TALL_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     *_ROWS[:2],
     ("dead", _dead, _sum_of(lambda queue: queue.dead_lettered)),

@@ -1,7 +1,7 @@
-"""What the pairing adds to the bill: operations by cause, a month of them at this pace, and standing arrangements.
+"""Billed operations by cause, projected to a month, and the cost of standing arrangements.
 
-The meter counts what really happens in this engine since it started; the projections are the model of SPEC.md
-section 8. Money is shown where the owner has named a price, and never guessed.
+The meter counts the operations of this engine since it started; the projections follow the model of SPEC.md section 8.
+Money needs a price in console.toml, and is never guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paired_servicebus.core.accounting.billing import (
     probes_a_day,
 )
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short, when
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short_count, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -29,7 +29,7 @@ NUMBER: Final = 14
 BYTES: Final = 9
 MONEY: Final = 12
 LEAST_AGE: Final = 60.0
-"""Seconds that an engine has to have run before its pace says anything of a month."""
+"""Seconds of an engine's life before its rate is projected."""
 
 Number = Callable[[BilledView], int]
 Size = Callable[[BilledView], int | None]
@@ -48,17 +48,15 @@ class CostTable(Lines):
     """The whole page."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Causes, their sums, and what stands."""
         if view.snapshot is None:
             return [rule("cost", width)]
         meter, standing = _meter(view.snapshot, view.price, width), _standing(view.snapshot, view.price, width)
         between = [BLANK] if len(meter) + len(standing) < height else []
-        said = [*meter, *between, *standing]
-        return [Line(cut(one.spans, width)) for one in said[:height]]
+        return [Line(cut(one.spans, width)) for one in [*meter, *between, *standing][:height]]
 
 
 def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
-    since = f"counted since {when(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
+    since = f"counted since {time_or_day(snapshot.started_at, snapshot.at)}, {duration(_age(snapshot))}"
     head = f" {fit('cause', LABEL)}{fit('operations', NUMBER, 'right')}{fit(f'in {MONTH_DAYS} days', NUMBER, 'right')}"
     head += fit(price.currency, MONEY, "right") if price is not None else ""
     head += fit("bytes", BYTES, "right")
@@ -68,14 +66,9 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
         rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
         *[row for cause in CAUSES for row in _cause(cause, snapshot, price)],
-        _row("in all", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
+        _row("total", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
         _row(
-            "by the pairing",
-            added,
-            _sum(billed, CAUSES[1:]),
-            snapshot,
-            price,
-            Span("   all but those sends", Role.MUTED),
+            "by the pairing", added, _sum(billed, CAUSES[1:]), snapshot, price, Span("   all except sends", Role.MUTED)
         ),
     ]
 
@@ -88,7 +81,7 @@ def _cause(cause: tuple[str, Number, Size, str], snapshot: Snapshot, price: Pric
 
 
 def _idle_calls(snapshot: Snapshot, price: Price | None) -> list[Line]:
-    """Of the receives: what brought no message, with the model's figure beside what was counted."""
+    """Return the receives without a message, with the model's figure beside the counted one."""
     counted, modelled = _counted(snapshot.billed), _modelled(snapshot)
     if counted is None or modelled is None:
         return []
@@ -97,14 +90,14 @@ def _idle_calls(snapshot: Snapshot, price: Price | None) -> list[Line]:
 
 
 def _counted(billed: BilledView) -> tuple[int, int, int] | None:
-    """Waits, searches and links opened; None where the engine does not count them."""
+    """Return waits, searches and opened links; None if the engine does not count them."""
     if billed.waits is None or billed.searches is None or billed.attaches is None:
         return None
     return billed.waits, billed.searches, billed.attaches
 
 
 def _modelled(snapshot: Snapshot) -> tuple[float, float] | None:
-    """Waits and searches of an idle syphon in 30 days; None where no syphon runs, or its options are not told."""
+    """Return waits and searches of an idle syphon in 30 days; None without a syphon, or if its options are unknown."""
     policy, queues = snapshot.policy, len(snapshot.queues)
     if policy is None or not policy.enable_syphon:
         return None
@@ -118,7 +111,7 @@ def _age(snapshot: Snapshot) -> float:
 
 
 def _sum(billed: BilledView, causes: Sequence[tuple[str, Number, Size, str]]) -> int | None:
-    """Bytes of these causes; None where one is not known."""
+    """Return the bytes of these causes; None if one is unknown."""
     sizes = [size(billed) for _, _, size, _ in causes]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -132,13 +125,13 @@ def _row(name: str, number: int, size: int | None, snapshot: Snapshot, price: Pr
         Span(fit(count(number), NUMBER, "right"), Role.TITLE),
         Span(fit(count(month), NUMBER, "right")),
         Span(fit(cost, MONEY, "right") if price is not None else ""),
-        Span(fit(short(size, BYTES - 2), BYTES, "right")),
+        Span(fit(short_count(size, BYTES - 2), BYTES, "right")),
         words,
     )
 
 
 def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
-    said = [rule("standing arrangements, by the model", width)]
+    lines = [rule("standing arrangements, by the model", width)]
     facts = [
         ("an idle syphon", _idle(snapshot)),
         *_so_far(snapshot),
@@ -148,13 +141,13 @@ def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]
         ("money", _money(price)),
     ]
     for label, text in facts:
-        said.append(line(Span(f" {label:<18}", Role.MUTED), text))
-    return said
+        lines.append(line(Span(f" {label:<18}", Role.MUTED), text))
+    return lines
 
 
 def _idle(snapshot: Snapshot) -> str:
     if snapshot.policy is None:
-        return f"{NOT_KNOWN}: this engine does not tell its options"
+        return f"{NOT_KNOWN}: this engine does not report its options"
     modelled = _modelled(snapshot)
     if modelled is None:
         return "nothing: this engine runs none"
@@ -191,5 +184,5 @@ def _probes(snapshot: Snapshot) -> str:
 
 def _money(price: Price | None) -> str:
     if price is None:
-        return "not known: name a price in console.toml, as its [prices]"
+        return "unknown: add a price to [prices] in console.toml"
     return f"{price.million_operations:g} {price.currency} a million operations, by console.toml; bytes not counted"

@@ -1,7 +1,7 @@
-"""The engines of this machine, the one that is shown first: how each stands, its entities, and what it last answered.
+"""The engines on this machine, the one on screen first: the state of each, its entities, and its last answer.
 
-Those that commands are for carry a mark. One that cannot be reached is a full-width statement, never an old figure that
-looks like a new one.
+Engines that receive commands have a mark. An unreachable one is a full-width statement, never an old figure that looks
+like a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.number_format import count, plural, rate
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -22,57 +22,52 @@ NAME: Final = 24
 NARROW: Final = 12
 WIDE: Final = 100
 OLD_AFTER: Final = 20.0
-"""Seconds behind the engine that is shown, after which figures are old: twice the interval of looking (other_engines.py)."""
+"""Seconds behind the engine on screen after which figures are old: twice the poll interval (other_engines.py)."""
 INDENT: Final = "     "
+EACH: Final = 3
+"""Lines of an engine."""
 
 
 class EngineHead(Lines):
-    """The rule, with how many engines commands are for."""
+    """The rule, with the number of engines that receive commands."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         title = plural(1 + len(view.neighbours), "engine")
         if not view.chosen:
-            return [rule(title, width, note=Span("commands are for the one that is shown", Role.MUTED))]
+            return [rule(title, width, note=Span("commands are for the one on screen", Role.MUTED))]
         reached = 1 + sum(not one.unreachable for one in view.reach)
         note = Span(f"commands reach {reached} of the {1 + len(view.reach)} marked", Role.SUSPECT)
         return [rule(title, width, note=note)]
 
 
 class EngineTable(Lines):
-    """Three lines an engine; keeps the selected one in sight."""
+    """Three lines an engine, the selected one in sight."""
 
     DEFAULT_CSS = "EngineTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The engine that is shown, then its neighbours, then chosen ones that are gone."""
+        """Return the engine on screen, then its neighbours, then chosen ones that have ended."""
         outcomes = dict(view.outcomes)
-        said = _shown(view, width, outcomes.get(view.pairing))
+        lines = _shown(view, width, outcomes.get(view.pairing))
         for one in view.neighbours:
-            said += _neighbour(one, view, width, outcomes.get(one.name))
+            lines += _neighbour(one, view, width, outcomes.get(one.name))
         gone = {one.name for one in view.reach} - {one.name for one in view.neighbours}
         for one in view.reach:
-            said += _neighbour(one, view, width, None) if one.name in gone else []
-        return said
+            lines += _neighbour(one, view, width, None) if one.name in gone else []
+        return lines
 
     def show(self, view: View) -> None:
-        """Shows the view, with the selected engine in sight."""
+        """Show the view, with the selected engine in sight."""
         super().show(view)
         names = ["", *(one.name for one in view.neighbours)]
-        first = EACH * (names.index(view.engine) if view.engine in names else 0)
-        top, rows = self.scroll_offset.y, self.size.height
-        if rows and not top <= first <= top + rows - EACH:
-            self.scroll_to(y=first if first < top else first - rows + EACH, animate=False, force=True)
-
-
-EACH: Final = 3
+        self.keep_in_sight(EACH * (names.index(view.engine) if view.engine in names else 0), EACH)
 
 
 def _shown(view: View, width: int, outcome: CommandAnswer | None) -> list[Line]:
     mark = Span("*▸" if not view.engine else "* ", Role.KEY)
     ground = Role.SELECTED if not view.engine else None
     if view.snapshot is None:
-        return [line(mark, Span(f"○ {view.pairing}: nothing is known of it yet"), ground=ground), BLANK, BLANK]
+        return [line(mark, Span(f"○ {view.pairing}: state unknown yet"), ground=ground), BLANK, BLANK]
     return _engine(view, mark, view.pairing, view.snapshot, "shown here", width, outcome)
 
 
@@ -81,7 +76,7 @@ def _neighbour(one: Neighbour, view: View, width: int, outcome: CommandAnswer | 
     mark = Span(("*" if one.name in view.chosen else " ") + ("▸" if selected else " "), Role.KEY)
     ground = Role.SELECTED if selected else None
     if one.snapshot is None:
-        text = f"{mark.text}✗ {one.name} is not reached: {one.unreachable}"
+        text = f"{mark.text}✗ {one.name} is unreachable: {one.unreachable}"
         return [line(fit(text, width), ground=Role.STATEMENT), _outcome(outcome, width, ground), BLANK]
     return _engine(view, mark, one.name, one.snapshot, one.trouble or "healthy", width, outcome)
 
@@ -93,7 +88,7 @@ def _engine(
     worst = max((one.state for one in found.entities), key=lambda state: LOOKS[state].weight, default=None)
     look = LOOKS[worst] if worst is not None else None
     syphon = SYPHON_LOOKS[found.syphon.status]
-    sums = parked(found)
+    sums = sum_backlog(found)
     old = view.snapshot is not None and view.snapshot.at - found.at > OLD_AFTER
     spans = [
         mark,
@@ -112,7 +107,7 @@ def _engine(
 
 
 def _entities(entities: Sequence[EntityView]) -> list[Span]:
-    """Worst first, so that what is cut is what is well."""
+    """Return the entities, worst first, so that healthy ones are cut."""
     spans = [Span(INDENT)]
     for one in sorted(entities, key=lambda one: -LOOKS[one.state].weight)[:40]:
         look = LOOKS[one.state]

@@ -1,6 +1,6 @@
-"""One entity in full: state and why-line, what would change it, pings, sends by route and outcome.
+"""One entity in full: state and why-line, possible changes, pings, sends by route and outcome.
 
-Each part has its lines whatever the data, so that nothing moves when they come.
+Each part has its lines regardless of data, so that nothing moves when data arrive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import Final
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
 from paired_servicebus.core.text.time_format import age, until
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, milliseconds, plural, rate, when
+from paired_servicebus.ui.render.number_format import (
+    NOT_KNOWN,
+    count,
+    duration,
+    milliseconds,
+    plural,
+    rate,
+    time_or_day,
+)
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.situation import why_now
@@ -21,29 +29,29 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 LABEL: Final = 14
 WHY_LINES: Final = 2
 WAYS: Final = 2
-"""Ways out of a state that are told; none has more."""
+"""Changes of state that are shown; no state has more."""
 FIXED: Final = 11
 """Lines of all parts but the routes'."""
 NUMBER: Final = 13
 
 
 class EntityFacts(Lines):
-    """The selected entity as it stands."""
+    """The state of the selected entity."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """As many lines as there is room for, the routes last."""
+        """Return as many lines as there is room for, the routes last."""
         entity, snapshot = view.entity, view.snapshot
         if entity is None or snapshot is None:
-            gone = f"this engine knows no {view.selected}" if view.selected else "no entity is known yet"
+            gone = f"this engine has no {view.selected}" if view.selected else "no entity known yet"
             return [rule("entity", width), line(Span(f" {gone}", Role.MUTED)), *[BLANK] * (height - 2)]
-        said = [
+        shown = [
             rule(entity.path, width, note=Span(_place(view), Role.MUTED)),
             *_standing(entity, width, view.now),
             *_ways(entity, snapshot, width, view.now),
             *_pings(entity, width, view.now),
             *_sends(entity, snapshot, width, rows=max(1, height - FIXED)),
         ]
-        return [Line(cut(one.spans, width), one.ground) for one in said[:height]]
+        return [Line(cut(one.spans, width), one.ground) for one in shown[:height]]
 
 
 def _place(view: View) -> str:
@@ -102,7 +110,7 @@ def _next_ping(entity: EntityView, now: float) -> str:
 
 
 def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> list[Line]:
-    since = f"since {when(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
+    since = f"since {time_or_day(snapshot.started_at, snapshot.at)}" if snapshot.started_at is not None else ""
     head = [fit(title, NUMBER, "right") for title in ("accepted", "failed", "failed share")]
     note = Span(since, Role.MUTED) if since else None
     routes = _summed(entity.sends, rows)
@@ -116,7 +124,7 @@ def _sends(entity: EntityView, snapshot: Snapshot, width: int, *, rows: int) -> 
 
 
 def _summed(routes: Sequence[RouteView], rows: int) -> list[RouteView]:
-    """The routes, those that have no row of their own in the last one."""
+    """Return the routes; those without a row are summed up in the last one."""
     if not routes:
         return [RouteView(route="primary", accepted=0, failed=0)]
     if len(routes) <= rows:

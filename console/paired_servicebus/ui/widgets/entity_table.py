@@ -1,7 +1,7 @@
-"""The entities: a row each, and under it why it is where it is.
+"""The entities: a row each, and a why-line under it.
 
-With room for all why-lines each entity has its own. Without, the selected one has, and those that are not healthy where
-that leaves room for every row. Rows that are out of sight are counted in the last line, failed ones by their state.
+If all why-lines fit, each entity has its own. Otherwise the selected one has, and entities that are not healthy if that
+leaves room for every row. The last line counts rows out of sight, by state if they are not healthy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 WIDEST_NAME: Final = 32
 ALL_COLUMNS: Final = 132
-"""From so many cells on, every column is there."""
+"""Cells that fit every column."""
 INDENT: Final = "     "
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 Cell = tuple[Span, ...]
@@ -33,14 +33,14 @@ Cell = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityColumn:
-    """One column: `draw` gives its spans; they are cut or padded to `width` cells."""
+    """One column. `draw` returns its spans, which are cut or padded to `width` cells."""
 
     title: str
     width: int
     draw: Callable[[EntityView, float], Cell]
     align: Literal["left", "right"] = "left"
     from_width: int = 0
-    """Shown in terminals of at least so many cells."""
+    """Cells of the narrowest terminal that has it."""
 
 
 def _state(entity: EntityView, _now: float) -> Cell:
@@ -52,7 +52,7 @@ def _lasting(entity: EntityView, now: float) -> Cell:
 
 
 def _lasts(entity: EntityView, seconds: float) -> str:
-    """To the second where a person waits for it; a row that is well costs nothing while time passes."""
+    """Return the age to the second if the state needs attention; a healthy row then ticks rarely and costs nothing."""
     return roughly(seconds) if entity.state in QUIET else age(seconds)
 
 
@@ -98,10 +98,9 @@ COLUMNS: Final[tuple[EntityColumn, ...]] = (
 
 
 class EntityHead(Lines):
-    """The rule above the table, which carries a demo's caption, and the columns' titles."""
+    """The rule above the table, with a demo's caption, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines."""
         columns = columns_in(width)
         titles = [Span("    " + fit("entity", name_width(width)), Role.MUTED)]
         titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
@@ -109,7 +108,7 @@ class EntityHead(Lines):
 
 
 def _note(view: View) -> Span | None:
-    """What a demo is showing; else how many entities are in each state, where not all are healthy."""
+    """Return a demo's caption, else the number of entities in each state, unless all are healthy."""
     if view.snapshot is None:
         return None
     if view.snapshot.caption:
@@ -125,7 +124,7 @@ def _states(entities: Sequence[EntityView]) -> str:
 
 
 def _title(view: View) -> str:
-    """How many there are, in which order, and what a command would hit."""
+    """Return the number of entities, their order, and the marks."""
     if view.snapshot is None:
         return "entities"
     title = plural(len(view.snapshot.entities), "entity", "entities")
@@ -139,7 +138,7 @@ def _title(view: View) -> str:
 
 
 def _marked(view: View) -> str:
-    """How many are marked, and how many of them a command would hit, where that is not all."""
+    """Return the number of marks, and of the marked ones that a command reaches, if that differs."""
     if not view.marks:
         return ""
     hit, marked = len(view.marked), f"{len(view.marks):,} marked"
@@ -149,17 +148,19 @@ def _marked(view: View) -> str:
 
 
 class EntityTable(Lines):
-    """The rows. Keeps the one that a person selected in sight, and says what is out of sight."""
+    """The rows, with the selected one in sight."""
 
     DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Rows and why-lines, drawn when they are asked for."""
-        return Rows(view, width, height)
+        """Return rows and why-lines, drawn on demand."""
+        return EntityRows(view, width, height)
 
     def show(self, view: View) -> None:
-        """Shows the view. A new way of sorting is shown from its first row on; a selection is scrolled to when it was
-        moved, or when the news moved it out of a window that a person scrolled."""
+        """Show the view. A new order or filter starts at its first row.
+
+        The selection is scrolled to when it moves, or when news move it out of a scrolled window.
+        """
         before = self._view
         super().show(view)
         if before is None or before.sort != view.sort or before.filter != view.filter:
@@ -168,13 +169,12 @@ class EntityTable(Lines):
             self._keep_in_sight()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draws anew, and keeps the selection in sight."""
         super().on_resize(event)
         self._keep_in_sight()
 
     def _keep_in_sight(self) -> None:
         rows = self._lines
-        if not isinstance(rows, Rows) or not self.size.height:
+        if not isinstance(rows, EntityRows) or not self.size.height:
             return
         (first, last), top, height = rows.span_of_selection(), self.scroll_offset.y, rows.height
         if first < top:
@@ -184,14 +184,14 @@ class EntityTable(Lines):
 
     def _line_at(self, y: int) -> Line:
         rows = self._lines
-        if isinstance(rows, Rows) and rows.overflows and y == rows.height:
+        if isinstance(rows, EntityRows) and rows.overflows and y == rows.height:
             line = rows.out_of_sight(self.scroll_offset.y)
             return line if self._view is None or self._view.fresh else line.greyed()
         return super()._line_at(y)
 
 
-class Rows(Sequence[Line]):
-    """Every line of the table, computed one by one."""
+class EntityRows(Sequence[Line]):
+    """The lines of the table, computed on demand."""
 
     def __init__(self, view: View, width: int, height: int) -> None:
         self._view = view
@@ -201,20 +201,20 @@ class Rows(Sequence[Line]):
         self._places = self._plan(height)
         """Entity and line within it, for each line of the table."""
         self.overflows = len(self._places) > height
-        """Whether some are out of sight, which the last line in sight says."""
+        """Whether rows are out of sight, which the last visible line counts."""
         self.height = max(1, height - 1) if self.overflows else height
-        """Lines in sight."""
+        """Visible lines."""
 
     def _plan(self, height: int) -> list[tuple[int, int]]:
         number = len(self._entities)
         each = min(len(_PARTS), height // number) if number else 0
         if each >= 2:
             return [(entity, part) for entity in range(number) for part in range(each)]
-        told = self._with_why(lambda entity: entity.state not in QUIET)
-        return told if len(told) <= height else self._with_why(lambda entity: False)
+        planned = self._with_why(lambda entity: entity.state not in QUIET)
+        return planned if len(planned) <= height else self._with_why(lambda entity: False)
 
     def _with_why(self, wanted: Callable[[EntityView], bool]) -> list[tuple[int, int]]:
-        """A row each, and a why-line for the selected one and those that are wanted."""
+        """Return a row each, and a why-line for the selected entity and the wanted ones."""
         places: list[tuple[int, int]] = []
         for index, entity in enumerate(self._entities):
             places.append((index, 0))
@@ -226,7 +226,7 @@ class Rows(Sequence[Line]):
         return len(self._places) + self.overflows
 
     def out_of_sight(self, top: int) -> Line:
-        """How many rows are above and below the window that begins at `top`, and which of them are not healthy."""
+        """Return the number of rows above and below the window at `top`, and their states if they are not healthy."""
         seen = {index for index, part in self._places[top : top + self.height] if part == 0}
         first, last = min(seen, default=0), max(seen, default=-1)
         parts = [
@@ -253,7 +253,7 @@ class Rows(Sequence[Line]):
         return _PARTS[part](entity, self._now, self._width, entity.path == self._view.selected)
 
     def span_of_selection(self) -> tuple[int, int]:
-        """First line of the selected entity, and the one after its last."""
+        """Return the selected entity's first line, and the one after its last."""
         own = [
             place for place, (index, _) in enumerate(self._places) if self._entities[index].path == self._view.selected
         ]
@@ -275,12 +275,12 @@ def _all_healthy(entities: Sequence[EntityView]) -> bool:
 
 
 def columns_in(width: int) -> tuple[EntityColumn, ...]:
-    """The columns that a terminal of that width has."""
+    """Return the columns of a terminal of that width."""
     return tuple(column for column in COLUMNS if width >= column.from_width)
 
 
 def name_width(width: int) -> int:
-    """What is left for the entity's path."""
+    """Return the width of the entity's path."""
     taken = sum(column.width + 2 for column in columns_in(width))
     return max(8, min(WIDEST_NAME, width - taken - 5))
 
@@ -316,7 +316,7 @@ def _history(entity: EntityView, _now: float, width: int, selected: bool) -> Lin
         f"{count(entity.pings_accepted)} of {plural(entity.pings_sent, 'ping')} accepted"
         if entity.pings_sent
         else "no ping",
-        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} in all"
+        f"failed over {count(entity.failovers)}×, {duration(entity.seconds_failed_over)} total"
         if entity.failovers
         else "never failed over",
     ]

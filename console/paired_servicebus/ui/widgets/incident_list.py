@@ -1,4 +1,4 @@
-"""The incidents of the pipeline's tables, newest first, and the report of the selected one."""
+"""The incidents in the pipeline's tables, newest first, and the report of the selected one."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 WHEN: Final = 21
 LASTED: Final = 14
 PARKED: Final = 9
-MOST: Final = 12
+MAX_LINES: Final = 12
 """Lines of one sentence."""
 HEADS: Final = 2
 """Lines above the rows."""
 TALLEST: Final = 12
-"""Lines of the list, however many incidents there are."""
+"""Lines of the list at most."""
 
 
 class IncidentList(Lines):
-    """A row an incident; the selected one stays in sight."""
+    """A row an incident, the selected one in sight."""
 
     ages: ClassVar[bool] = False
 
     def show(self, view: View) -> None:
-        """Leaves the report the room that few incidents do not need."""
+        """Leave the report the room that few incidents do not need."""
         history = view.past.history if view.past else None
         if history is not None and history.incidents:
-            and_a_gap = HEADS + len(history.incidents) + 1
-            self.styles.max_height = min(TALLEST, and_a_gap)
+            with_gap = HEADS + len(history.incidents) + 1
+            self.styles.max_height = min(TALLEST, with_gap)
         super().show(view)
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Head and rows, or why there are none."""
+        """Return head and rows, or why there are none."""
         past = view.past
         if past is None:
             return [rule("history", width), line(Span(" the tables are being read …", Role.MUTED))]
@@ -47,7 +47,7 @@ class IncidentList(Lines):
         history = past.history
         head = rule("history", width, note=Span(_as_of(history), Role.MUTED))
         if not history.incidents:
-            return [head, line(" nothing has failed over in all that is recorded")]
+            return [head, line(" no failover recorded")]
         rows = [_row(one, width, selected=one.episode == history.chosen) for one in history.incidents]
         return [head, _heads(width), *_in_sight(rows, history, max(1, height - HEADS))]
 
@@ -58,27 +58,26 @@ class IncidentReport(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """As much as there is room for, and how to get all of it."""
         history = view.past.history if view.past else None
         if history is None or not history.chosen:
             return []
         if not history.report:
             return [rule("report", width), line(Span(" is being read …", Role.MUTED))]
-        said = [line(f"{' ' if first else '   '}{part}") for first, part in _told(history.report, width - 4)]
+        shown = [line(f"{' ' if first else '   '}{part}") for first, part in _sentence_lines(history.report, width - 4)]
         room = max(0, height - 2)
-        whole = Span(f" all of it, with plots: paired report --episode {history.chosen} --out DIR", Role.MUTED)
-        return [rule("report", width), *said[:room], Line(cut([whole], width))]
+        whole = Span(f" in full, with plots: paired report --episode {history.chosen} --out DIR", Role.MUTED)
+        return [rule("report", width), *shown[:room], Line(cut([whole], width))]
 
 
-def _told(sentences: Sequence[str], width: int) -> Iterator[tuple[bool, str]]:
-    """The sentences' lines; whether a line is the first of its sentence."""
+def _sentence_lines(sentences: Sequence[str], width: int) -> Iterator[tuple[bool, str]]:
+    """Yield the sentences' lines; whether a line is the first of its sentence."""
     for sentence in sentences:
         for number, part in enumerate(_wrapped(sentence, width)):
             yield number == 0, part
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    lines = min(MOST, ceil(len(text) / max(1, width - 12)) + 1)
+    lines = min(MAX_LINES, ceil(len(text) / max(1, width - 12)) + 1)
     return [part for part in wrap(text, max(1, width), lines=lines) if part]
 
 

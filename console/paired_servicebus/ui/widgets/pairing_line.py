@@ -1,6 +1,4 @@
-"""Which two namespaces, whether the second would take over now, and the times in force: what the clock times on the
-screen are to be judged by.
-"""
+"""The two namespaces, the readiness for a failover, and the times in force."""
 
 from __future__ import annotations
 
@@ -18,7 +16,6 @@ class PairingLine(Lines):
     """The primary and its secondary on the left, the times on the right."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         if view.snapshot is None:
             return (BLANK,)
         names = [
@@ -31,13 +28,15 @@ class PairingLine(Lines):
 
 
 def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
-    """Its name, and what the engine's latest look found: a glyph before it, which is never cut, and words after it
-    where there is room. What is not ready stands in the alarms, too."""
-    if found is None:  # not looked yet
+    """Return its name between a glyph, which is never cut, and the latest readiness in words, if there is room.
+
+    An engine that is not ready also has an alarm.
+    """
+    if found is None:  # not checked yet
         return [Span(name)]
     warnings = len(found.of(FindingVerdict.WARN))
     if not found.ready:
-        glyph, words, role = "✗", f"not ready, looked at {age(now - found.at)} ago", Role.FAILED_OVER
+        glyph, words, role = "✗", f"not ready, checked {age(now - found.at)} ago", Role.FAILED_OVER
     elif warnings:
         glyph, words, role = "!", f"ready, {plural(warnings, 'warning')}", Role.SUSPECT
     else:

@@ -1,4 +1,4 @@
-"""The selected backlog queue in words: its pump, its place in the rotation, its settings, its dead letters."""
+"""The selected backlog queue in words: its pump, its rotation, its settings, its dead letters."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ FIXED: Final = 4
 
 
 class QueueDetail(Lines):
-    """One queue; the same lines whatever there is to say."""
+    """One queue, in a fixed number of lines."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Pump, rotation, settings, dead letters."""
         queues = view.snapshot.queues if view.snapshot else ()
         queue = next((one for one in queues if str(one.index) == view.queue), None)
         if queue is None:
             return [rule("queue", width), *[BLANK] * (height - 1)]
         used = f"{_oldest(queue, view.now)}{size(queue.size_bytes)} of {size(queue.limit_bytes)}"
-        said = [
+        shown = [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
             _fact("rotation", *_rotation(queue, view.now), width),
             _fact("settings", *_settings(queue), width),
             *_dead(queue, width, height - FIXED, view.now),
         ]
-        return said[:height]
+        return shown[:height]
 
 
 def _fact(label: str, text: str, role: Role, width: int) -> Line:
@@ -46,7 +45,10 @@ def _rotation(queue: QueueView, now: float) -> tuple[str, Role]:
     if queue.in_rotation:
         return "in: senders may pick it", Role.TEXT
     since = f" {age(now - queue.pulled_since)} ago" if queue.pulled_since is not None else ""
-    return f"pulled{since}: {queue.pulled_reason or 'no reason given'}; back after a probe succeeds", Role.FAILED_OVER
+    return (
+        f"pulled{since}: {queue.pulled_reason or 'no reason given'}; returns after a probe succeeds",
+        Role.FAILED_OVER,
+    )
 
 
 def _settings(queue: QueueView) -> tuple[str, Role]:
@@ -56,7 +58,7 @@ def _settings(queue: QueueView) -> tuple[str, Role]:
 
 
 def _oldest(queue: QueueView, now: float) -> str:
-    """Since when the first message waits, by a peek at it; nothing where there is none."""
+    """Return the age of the first message, by a peek; empty if the queue is."""
     oldest = queue.oldest
     if not queue.depth or (oldest.enqueued_at is None and not oldest.trouble):
         return ""
@@ -67,26 +69,28 @@ def _oldest(queue: QueueView, now: float) -> str:
 
 
 def _dead(queue: QueueView, width: int, rows: int, now: float) -> list[Line]:
-    """How many, then the reasons for them, a line each where there is room: of those in the queue, whoever put them
-    there; of this engine's own while none were peeked."""
+    """Return the number of dead letters, then their reasons, a line each if there is room.
+
+    The reasons are of the peeked dead letters; before the first peek, of those of this engine.
+    """
     dead = queue.dead_lettered
     where, reasons = _reasons(queue, now)
     if not dead:
-        said = [_fact("dead letters", "not read yet" if dead is None else "none", Role.TEXT, width)]
+        shown = [_fact("dead letters", "not read yet" if dead is None else "none", Role.TEXT, width)]
     elif not reasons:
-        said = [_fact("dead letters", f"{count(dead)}; {where}", Role.SUSPECT, width)]
+        shown = [_fact("dead letters", f"{count(dead)}; {where}", Role.SUSPECT, width)]
     elif rows == 1:
         why, number = reasons[0]
         more = f" (and {plural(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
-        said = [_fact("dead letters", f"{count(dead)}; {where}: {number:,} × {why}{more}", Role.SUSPECT, width)]
+        shown = [_fact("dead letters", f"{count(dead)}; {where}: {number:,} × {why}{more}", Role.SUSPECT, width)]
     else:
-        said = [_fact("dead letters", f"{count(dead)}; {where}:", Role.SUSPECT, width)]
-        said += [_fact("", f"{number:>8,} × {why}", Role.TEXT, width) for why, number in reasons[: rows - 1]]
-    return [*said, *[line()] * (rows - len(said))]
+        shown = [_fact("dead letters", f"{count(dead)}; {where}:", Role.SUSPECT, width)]
+        shown += [_fact("", f"{number:>8,} × {why}", Role.TEXT, width) for why, number in reasons[: rows - 1]]
+    return [*shown, *[line()] * (rows - len(shown))]
 
 
 def _reasons(queue: QueueView, now: float) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Of which dead letters the reasons are known, and the reasons."""
+    """Return the scope of the known reasons, and the reasons."""
     peeked = queue.dead_letters
     failed = f"peek failed ({peeked.trouble})" if peeked.trouble else ""
     if peeked.read_at is None:

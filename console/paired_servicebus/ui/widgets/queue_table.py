@@ -1,4 +1,4 @@
-"""The backlog queues in use, a row each: what lies in it by kind, its share of the limit, and where that goes."""
+"""The backlog queues in use, a row each: messages by kind, share of the limit, trend and outlook."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from paired_servicebus.core.model.snapshot import QueueView, Snapshot
 from paired_servicebus.core.operator.backlog_alarms import share_used
 from paired_servicebus.core.operator.failover_readiness import FULL_SHARE
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, ahead, rate, share, short
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, percent, rate, short_count, time_from_now
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule
-from paired_servicebus.ui.state.backlog_totals import is_old, parked, parked_in
+from paired_servicebus.ui.state.backlog_totals import is_old, messages_in, sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -22,42 +22,42 @@ INDEX: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueColumn:
-    """One column: `draw` gives its text and role."""
+    """One column. `draw` returns its text and role."""
 
     title: str
     width: int
     draw: Callable[[QueueView, Snapshot], Span]
     align: Literal["left", "right"] = "right"
     from_width: int = 0
-    """Shown in terminals of at least so many cells."""
+    """Cells of the narrowest terminal that has it."""
 
 
 def outlook(queue: QueueView, now: float) -> str:
-    """When it is full, or empty, if it goes on like this; a dash where that would be a guess."""
+    """Return when it is full or empty at this rate; a dash if that is unknown."""
     if queue.depth is None or is_old(queue, now) or trend(queue.growth) is None:
         return NOT_KNOWN
     read_at = queue.read_at or now
     if trend(queue.growth) is Trend.DRAINING:
-        lies, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
-        return f"empty {ahead(seconds_until(lies, 0, queue.growth), at)}" if lies else "empty"
+        number, at = (queue.depth, read_at) if queue.parked is None else (queue.parked, now)
+        return f"empty {time_from_now(seconds_until(number, 0, queue.growth), at)}" if number else "empty"
     if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
         left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
-        return f"full {ahead(left, read_at)}"
+        return f"full {time_from_now(left, read_at)}"
     return NOT_KNOWN
 
 
 def _parked(queue: QueueView, _: Snapshot) -> Span:
-    number = parked_in(queue)
-    return Span(short(number, 7), Role.TITLE if number else Role.TEXT)
+    number = messages_in(queue)
+    return Span(short_count(number, 7), Role.TITLE if number else Role.TEXT)
 
 
 def _dead(queue: QueueView, _: Snapshot) -> Span:
-    return Span(short(queue.dead_lettered, 5), Role.SUSPECT if queue.dead_lettered else Role.TEXT)
+    return Span(short_count(queue.dead_lettered, 5), Role.SUSPECT if queue.dead_lettered else Role.TEXT)
 
 
 def _full(queue: QueueView, _: Snapshot) -> Span:
     role = Role.FAILED_OVER if share_used(queue) > FULL_SHARE else Role.TEXT
-    return Span(share(queue.size_bytes, queue.limit_bytes), role)
+    return Span(percent(queue.size_bytes, queue.limit_bytes), role)
 
 
 def _trend(queue: QueueView, _: Snapshot) -> Span:
@@ -65,7 +65,7 @@ def _trend(queue: QueueView, _: Snapshot) -> Span:
     if word is None:
         return Span(NOT_KNOWN)
     per_second = abs(queue.growth or 0.0)
-    speed = f" {rate(per_second) if per_second < 1000 else short(round(per_second), 4)}/s"
+    speed = f" {rate(per_second) if per_second < 1000 else short_count(round(per_second), 4)}/s"
     speed = "" if word is Trend.STEADY else speed
     roles = {Trend.GROWING: Role.SUSPECT, Trend.DRAINING: Role.HEALTHY, Trend.STEADY: Role.TEXT}
     return Span(f"{word}{speed}", roles[word])
@@ -79,14 +79,14 @@ def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
 
 COLUMNS: Final[tuple[QueueColumn, ...]] = (
     QueueColumn(title="parked", width=7, draw=_parked),
-    QueueColumn(title="aside", width=6, draw=lambda it, _: Span(short(it.set_aside, 6)), from_width=70),
-    QueueColumn(title="later", width=6, draw=lambda it, _: Span(short(it.scheduled, 6)), from_width=90),
+    QueueColumn(title="aside", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
+    QueueColumn(title="later", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
     QueueColumn(title="dead", width=5, draw=_dead),
     QueueColumn(title="full", width=6, draw=_full),
     QueueColumn(title="trend", width=14, align="left", draw=_trend),
     QueueColumn(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
     QueueColumn(title="senders", width=7, align="left", draw=_rotation),
-    QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short(it.moved, 10))),
+    QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
     QueueColumn(
         title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
     ),
@@ -94,15 +94,14 @@ COLUMNS: Final[tuple[QueueColumn, ...]] = (
 
 
 def columns_in(width: int) -> tuple[QueueColumn, ...]:
-    """The columns that a terminal of that width has."""
+    """Return the columns of a terminal of that width."""
     return tuple(column for column in COLUMNS if width >= column.from_width)
 
 
 class QueueHead(Lines):
-    """The rule with the sums and when they were read, and the columns' titles."""
+    """The rule with the sums and their age, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines."""
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), BLANK]
@@ -114,7 +113,7 @@ class QueueHead(Lines):
 
 
 def _note(snapshot: Snapshot, now: float) -> Span:
-    sums = parked(snapshot)
+    sums = sum_backlog(snapshot)
     if sums.read_at is None:
         least = f" · at least {sums.messages:,} parked" if sums.messages else ""
         return Span(f"not read yet{least}", Role.SUSPECT)
@@ -124,30 +123,20 @@ def _note(snapshot: Snapshot, now: float) -> Span:
 
 
 class QueueTable(Lines):
-    """The rows; keeps the selected one in sight."""
+    """The rows, with the selected one in sight."""
 
     DEFAULT_CSS = "QueueTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A row a queue."""
         if view.snapshot is None:
             return ()
         return [_row(queue, view, view.snapshot, width) for queue in view.snapshot.queues]
 
     def show(self, view: View) -> None:
-        """Shows the view, with the selected row in sight."""
+        """Show the view, with the selected row in sight."""
         super().show(view)
-        place = next(
-            (
-                row
-                for row, queue in enumerate(view.snapshot.queues if view.snapshot else ())
-                if str(queue.index) == view.queue
-            ),
-            0,
-        )
-        top, rows = self.scroll_offset.y, self.size.height
-        if rows and not top <= place < top + rows:
-            self.scroll_to(y=place if place < top else place - rows + 1, animate=False, force=True)
+        names = [str(queue.index) for queue in view.snapshot.queues] if view.snapshot else []
+        self.keep_in_sight(names.index(view.queue) if view.queue in names else 0)
 
 
 def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:

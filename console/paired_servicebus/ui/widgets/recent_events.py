@@ -1,4 +1,4 @@
-"""What happened, newest last: clock time, who, and the rest of the sentence."""
+"""The newest events, newest last: clock time, subject, sentence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WIDE: Final = 110
 
 
 class RecentEvents(Lines):
-    """A rule, then as many of the newest entries as fit. It fills from the top and then moves up."""
+    """A rule, then as many of the newest entries as fit. It fills from the top, then moves up."""
 
     ages: ClassVar[bool] = False  # an event stays true
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The rule and `height` - 1 entries."""
+        """Return the rule and `height` - 1 entries."""
         room = max(0, height - 1)
         entries = view.log[-room:] if room else ()
         shown = [_line(entry, width) for entry in entries]

@@ -1,4 +1,4 @@
-"""The syphon: what it does, how fast over the last minute, how much it moved, and in its own words why."""
+"""The syphon: its status, its rate over the last minute, the moved messages, and its why-line."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.ui.render.number_format import count, plural, rate, sparkline
-from paired_servicebus.ui.render.packing import named, pack
+from paired_servicebus.ui.render.packing import name_list, pack
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, shorten
 from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import parked
+from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.backlog_strip import LABEL
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LONGEST: Final = 60
-"""Seconds of history that a snapshot carries."""
+"""Seconds of history in a snapshot."""
 
 
 class SyphonLine(Lines):
     """Status, sparkline, rate and moved; its why-line below."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Two lines."""
         if view.snapshot is None:
             return (BLANK, BLANK)
         syphon = view.snapshot.syphon
@@ -49,9 +48,9 @@ class SyphonLine(Lines):
 
 
 def _text(snapshot: Snapshot, width: int) -> str:
-    """What the syphon says of itself; while it waits, for whom, with the one figure for what is parked."""
+    """Return the syphon's text; while it waits, the entities and the number of parked messages."""
     away = [one.path for one in snapshot.entities if one.state in DIVERTING]
     if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
         return snapshot.syphon.text
-    waiting = f"{plural(parked(snapshot).messages, 'message')} parked, waiting for "
-    return pack([named(away, before=waiting)], width)
+    waiting = f"{plural(sum_backlog(snapshot).messages, 'message')} parked, waiting for "
+    return pack([name_list(away, before=waiting)], width)

@@ -1,4 +1,4 @@
-"""The timeline: every event told by the engine, one a line, drawn as it comes into sight; the selected one in full."""
+"""The timeline: every event of the engine, a line each, drawn on demand; the selected one in full."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ TIME: Final = 12
 
 
 class TimelineHead(Lines):
-    """The rule: how many events, which filter, and whether the newest is followed."""
+    """The rule: the number of events, the filter, and whether the newest is followed."""
 
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
-        shown = timeline_reader.entries(view.log, view.story.filter)
+        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
         title = plural(len(view.log), "event")
-        if view.story.filter:
-            title = f"{len(shown):,} of {title} with “{view.story.filter}”"
-        note = "newest followed" if view.story.cursor is None else "stands still: end follows the newest"
+        if view.timeline_position.filter:
+            title = f"{len(shown):,} of {title} with “{view.timeline_position.filter}”"
+        note = "newest followed" if view.timeline_position.cursor is None else "paused: end follows the newest"
         return (rule(title, width, note=Span(note, Role.MUTED)),)
 
 
@@ -45,33 +44,29 @@ class TimelineList(Lines):
     DEFAULT_CSS = "TimelineList { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A row an event, drawn when it is asked for."""
+        """Return a row an event, drawn on demand."""
         return TimelineRows(view, width)
 
     def show(self, view: View) -> None:
-        """Shows the view, with the selected event in sight."""
+        """Show the view, with the selected event in sight."""
         super().show(view)
         self._keep_in_sight()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """The selected event is in sight from the first paint on."""
+        """Keep the selected event in sight from the first paint on."""
         self.call_after_refresh(self._keep_in_sight)
 
     def _keep_in_sight(self) -> None:
-        rows = self._lines
-        if isinstance(rows, TimelineRows) and self.size.height:
-            place, top, height = rows.place, self.scroll_offset.y, self.size.height
-            if not top <= place < top + height:
-                y = max(0, place if place < top else place - height + 1)
-                self.scroll_to(y=y, animate=False, force=True)
+        if isinstance(self._lines, TimelineRows):
+            self.keep_in_sight(self._lines.place)
 
 
 class TimelineRows(Sequence[Line]):
-    """Every line of the list, computed one by one."""
+    """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
-        self._entries = timeline_reader.entries(view.log, view.story.filter)
-        self.place = timeline_reader.place_of(self._entries, view.story.cursor)
+        self._entries = timeline_reader.entries(view.log, view.timeline_position.filter)
+        self.place = timeline_reader.place_of(self._entries, view.timeline_position.cursor)
         self._now = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
         self._width = width
 
@@ -97,7 +92,7 @@ def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
 
 
 def _when(at: float, now: float) -> str:
-    """A clock time, with the day in front once it is no more today's."""
+    """Return a clock time, with the day if it is not today."""
     if abs(now - at) < DAY / 2:
         return clock(at)
     return datetime.fromtimestamp(at, UTC).strftime("%d %b %H:%M")
@@ -109,15 +104,14 @@ class EventInFull(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """A rule and the sentence."""
-        shown = timeline_reader.entries(view.log, view.story.filter)
-        place = timeline_reader.place_of(shown, view.story.cursor)
+        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+        place = timeline_reader.place_of(shown, view.timeline_position.cursor)
         if place < 0:
-            text = "no event has these words" if view.story.filter else "nothing happened yet"
+            text = "no event has these words" if view.timeline_position.filter else "nothing happened yet"
             return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         number = f" · number {entry.place[1]:,} of boot {entry.place[0]}" if entry.place else ""
-        said = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
+        sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
         note = Span(f"{entry.kind or 'console'}{number}", Role.MUTED)
-        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in said]]
+        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in sentence]]

@@ -1,4 +1,4 @@
-"""Unused backlog queues: what is stranded in them, how old it is, and in what they differ."""
+"""Unused backlog queues: their stranded messages, their age, and their differences."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, when
+from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.state.backlog_totals import stranded
+from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import unused_queues
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -22,7 +22,7 @@ class UnusedTable(Lines):
     """A rule, then a row a queue."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The rows that fit, the selected one among them."""
+        """Return the rows that fit, the selected one among them."""
         if view.snapshot is None:
             return [rule("unused queues", width), *[BLANK] * (height - 1)]
         queues, room = unused_queues(view.snapshot), height - 1
@@ -35,7 +35,7 @@ class UnusedTable(Lines):
 
 
 def _stranded(snapshot: Snapshot) -> str:
-    counts = stranded(snapshot)
+    counts = stranded_messages(snapshot)
     where = format_indices(list(counts)) if counts else ""
     return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
 
@@ -62,8 +62,8 @@ def _row(queue: UnusedQueue, view: View, width: int) -> Line:
     parts = [
         f"{count(queue.messages)} stranded",
         f"{count(queue.dead_lettered)} dead",
-        f"last active {when(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
-        queue.status or "status not known",
+        f"last active {time_or_day(queue.last_active, now) if queue.last_active is not None else NOT_KNOWN}",
+        queue.status or "status unknown",
         *queue.differences,
     ]
     text = shorten(" · ".join(parts), width - INDEX - 4)

@@ -1,4 +1,4 @@
-"""What came of the operator's last act, or why it is not possible now."""
+"""The outcome of the operator's last command, or why it is not possible now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class AnswerLine(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         if view.waiting_for:
             return (Line(cut([Span(f" … {view.waiting_for}: ordered, no answer yet", Role.SUSPECT)], width)),)
         if view.asking:
@@ -25,7 +24,7 @@ class AnswerLine(Lines):
             text = f" … asking {whose} engine: {view.asking} · esc cancels"
             return (Line(cut([Span(text, Role.SUSPECT)], width)),)
         if view.answer is None:
-            trouble = f" trying again: {view.link_reason}" if view.link is EngineLink.UNREACHABLE else ""
+            trouble = f" retrying: {view.link_reason}" if view.link is EngineLink.UNREACHABLE else ""
             return (Line(cut([Span(trouble)], width)),)
         mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
         at = Span(f"{clock(view.answer.at)} ", Role.MUTED)

@@ -1,4 +1,4 @@
-"""The first line: which pairing, which environment, whose news, what a command would hit, and what time it is."""
+"""The first line: pairing, environment, marks, engine and time of day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LONGEST_ENGINE: Final = 26
 LEAST_ENGINE: Final = 8
-"""Cells under which a part of its name tells nothing."""
+"""Cells below which a part of its name is useless."""
 
 
 class HeaderLine(Horizontal):
@@ -28,35 +28,32 @@ class HeaderLine(Horizontal):
     """
 
     def compose(self) -> ComposeResult:
-        """The two."""
         yield HeaderNames()
         yield HeaderClock()
 
 
 class HeaderNames(Lines):
-    """Pairing, environment, engine. Where one is stays true when the engine is lost."""
+    """Pairing, environment, engine: still valid when the engine is lost."""
 
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         names = _names(view)
         room = width - sum(span.width for span in names)
         return (spread(names, _engines(view, room), width),)
 
 
 class HeaderClock(Lines):
-    """The time of day, which goes on whatever the engine does: a clock that stands still reads as a hung screen."""
+    """The time of day, which runs without the engine: a clock that stops looks like a hung screen."""
 
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         return (line(Span(clock(view.clock), Role.TITLE), Span(" UTC", Role.MUTED)),)
 
 
 def _engines(view: View, room: int) -> list[Span]:
-    """The engine that is shown, and what there is to say of the others here, as far as it leaves the names whole."""
+    """Return the engine on screen and the state of the others, shortened to leave the names whole."""
     name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
     if len(name) + 3 > room:
         name = name.removeprefix("engine ")
@@ -66,14 +63,14 @@ def _engines(view: View, room: int) -> list[Span]:
         return [Span(f"{name}  " if name else "", Role.MUTED)]
     unwell = [one for one in view.neighbours if one.trouble]
     more = f" +{len(view.neighbours)}"
-    said = f" {len(unwell)} not well" if unwell else ""
+    others = f" {len(unwell)} unhealthy" if unwell else ""
     if len(unwell) == 1 and len(f"{name}{more} {unwell[0].name} {unwell[0].trouble}") + 3 <= room:
-        said = f" {unwell[0].name} {unwell[0].trouble}"
-    if len(name + more + said) + 3 > room:
+        others = f" {unwell[0].name} {unwell[0].trouble}"
+    if len(name + more + others) + 3 > room:
         name = name.removeprefix("engine ")
-    if len(name + more + said) + 3 > room:
-        said = " !" if unwell else ""
-    return [Span(f"{name}{more}", Role.MUTED), Span(said, Role.SUSPECT), Span("  ", Role.MUTED)]
+    if len(name + more + others) + 3 > room:
+        others = " !" if unwell else ""
+    return [Span(f"{name}{more}", Role.MUTED), Span(others, Role.SUSPECT), Span("  ", Role.MUTED)]
 
 
 def _names(view: View) -> list[Span]:
@@ -84,7 +81,7 @@ def _names(view: View) -> list[Span]:
         names += [Span(f" {environment.upper()} ", role), Span("  ")]
     if view.read_only:
         names += [Span("read-only", Role.SUSPECT), Span("  ")]
-    if view.marked and view.page is not Page.ENTITY:  # there, commands are for what it shows
+    if view.marked and view.page is not Page.ENTITY:  # its commands ignore marks
         names += [Span(f"{len(view.marked):,} marked", Role.KEY), Span("  ")]
     if view.chosen:
         reached = 1 + sum(not one.unreachable for one in view.reach)

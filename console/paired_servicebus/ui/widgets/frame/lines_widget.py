@@ -1,8 +1,8 @@
-"""The one way anything is drawn: lines computed from the View, compared with those before, changed ones only.
+"""The base of all widgets: lines computed from the View, of which only changed ones are painted.
 
-A subclass says what its lines are; they may be a lazy sequence, since only visible ones are asked for. A line that is
-as it was costs nothing; which cells of a changed one go to the terminal is decided behind it (frame_diff.py). Roles become
-colours here and nowhere else.
+Subclasses compute the lines, perhaps as a lazy sequence, since only visible ones are read. Changed cells are found
+later
+(frame_diff.py). Only this module turns roles into colours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROLE_CSS: Final = """
     .lines--selected { background: $ground-selected; }
     .lines--statement { color: $state-failed-over; text-style: bold reverse; }
 """
-"""How each role looks: worked out once for the app, which takes these two, and not for each widget of each page."""
+"""The look of each role; the app takes it, so that it is computed once and not for each widget."""
 
 
 class Lines(ScrollView, can_focus=False):
@@ -46,24 +46,24 @@ class Lines(ScrollView, can_focus=False):
     DEFAULT_CSS = "Lines { height: 1; overflow: hidden; background: $background; color: $foreground; }"
 
     ages: ClassVar[bool] = True
-    """Whether what it shows turns grey when the engine's news stop."""
+    """Whether its text turns grey when the engine's news stop."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._view: View | None = None
         self._lines: Sequence[Line] = ()
         self._painted: dict[int, Line] = {}
-        """What stands in each row of the screen, as last rendered."""
+        """The line in each row of the screen, as last rendered."""
         self._laid_out: Size | None = None
-        """The size that the lines were made for."""
+        """The size of the present lines."""
         self._styles_of: dict[Role, Style] = {}
 
     def on_mount(self) -> None:
-        """Looks as the theme says, whichever it is."""
+        """Follow changes of the theme."""
         self.app.theme_changed_signal.subscribe(self, lambda _: self._restyle())
 
     def notify_style_update(self) -> None:
-        """Works out anew how roles look here."""
+        """Compute the roles' styles again."""
         self._styles_of.clear()
         super().notify_style_update()
 
@@ -72,17 +72,23 @@ class Lines(ScrollView, can_focus=False):
         self.refresh()
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """What to show of the view in `width` x `height` cells; more lines than `height` can be scrolled to."""
+        """Return the view in `width` x `height` cells; more lines than `height` can be scrolled to."""
         raise NotImplementedError
 
     def show(self, view: View) -> None:
-        """Shows the view; repaints what differs."""
+        """Show the view; repaint changes."""
         self._view = view
         if self.size.width and self.size.height:
             self._draw(view)
 
+    def keep_in_sight(self, first: int, rows: int = 1) -> None:
+        """Scroll as far as necessary to show `rows` lines from `first` on."""
+        top, height = self.scroll_offset.y, self.size.height
+        if height and not top <= first <= top + height - rows:
+            self.scroll_to(y=max(0, first if first < top else first - height + rows), animate=False, force=True)
+
     def on_resize(self, _event: events.Resize) -> None:
-        """Draws anew for the new size, unless that was done when it was painted first."""
+        """Draw for the new size, unless the first paint did so."""
         if self._view is None:
             return
         known = self._laid_out == self.size
@@ -91,8 +97,8 @@ class Lines(ScrollView, can_focus=False):
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One row of the screen."""
-        if self._view is not None and self._laid_out != self.size:  # the library paints first, and tells sizes later
+        """Return one row of the screen."""
+        if self._view is not None and self._laid_out != self.size:  # Textual paints before it reports the size
             self._lay_out(self._view)
         line = self._line_at(y)
         self._painted[y] = line
@@ -121,7 +127,7 @@ class Lines(ScrollView, can_focus=False):
         return line.greyed() if old else line
 
     def _style(self, role: Role) -> Style:
-        """On the ground of this widget."""
+        """Return the role's style on the ground of this widget."""
         style = self._styles_of.get(role)
         if style is None:
             own = self.app.get_component_styles(f"lines--{role}").partial_rich_style

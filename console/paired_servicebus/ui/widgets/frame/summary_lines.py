@@ -1,4 +1,4 @@
-"""Is anything wrong, since when, why, do callers fail, does it heal, what to do: the first lines of every page."""
+"""The summary as the first lines of every page: state, start, cause, failing callers, healing, action."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 INDENT: Final = 3
 LOUD: Final = frozenset({Level.LOST, Level.BLIND})
-"""What is stated across the whole width."""
-ROLES: Final[dict[Level, Role]] = {
-    Level.WELL: Role.HEALTHY,
-    Level.NOTABLE: Role.SUSPECT,
-    Level.WRONG: Role.FAILED_OVER,
-}
+"""Levels stated across the whole width."""
+ROLES: Final[dict[Level, Role]] = {Level.WELL: Role.HEALTHY, Level.NOTABLE: Role.SUSPECT, Level.WRONG: Role.FAILED_OVER}
 
 
 class SummaryLines(Lines):
@@ -26,11 +22,10 @@ class SummaryLines(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The first line with its glyph, the others below it."""
-        said = summary(view)
-        (first, _), *others = said.lines(width - INDENT, height)
-        text = f" {said.glyph} {first}"
-        loud = said.level in LOUD
-        head = line(fit(text, width), ground=Role.STATEMENT) if loud else line(Span(text, ROLES[said.level]))
+        found = summary(view)
+        (first, _), *others = found.lines(width - INDENT, height)
+        text = f" {found.glyph} {first}"
+        loud = found.level in LOUD
+        head = line(fit(text, width), ground=Role.STATEMENT) if loud else line(Span(text, ROLES[found.level]))
         drawn = [head, *(line(Span(" " * INDENT + text, role)) for text, role in others)]
         return [*drawn, *[BLANK] * (height - len(drawn))]

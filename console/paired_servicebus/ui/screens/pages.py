@@ -1,0 +1,117 @@
+"""The seven pages: the widgets of each between header and keys, and their heights."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.ui.screens.page_frame import PageScreen
+from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.widgets.backlog_strip import BacklogStrip
+from paired_servicebus.ui.widgets.cost_table import CostTable
+from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
+from paired_servicebus.ui.widgets.entity_facts import EntityFacts
+from paired_servicebus.ui.widgets.entity_history import EntityHistory
+from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
+from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
+from paired_servicebus.ui.widgets.pairing_line import PairingLine
+from paired_servicebus.ui.widgets.queue_detail import QueueDetail
+from paired_servicebus.ui.widgets.queue_table import QueueHead, QueueTable
+from paired_servicebus.ui.widgets.recent_events import RecentEvents
+from paired_servicebus.ui.widgets.syphon_line import SyphonLine
+from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead, TimelineList
+from paired_servicebus.ui.widgets.unused_table import UnusedTable
+
+
+class DashboardScreen(PageScreen):
+    """One engine: what is wrong, in which detail, and what can be done, from top to bottom."""
+
+    PARTS = (PairingLine, EntityHead, EntityTable, BacklogStrip, SyphonLine, RecentEvents)
+    DEFAULT_CSS = """
+    DashboardScreen SummaryLines { height: 4; }
+    DashboardScreen PairingLine { display: none; }
+    DashboardScreen EntityHead { height: 2; }
+    DashboardScreen EntityTable { height: 3fr; min-height: 6; }
+    DashboardScreen BacklogStrip { height: 3; }
+    DashboardScreen SyphonLine { height: 2; }
+    DashboardScreen RecentEvents { height: 2fr; min-height: 3; }
+    DashboardScreen.-tall PairingLine { display: block; }
+    DashboardScreen.-tall BacklogStrip { height: 6; }
+    DashboardScreen.-tiny EntityTable { min-height: 4; }
+    DashboardScreen.-tiny RecentEvents { min-height: 2; }
+    """
+
+
+class EntityScreen(PageScreen):
+    """The selected entity: its state and the reason, pings, sends and history."""
+
+    PARTS = (EntityFacts, EntityHistory)
+    DEFAULT_CSS = """
+    EntityScreen EntityFacts { height: 14; }
+    EntityScreen EntityHistory { height: 1fr; min-height: 4; }
+    EntityScreen.-tall EntityFacts { height: 22; }
+    EntityScreen.-tiny EntityFacts { height: 12; }
+    EntityScreen.-tiny EntityHistory { min-height: 3; }
+    """
+
+
+class BacklogScreen(PageScreen):
+    """The backlog queues: each with its depth, the selected one in detail, and the unused ones."""
+
+    PARTS = (QueueHead, QueueTable, QueueDetail, UnusedTable)
+    DEFAULT_CSS = """
+    BacklogScreen QueueHead { height: 2; }
+    BacklogScreen QueueTable { height: 3fr; min-height: 5; }
+    BacklogScreen QueueDetail { height: 5; }
+    BacklogScreen UnusedTable { height: 3; }
+    BacklogScreen.-tiny QueueTable { min-height: 3; }
+    BacklogScreen.-tiny UnusedTable { height: 2; }
+    BacklogScreen.-tall QueueDetail { height: 10; }
+    BacklogScreen.-tall UnusedTable { height: 2fr; min-height: 5; }
+    """
+
+
+class TimelineScreen(PageScreen):
+    """Every event and operator command, and the selected one in full."""
+
+    PARTS = (TimelineHead, TimelineList, EventInFull)
+    DEFAULT_CSS = """
+    TimelineScreen TimelineHead { height: 1; }
+    TimelineScreen TimelineList { height: 1fr; min-height: 5; }
+    TimelineScreen EventInFull { height: 4; }
+    """
+
+
+class CostScreen(PageScreen):
+    """The operations that the pairing adds to the bill."""
+
+    PARTS = (CostTable,)
+    DEFAULT_CSS = "CostScreen CostTable { height: 1fr; }"
+
+
+class HistoryScreen(PageScreen):
+    """The incidents in the pipeline's tables, and the report of the selected one."""
+
+    PARTS = (IncidentList, IncidentReport)
+    DEFAULT_CSS = """
+    HistoryScreen IncidentList { height: 8; }
+    HistoryScreen.-low IncidentList, HistoryScreen.-tall IncidentList { height: 1fr; max-height: 12; }
+    HistoryScreen IncidentReport { height: 1fr; }
+    """
+
+
+class EnginesScreen(PageScreen):
+    """The engines on this machine, those that commands are for, and the last answer of each."""
+
+    PARTS = (EngineHead, EngineTable)
+    DEFAULT_CSS = "EnginesScreen EngineTable { height: 1fr; }"
+
+
+PAGES: Final[dict[Page, type[PageScreen]]] = {
+    Page.ENTITY: EntityScreen,
+    Page.BACKLOG: BacklogScreen,
+    Page.TIMELINE: TimelineScreen,
+    Page.COST: CostScreen,
+    Page.HISTORY: HistoryScreen,
+    Page.ENGINES: EnginesScreen,
+}
+"""The pages over the dashboard, which is the default screen."""
