@@ -99,8 +99,8 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses (its real indices, not
     their number: creation may leave gaps)". The other one uses 0, 2 and 3."""
     monkeypatch.setattr(engine_host, "USAGE_INTERVAL", 0.1)
-    monkeypatch.setattr(unused_queues, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
+    monkeypatch.setattr(unused_queues, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
     path = "primary/x-servicebus-transfer/3"
     wide = await pair(sandbox, wanted=4, refused=path.replace("/3", "/1"))
     assert wide.backlog_queue_indices == (0, 2, 3)

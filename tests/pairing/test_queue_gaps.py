@@ -32,8 +32,8 @@ GAPPED = (0, 2, 3)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 

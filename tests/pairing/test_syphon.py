@@ -326,7 +326,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults
@@ -335,7 +335,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     statuses: set[SyphonStatus] = set()
     async with asyncio.timeout(15):
         while SyphonStatus.STUCK not in statuses:
-            await paired._soundings.read()
+            await paired._poller.read()
             await asyncio.sleep(0.1)
             statuses.add(paired.syphon_view().status)
     words = "1 message lies in the backlog queues and is not moved, for an unknown reason"

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_plus
 
 from paired_servicebus.core.errors import WireAuthenticationError
+from paired_servicebus.pairing import sdk_internals
 
 SAS: Final = "servicebus.windows.net:sastoken"
 JWT: Final = "jwt"
@@ -72,7 +73,7 @@ def sign(audience: str, key_name: str, key: str, expires_at: float) -> CbsToken:
 
 async def _request_token(credential: Any, audience: str) -> CbsToken:
     """Request a token as the SDK does: connection strings' keys by audience, others by the Service Bus scope."""
-    kind = _text(getattr(credential, "token_type", JWT))
+    kind = sdk_internals.token_type(credential) or JWT
     given = credential.get_token(audience if kind == SAS else SCOPE)
     if inspect.isawaitable(given):
         given = await given

@@ -1,6 +1,6 @@
 """A namespace's address and settings, read from a caller's `azure.servicebus.aio.ServiceBusClient`.
 
-Only this module reads the SDK's private attributes. A missing or unexpected attribute (compared with 7.15) is a
+The SDK's private attributes are read by sdk_internals.py. A missing or unexpected attribute (compared with 7.15) is a
 `WireUnavailableError` with one sentence, and the caller's client is then used through the SDK. Nothing here connects;
 a proxy's password and the credential are never in a repr.
 """
@@ -17,6 +17,7 @@ import certifi
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
+from paired_servicebus.pairing import sdk_internals
 
 AMQPS_PORT: Final = 5671
 AMQP_PORT: Final = 5672
@@ -75,7 +76,7 @@ class Endpoint:
 
     @classmethod
     def _read(cls, client: Any) -> Endpoint:
-        config = client._config
+        config = sdk_internals.client_config(client)
         namespace = _a_text(client.fully_qualified_namespace, "fully_qualified_namespace")
         tls = config.use_tls
         if not isinstance(tls, bool):
@@ -98,7 +99,7 @@ class Endpoint:
             hostname=hostname,
             transport=Transport.WEBSOCKET if over_websocket else Transport.AMQP,
             tls=tls,
-            credential=_a_credential(client._credential),
+            credential=_a_credential(sdk_internals.client_credential(client)),
             ca_file=config.connection_verify,
             context=_a_context(config.ssl_context),
             proxy=_a_proxy(config.http_proxy),
