@@ -8,14 +8,13 @@ seconds, once. What a query had begun it does again under the same number; see s
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE
+from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE, write_line
 from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
 from paired_servicebus.pipeline.spark.spark_session import first_line
 
@@ -80,7 +79,7 @@ class Query:
             self._give_up_checkpoint(reason)
         else:
             self._count(error)
-            _tell(f"{self._name} is begun again ({self._failures} of {TRIES - 1}): {reason}")
+            write_line(one_line(f"{self._name} is begun again ({self._failures} of {TRIES - 1}): {reason}"))
             time.sleep(PAUSE)
         self._running = self._start()
 
@@ -93,14 +92,8 @@ class Query:
 
     def _give_up_checkpoint(self, why: str) -> None:
         self._is_anew = True
-        _tell(
-            f"{NOTE}Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why}): it is "
-            "removed, and everything is read again; the tables keep what they hold, and take nothing twice"
+        damage = f"Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why})"
+        write_line(
+            one_line(f"{NOTE}{damage}: it is removed and all files are read again; the tables take nothing twice")
         )
         shutil.rmtree(self._checkpoint, ignore_errors=True)  # somebody may have removed it
-
-
-def _tell(line: str) -> None:
-    """In the log, whatever Spark wrote before."""
-    sys.stdout.write(f"\n{one_line(line)}\n")
-    sys.stdout.flush()
