@@ -1,8 +1,8 @@
-"""A query of Spark's that is begun again where it ends with an error: a Python worker that was killed or did not start
-in time ends it, and so does whatever else passes. Where its checkpoint is not whole, it begins without one, once.
+"""A Spark query that is restarted after an error, such as a killed Python worker or its late start.
 
-Spark tries a task four times, but not the batch around it, and for the worker by which it prepares a batch it waits ten
-seconds, once. What a query had begun it does again under the same number; see streaming_queries.py for why that is no harm.
+An incomplete checkpoint is removed, once. Spark tries a task four times, but not the batch around it, and waits ten
+seconds, once, for the worker that prepares a batch. A restarted query repeats its batch under the same number; see
+streaming_queries for the reason that this is harmless.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
 from paired_servicebus.pipeline.spark.spark_session import first_line
 
 TRIES: Final = 4
-"""In a row, of one batch: then the error is no passing one."""
+"""Tries in a row of one batch; after them the error is raised."""
 PAUSE: Final = 1.0
 """Seconds before the next try."""
 
 
 class Query:
-    """A query that goes on.
+    """A query that survives errors.
 
     Args:
-        name: what it is called.
+        name: its name in the log.
         checkpoint: the folder of its checkpoint.
-        start: starts it, with that.
-        place: how far it is; what changes with each batch that is done.
+        start: starts it, with that checkpoint.
+        place: its position, which changes with each finished batch.
     """
 
     def __init__(self, name: str, checkpoint: Path, start: Callable[[], Any], place: Callable[[], object]) -> None:
