@@ -230,9 +230,7 @@ def _rests(tables: Tables, *, receivers_told: bool) -> str:
 _TOLD_BY_ID: Final = (
     ("undelivered", "lost"), ("in flight", "in flight"), ("unexpected", "unexpected"), ("parked", "still parked"),
 )  # fmt: skip
-_CAVEATS: Final = {
-    "undelivered": "; what expires at its destination by its own time to live leaves no receipt, and is among them"
-}
+_CAVEATS: Final = {"undelivered": "; messages that expire at their destination leave no receipt and are among them"}
 
 # -- curves --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +274,7 @@ def _warnings(tables: Tables, span: Sequence[object]) -> list[str]:
     if troubled:
         said.append(f"{troubled:,} {'line' if troubled == 1 else 'lines'} of the journal could not be read: {files}")
     if not _count(tables, "select count(*) as number from events where kind = 'sends' and ts between ? and ?", span):
-        said.append("no sends were counted in this time: nothing can be said of availability")
+        said.append("no sends were counted in this time: availability is unknown")
     return said
 
 

@@ -47,12 +47,12 @@ class Query:
         self._running = start()
 
     def finish(self) -> None:
-        """Wait until it has done what was there. Raises what Spark says at last."""
+        """Wait until it has read all present files. Raises the last error of Spark."""
         while not self._done():
             pass
 
     def keep_up(self) -> None:
-        """Begin it again, should it have ended. Raises what Spark says at last."""
+        """Restart it if it has ended. Raises the last error of Spark."""
         if not self._running.isActive:
             self._done()
 

@@ -210,7 +210,7 @@ class HistoryReader:
         """Return the history of the records read so far."""
         seen = [one for one in self._seen.values() if one.sightings or one.accepted]
         if self._first is None or not seen:
-            raise ConfigurationError(f"the journal in {source} tells of no sends: there is nothing to replay")
+            raise ConfigurationError(f"the journal in {source} has no sends to replay")
         for queue in tuple(self._pulled):
             self._restored(queue, self._last)
         first, seconds = self._first, self._last - self._first
@@ -241,7 +241,7 @@ class HistoryReader:
             )
         doubtful = {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION, FailureKind.DETACHED}
         if any(outage.failure in doubtful for outage in outages):
-            yield "whether a message arrived whose send was not answered: duplicates are bounds"
+            yield "the arrival of messages with an unanswered send: duplicates are bounds"
         if outages and (said := bounds(loads)):
             yield said
         if len({engine for engine, _ in self._boots}) > 1:
