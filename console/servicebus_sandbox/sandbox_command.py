@@ -111,7 +111,3 @@ def describe(sandbox: Sandbox) -> str:
     lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}"]
     lines += [f"{'arm':10} {sandbox.arm_url}", "Ctrl-C ends it."]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.exit(run_sandbox(json_line="--json" in sys.argv[1:]))

@@ -24,6 +24,7 @@ from servicebus_sandbox.broker.entity_settings import (
     TopicSettings,
 )
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     Filter,
     SqlAction,
@@ -140,17 +141,13 @@ def _rule(table: TomlTable) -> Rule:
 
 
 def _correlation(table: TomlTable) -> CorrelationFilter:
-    wanted = {name: table.text(name) for name in _CORRELATED if name in table}
+    wanted = {name: table.text(name) for name in CORRELATION_FIELDS if name in table}
     properties = table.scalars("properties")
-    table.end(_CORRELATED)
+    table.end(CORRELATION_FIELDS)
     with table.complaining():
         return CorrelationFilter(**wanted, properties=properties)
 
 
-_CORRELATED: Final = (
-    *("correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id"),
-    "content_type",
-)
 _SENDING: Final[Mapping[str, Property]] = {
     "max_size_in_megabytes": ("max_size_mb", TomlTable.integer),
     "requires_duplicate_detection": ("requires_duplicate_detection", TomlTable.flag),

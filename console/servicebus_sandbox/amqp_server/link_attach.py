@@ -7,7 +7,7 @@ one. An attach that a fault swallows gets no answer at all.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.termini import Source
@@ -17,8 +17,9 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested
 from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
+from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
-from servicebus_sandbox.amqp_server.served_link import error_of
+from servicebus_sandbox.amqp_server.served_link import LinkOwner, error_of
 from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
@@ -34,16 +35,11 @@ from servicebus_sandbox.serving.amqp_conditions import (
     unauthorized,
 )
 
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-
 SESSION_FILTER: Final = "com.microsoft:session-filter"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 SESSION_WAIT_SECONDS: Final = 60.0
-TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
-TICKS_PER_SECOND: Final = 10_000_000
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
 """Refusals that are no mistake of the client's."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
@@ -52,7 +48,7 @@ MAX_LINKS: Final = 5000
 """Of one connection, which may have as many sessions: a flood of attaches ends there."""
 
 
-def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
+def attach(server: LinkOwner, event: AttachRequested) -> None:
     """Answer one attach: serve the link, refuse it, or (by a fault) stay silent."""
     try:
         _serve(server, event)
@@ -62,13 +58,13 @@ def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
         _refuse(server, event.link, refusal_of(error))
 
 
-def _refuse(server: AmqpServerProtocol, link: Link, refusal: AmqpRefusal) -> None:
+def _refuse(server: LinkOwner, link: Link, refusal: AmqpRefusal) -> None:
     link.refuse(error_of(refusal))
     if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
 
-def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
+def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
     """How many seconds the answer to an attach takes longer, by faults of the entity."""
     try:
         address = _address_of(event)
@@ -78,7 +74,7 @@ def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
     return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
 
 
-def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
+def _serve(server: LinkOwner, event: AttachRequested) -> None:
     link = event.link
     if link.state is not LinkState.REQUESTED:
         return  # the client gave up while its answer was held back
@@ -97,7 +93,7 @@ def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
         _serve_receiver(server, link, address, event)
 
 
-def _is_cut(server: AmqpServerProtocol, link: Link, address: NodeAddress) -> bool:
+def _is_cut(server: LinkOwner, link: Link, address: NodeAddress) -> bool:
     """Whether a fault leaves the attach without an answer. Raises AmqpRefusal if it is to have one."""
     verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
     refusal = refusal_by(verdict, address.path)
@@ -135,7 +131,7 @@ def _right_for(link: Link, address: NodeAddress) -> Right | None:
     return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
-def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
+def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
     """The client sends: messages to an entity, or requests to a node."""
     if address.kind is NodeKind.ENTITY:
         target = server.node.namespace.send_target(address.path)
@@ -152,7 +148,7 @@ def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: NodeA
     server.serve(request_link(server, link, address))
 
 
-def _serve_receiver(server: AmqpServerProtocol, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
+def _serve_receiver(server: LinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
     """The client receives: messages of a queue, of a session, or replies of a node."""
     if address.kind is not NodeKind.ENTITY:
         if address.kind is NodeKind.MANAGEMENT:

@@ -7,7 +7,7 @@ in is the broker's at once, what it gives out stays the broker's until it is set
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from servicebus_amqp.encoding.delivery_states import (
     ACCEPTED,
@@ -24,7 +24,7 @@ from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
-from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of, rejected
+from servicebus_sandbox.amqp_server.served_link import SETTLING, LinkOwner, ServedLink, error_of, rejected
 from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
 from servicebus_sandbox.broker.message import StoredMessage
@@ -33,9 +33,6 @@ from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, 
 from servicebus_sandbox.broker.topology.messaging_entities import SendTarget
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import bad_argument, refusal_by, refusal_of
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 
 INCOMING_CREDIT: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024
@@ -51,9 +48,7 @@ class IncomingLink(ServedLink):
     right = Right.SEND
     operations = frozenset({Operation.SEND})
 
-    def __init__(
-        self, server: AmqpServerProtocol, link: ReceiverLink, path: str, resource: str, target: SendTarget
-    ) -> None:
+    def __init__(self, server: LinkOwner, link: ReceiverLink, path: str, resource: str, target: SendTarget) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self._intake = target.intake
@@ -129,9 +124,7 @@ class OutgoingLink(ServedLink):
     right = Right.LISTEN
     operations = frozenset({Operation.RECEIVE})
 
-    def __init__(
-        self, server: AmqpServerProtocol, link: SenderLink, path: str, resource: str, messages: MessageQueue
-    ) -> None:
+    def __init__(self, server: LinkOwner, link: SenderLink, path: str, resource: str, messages: MessageQueue) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self.messages = messages

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
+from servicebus_sandbox.amqp_server.served_link import LinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
 from servicebus_sandbox.broker.entity_settings import Pings, Tier
@@ -60,7 +61,7 @@ class NamespaceServer:
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
-        self._to_flush: set[AmqpServerProtocol] = set()
+        self._to_flush: set[LinkOwner] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
@@ -83,7 +84,7 @@ class NamespaceServer:
             for subscription in topic.subscriptions.values():
                 yield subscription.path
 
-    def flush_soon(self, connection: AmqpServerProtocol) -> None:
+    def flush_soon(self, connection: LinkOwner) -> None:
         """Have the connection write at the end of this turn."""
         self._to_flush.add(connection)
 

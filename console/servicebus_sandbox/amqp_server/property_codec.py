@@ -43,7 +43,11 @@ _DATE_TIME_OFFSET: Final = Symbol("com.microsoft:datetime-offset")
 _URI: Final = Symbol("com.microsoft:uri")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY: Final = datetime(1, 1, 1, tzinfo=UTC)
-_TICKS: Final = 10  # in a microsecond
+TICKS_PER_SECOND: Final = 10_000_000
+TICKS_AT_EPOCH: Final = (_EPOCH - _FIRST_DAY) // timedelta(seconds=1) * TICKS_PER_SECOND
+"""A .NET tick is 100 ns, counted from year 1."""
+_TICKS: Final = TICKS_PER_SECOND // 1_000_000
+"""Of a microsecond."""
 _MOST_TTL_MS: Final = 2**32 - 1
 
 _FIELDS: Final = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.node_address import CBS, NodeAddress, NodeKind
@@ -18,13 +18,10 @@ from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.request_reply import NodeReply, NodeRequest, ReplyVocabulary, read_request, write_reply
 from servicebus_sandbox.amqp_server import cbs_node, management_node
 from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
-from servicebus_sandbox.amqp_server.served_link import ServedLink, rejected
+from servicebus_sandbox.amqp_server.served_link import LinkOwner, ServedLink, rejected
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 
 REQUEST_CREDIT: Final = 100
 ASSOCIATED_LINK: Final = "associated-link-name"
@@ -36,7 +33,7 @@ class ReplyLink(ServedLink):
     link: SenderLink
     operations = frozenset({Operation.MANAGE})
 
-    def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: NodeAddress) -> None:
+    def __init__(self, server: LinkOwner, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         remote = link.remote
@@ -73,7 +70,7 @@ class RequestLink(ServedLink):
     operations = frozenset({Operation.MANAGE})
     vocabulary: ReplyVocabulary
 
-    def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
+    def __init__(self, server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
@@ -133,12 +130,21 @@ class RequestLink(ServedLink):
     def _reply(self, request: NodeRequest, reply: NodeReply) -> None:
         link = self._partner
         if link is None or request.reply_to not in link.names or not link.answers(self.node):
-            link = self._partner = self.server.reply_link(self, request.reply_to)
+            link = self._partner = self._find_reply_link(request.reply_to)
         if link is None:
             where = f"{self.resource or CBS} (reply-to {request.reply_to})"
             self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")
             return
         link.send(write_reply(request, reply, self.vocabulary))
+
+    def _find_reply_link(self, reply_to: str | None) -> ReplyLink | None:
+        """Return the link named `reply_to`, else one from the same node, of the same session if there is one."""
+        links = [link for link in self.server.links.values() if isinstance(link, ReplyLink) and link.answers(self.node)]
+        named = [link for link in links if reply_to is not None and reply_to in link.names]
+        session: object = self.link.session
+        beside = [link for link in links if link.link.session is session]
+        found = named or beside or links
+        return found[-1] if found else None
 
 
 def _refused(refusal: AmqpRefusal) -> NodeReply:
@@ -177,6 +183,6 @@ class ManagementLink(RequestLink):
         return NodeReply(status=200, description="OK", body=body)
 
 
-def request_link(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> RequestLink:
+def request_link(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> RequestLink:
     kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
     return kind(server, link, address)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from servicebus_amqp.encoding.amqp_types import Described, Int, Timestamp, ULong
 from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -34,17 +35,7 @@ _SQL, _TRUE, _FALSE, _CORRELATION = (
 """Filters have one zero less than the rest: so they are documented, and so the SDKs read them."""
 _COMPATIBILITY: Final = Int(20)
 _EVERYTHING, _NOTHING = "1=1", "1=0"
-_CORRELATED: Final[Mapping[str, str]] = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "label",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
-"""In the order in which they are written."""
+_CORRELATED: Final = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(name: str, description: object) -> Rule:

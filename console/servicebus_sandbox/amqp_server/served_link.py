@@ -6,19 +6,21 @@ Links that carry messages are in `links`, those to nodes that answer in `request
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.delivery_states import Error, Rejected
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.grants import Grants
+from servicebus_sandbox.access.proven_access import ProvenAccess
 from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.broker.authorization_rules import Right
-from servicebus_sandbox.faults import CaseKey, Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, detached, refusal_by
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-
+from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 SETTLING: Final = frozenset({Operation.SETTLE})
 
@@ -29,6 +31,50 @@ def error_of(refusal: AmqpRefusal) -> Error:
 
 def rejected(refusal: AmqpRefusal) -> Rejected:
     return Rejected(error=error_of(refusal))
+
+
+class NamespaceOwner(Protocol):
+    """A connection's view of the server of its namespace."""
+
+    name: str
+    clock: Callable[[], float]
+    time_of_day: Callable[[], float]
+    namespace: BrokerNamespace
+    authorization: Authorization
+    faults: FaultBoard
+    complaints: RefusalLog
+    lobby: Lobby
+    connections: set[Any]
+    read_buffer: memoryview
+    woken_at: float
+
+    def flush_soon(self, connection: LinkOwner) -> None:
+        """Have the connection write at the end of this turn."""
+
+    def wake(self) -> None:
+        """Let the broker do what is due and possible, then write."""
+
+
+class LinkOwner(Protocol):
+    """A link's view of its connection."""
+
+    @property
+    def node(self) -> NamespaceOwner: ...
+
+    links: dict[Link, ServedLink]
+    grants: Grants
+    read_at: float
+    is_holding: bool
+
+    def abort(self) -> None: ...
+    def disconnect(self, path: str | None) -> None: ...
+    def flush(self) -> None: ...
+    def forget(self, link: ServedLink) -> None: ...
+    def stir(self) -> None: ...
+    def serve(self, link: ServedLink) -> None: ...
+    def used(self, name: object) -> None: ...
+    def grant(self, access: ProvenAccess) -> None: ...
+    def count_outgoing(self, size: int) -> None: ...
 
 
 class ServedLink:
@@ -42,7 +88,7 @@ class ServedLink:
     right: ClassVar[Right | None] = None
     operations: ClassVar[frozenset[Operation]] = frozenset()
 
-    def __init__(self, server: AmqpServerProtocol, link: Link, path: str, resource: str) -> None:
+    def __init__(self, server: LinkOwner, link: Link, path: str, resource: str) -> None:
         self.server = server
         self.link = link
         self.path = path

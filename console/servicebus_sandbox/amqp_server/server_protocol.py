@@ -13,7 +13,7 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
 from servicebus_amqp.protocol.connection import Connection
@@ -35,8 +35,7 @@ from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
-from servicebus_sandbox.amqp_server.request_links import ReplyLink, RequestLink
-from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of
+from servicebus_sandbox.amqp_server.served_link import SETTLING, NamespaceOwner, ServedLink, error_of
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from servicebus_sandbox.serving.amqp_conditions import (
@@ -47,9 +46,6 @@ from servicebus_sandbox.serving.amqp_conditions import (
     too_many_tokens,
     unauthorized,
 )
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +68,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     Buffered, so that the node says how much is read at once: others wait that long behind whoever floods it.
     """
 
-    def __init__(self, node: NamespaceServer) -> None:
+    def __init__(self, node: NamespaceOwner) -> None:
         self.node = node
         self.grants = Grants()
         self.links: dict[Link, ServedLink] = {}
@@ -273,14 +269,6 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         """The link is detached from our side."""
         self.links.pop(link.link, None)
         self.node.flush_soon(self)
-
-    def reply_link(self, request: RequestLink, reply_to: str | None) -> ReplyLink | None:
-        """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
-        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.answers(request.node)]
-        named = [link for link in links if reply_to is not None and reply_to in link.names]
-        beside = [link for link in links if link.link.session is request.link.session]
-        found = named or beside or links
-        return found[-1] if found else None
 
     def used(self, name: object) -> None:
         """Something was asked on behalf of the link of this name, such as renewing a lock: it is not idle."""

@@ -25,6 +25,7 @@ from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 from servicebus_sandbox.broker.entity_settings import EntitySettings
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -39,16 +40,7 @@ Json = dict[str, Any]
 
 _NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
 _TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
-_CORRELATED = {
-    "correlationId": "correlation_id",
-    "messageId": "message_id",
-    "to": "to",
-    "replyTo": "reply_to",
-    "label": "label",
-    "sessionId": "session_id",
-    "replyToSessionId": "reply_to_session_id",
-    "contentType": "content_type",
-}
+_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in CORRELATION_FIELDS}
 _LEVEL = 20
 
 

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from servicebus_sandbox.atom.entity_xml import INSTANCE, DescriptionError, new_description, read_bool, text_of
 from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -28,16 +29,7 @@ from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rul
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _PAIR = "KeyValueOfstringanyType"
 _INT32 = range(-(2**31), 2**31)
-_CORRELATED = (
-    ("CorrelationId", "correlation_id"),
-    ("MessageId", "message_id"),
-    ("To", "to"),
-    ("ReplyTo", "reply_to"),
-    ("Label", "label"),
-    ("SessionId", "session_id"),
-    ("ReplyToSessionId", "reply_to_session_id"),
-    ("ContentType", "content_type"),
-)
+_CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
@@ -85,7 +77,7 @@ def _read_filter(element: ElementTree.Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
-            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED}
+            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED.items()}
             return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
             raise DescriptionError(
@@ -117,7 +109,7 @@ def _write_filter(found: Filter) -> ElementTree.Element:
     element = ElementTree.Element("Filter", {"i:type": kind})
     match found:
         case CorrelationFilter():
-            for name, field in _CORRELATED:
+            for name, field in _CORRELATED.items():
                 value = getattr(found, field)
                 if value is not None:
                     ElementTree.SubElement(element, name).text = value

@@ -11,14 +11,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from servicebus_sandbox.serving.http_log import once_per_reason
 from servicebus_sandbox.serving.listener import TLS_HANDSHAKE, bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
+from servicebus_sandbox.serving.refusal_log import HttpLog
 
 _IDLE_SECONDS: Final = 60.0
 _LINGERING_SECONDS: Final = 1.0  # for the rest of a body that nobody reads any more
@@ -37,7 +37,7 @@ class HttpServer(web.Server):
         super().__init__(
             self._prove,
             access_log=None,
-            logger=once_per_reason(log, who),
+            logger=cast(logging.Logger, HttpLog(log, who)),
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
         )

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound, QuotaExceeded
 from servicebus_sandbox.broker.message import Message, StoredMessage, Travel
 from servicebus_sandbox.broker.queues.agenda import Agenda
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 
 MAX_HOPS = 4
 RETRY_SECONDS = 1.0
@@ -27,6 +24,17 @@ Send = Callable[[str, Message], None]
 """Has the entity at a path take a message in. Raises BrokerError."""
 
 
+class ForwardingQueue(Protocol):
+    """The part of a message queue that forwarding needs."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+    def put_dead(self, stored: StoredMessage, reason: str, description: str) -> None: ...
+    def waiting(self) -> list[StoredMessage]: ...
+    def let_go(self, stored: StoredMessage) -> None: ...
+
+
 class Forwarder:
     """Passes on what enters `queue`, as long as it has a `target`, the path of an entity.
 
@@ -34,7 +42,7 @@ class Forwarder:
     """
 
     def __init__(
-        self, queue: MessageQueue, agenda: Agenda, send: Send, failed: MessageQueue, *, source: str | None = None
+        self, queue: ForwardingQueue, agenda: Agenda, send: Send, failed: ForwardingQueue, *, source: str | None = None
     ) -> None:
         self.target: str | None = None
         self.alarm: float | None = None

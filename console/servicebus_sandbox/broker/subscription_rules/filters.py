@@ -16,10 +16,11 @@ from servicebus_sandbox.broker.subscription_rules.message_properties import Mess
 from servicebus_sandbox.broker.subscription_rules.parser import Set, Statement, parse_action, parse_filter
 
 NewId = Callable[[], UUID]
-_CORRELATED = (
+CORRELATION_FIELDS = (
     *("correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id"),
     "content_type",
 )
+"""The system properties that a correlation filter compares, in the order of the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class CorrelationFilter:
             raise FilterSyntaxError("the correlation filter names no property; give at least one to compare")
 
     def _system(self) -> list[tuple[str, str]]:
-        wanted = ((name.replace("_", ""), getattr(self, name)) for name in _CORRELATED)
+        wanted = ((name.replace("_", ""), getattr(self, name)) for name in CORRELATION_FIELDS)
         return [(name, value) for name, value in wanted if value is not None]
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
